@@ -8,7 +8,7 @@ use axum::Json;
 use axum::body::{Body, Bytes};
 use axum::extract::State;
 use axum::response::{IntoResponse as _, Response};
-use futures::stream;
+use futures::{StreamExt as _, stream};
 use http::{Method, StatusCode, Uri};
 use kube::{Client, Config};
 use serde_json::{Value, json};
@@ -31,6 +31,8 @@ struct Objects {
     /// By path.
     by_path: BTreeMap<String, Value>,
     version: u64,
+    /// The path and the event of each change, with its version.
+    changes: Vec<(u64, String, Value)>,
     /// Method and path of each request that is not a watch.
     requests: Vec<String>,
 }
@@ -81,8 +83,13 @@ impl ApiServer {
             let version = objects.version;
             let Some(mut object) = objects.by_path.remove(path) else { return };
             object["metadata"]["resourceVersion"] = version.to_string().into();
-            let _ = self.0.changes.send((path.to_owned(), json!({ "type": "DELETED", "object": object })));
+            self.publish(&mut objects, path, json!({ "type": "DELETED", "object": object }));
         }
+    }
+
+    fn publish(&self, objects: &mut Objects, path: &str, event: Value) {
+        objects.changes.push((objects.version, path.to_owned(), event.clone()));
+        let _ = self.0.changes.send((path.to_owned(), event));
     }
 
     /// Reports to the watches that an object was deleted, although it exists: they are behind.
@@ -126,7 +133,7 @@ impl ApiServer {
         object["metadata"]["resourceVersion"] = version.to_string().into();
         let object = object.clone();
         let event = json!({ "type": if is_new { "ADDED" } else { "MODIFIED" }, "object": object });
-        let _ = self.0.changes.send((path.to_owned(), event));
+        self.publish(&mut objects, path, event);
         // The last finalizer of a deleted object.
         if object["metadata"]["deletionTimestamp"].is_string()
             && !object["metadata"]["finalizers"][0].is_string()
@@ -148,19 +155,28 @@ impl ApiServer {
         json!({ "metadata": { "resourceVersion": objects.version.to_string() }, "items": items })
     }
 
-    fn watch(&self, path: String) -> Response {
+    /// The changes after a version.
+    fn watch(&self, path: String, version: u64) -> Response {
+        let objects = self.objects();
         let receiver = self.0.changes.subscribe();
+        let missed = objects.changes.iter().filter(|(of, _, _)| *of > version);
+        let missed = missed.filter(|(_, of, _)| is_in(of, &path)).map(|(_, _, event)| line(event));
+        let missed: Vec<_> = missed.collect();
+        drop(objects);
         let lines = stream::unfold((receiver, path), |(mut receiver, path)| async move {
             loop {
                 let (of, event) = receiver.recv().await.ok()?;
                 if is_in(&of, &path) {
-                    let line = Bytes::from(format!("{event}\n"));
-                    return Some((Ok::<_, std::io::Error>(line), (receiver, path)));
+                    return Some((line(&event), (receiver, path)));
                 }
             }
         });
-        Body::from_stream(lines).into_response()
+        Body::from_stream(stream::iter(missed).chain(lines)).into_response()
     }
+}
+
+fn line(event: &Value) -> std::io::Result<Bytes> {
+    Ok(Bytes::from(format!("{event}\n")))
 }
 
 /// Returns whether a list of this path has an object. `/svcproducers` lists those of all namespaces.
@@ -187,7 +203,9 @@ fn merge(into: &mut Value, from: &Value) {
 async fn serve(State(server): State<ApiServer>, method: Method, uri: Uri, body: Bytes) -> Response {
     let path = uri.path().to_owned();
     if method == Method::GET && uri.query().is_some_and(|query| query.contains("watch=")) {
-        return server.watch(path);
+        let parameters = url::form_urlencoded::parse(uri.query().unwrap_or_default().as_bytes());
+        let version = parameters.filter(|(name, _)| name == "resourceVersion").find_map(|(_, it)| it.parse().ok());
+        return server.watch(path, version.unwrap_or_default());
     }
     server.objects().requests.push(format!("{method} {path}"));
     let body: Value = serde_json::from_slice(&body).unwrap_or(Value::Null);
