@@ -92,8 +92,14 @@ impl From<OperatorId> for String {
 pub const SETTLING_TIME: TimeDelta = TimeDelta::minutes(10);
 
 /// Returns whether a resource may become the owner again after its release at a time. The release was wrong: the resource exists.
-pub fn may_return(generation: i64, released_generation: i64, released_at: DateTime<Utc>, now: DateTime<Utc>) -> bool {
-    generation > released_generation || (generation == released_generation && now >= released_at + SETTLING_TIME)
+pub fn may_return(
+    generation: i64,
+    released_generation: i64,
+    released_at: DateTime<Utc>,
+    now: DateTime<Utc>,
+) -> bool {
+    generation > released_generation
+        || (generation == released_generation && now >= released_at + SETTLING_TIME)
 }
 
 /// The Kubernetes resource that a write comes from.
@@ -312,7 +318,9 @@ mod tests {
         let id: OperatorId = text.parse().unwrap();
         assert_eq!((&*id.namespace, &*id.release, id.to_string()), ("svc-system", "blue", text.to_owned()));
         assert_eq!(serde_json::to_string(&id).unwrap(), format!("\"{text}\""));
-        for invalid in ["", "svc/blue", "018f2e6e/svc/blue", &format!("{text}/more"), &format!("{text} "), &text[..40]] {
+        for invalid in
+            ["", "svc/blue", "018f2e6e/svc/blue", &format!("{text}/more"), &format!("{text} "), &text[..40]]
+        {
             assert!(invalid.parse::<OperatorId>().is_err(), "{invalid}");
             assert!(serde_json::from_value::<OperatorId>(invalid.into()).is_err(), "{invalid}");
         }

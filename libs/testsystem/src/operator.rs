@@ -1,9 +1,9 @@
 //! The system with access for the Kubernetes operator and for the service accounts of producers.
 
 use chrono::TimeDelta;
+use contract::managed::X_OPERATOR_ID;
 use service::Clock as _;
 use service::clock::SystemClock;
-use contract::managed::X_OPERATOR_ID;
 use testkit::{Client, TokenReviews, service_account_token};
 
 use crate::TestSystem;

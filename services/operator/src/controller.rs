@@ -246,7 +246,8 @@ impl Controller {
                 Kind::Tenant
             }
             Write::DeleteProducer { uid, tenant_id, is_final } => {
-                let reason = if *is_final { "its resource does not exist" } else { "its tenant does not allow it" };
+                let reason =
+                    if *is_final { "its resource does not exist" } else { "its tenant does not allow it" };
                 tracing::info!(%tenant_id, %uid, reason, "producer deleted");
                 Kind::Producer
             }

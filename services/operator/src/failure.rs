@@ -52,7 +52,8 @@ pub(crate) fn state_of(write: &Write, error: &WriteError) -> State {
                 State::new(Progress::Reconciling, Reason::Pending, sentence(conflict, ""))
             }
             Conflict::Released => {
-                let advice = " The operator restores it within 15 minutes, or at once after a change of the spec.";
+                let advice =
+                    " The operator restores it within 15 minutes, or at once after a change of the spec.";
                 State::new(Progress::Reconciling, Reason::Released, sentence(conflict, advice))
             }
             Conflict::TenantNotFound => {

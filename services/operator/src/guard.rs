@@ -102,11 +102,7 @@ fn missing(plan: &Plan, observed: &Observed) -> Vec<(Kind, Uuid)> {
             .is_some_and(|stored| accounts.contains(&stored.producer.service_account)),
         _ => false,
     };
-    removals
-        .into_iter()
-        .filter(|(write, _)| !is_created_again(write))
-        .map(|(_, removal)| removal)
-        .collect()
+    removals.into_iter().filter(|(write, _)| !is_created_again(write)).map(|(_, removal)| removal).collect()
 }
 
 impl Held {

@@ -23,7 +23,7 @@ use url::Url;
 use uuid::Uuid;
 
 use crate::plan;
-use crate::resources::{FINALIZER, GROUP, SvcProducer, ResourceStatus, SvcTenant};
+use crate::resources::{FINALIZER, GROUP, ResourceStatus, SvcProducer, SvcTenant};
 use crate::status::{Progress, State};
 
 /// The manager of the fields that the operator applies.

@@ -13,7 +13,9 @@ use tenancy::TenantId;
 use tokio::time::Instant;
 use uuid::Uuid;
 
-use crate::resources::{Adoption, DeletionPolicy, FINALIZER, InviteDelivery, SvcProducer, SvcTenant, TenantState};
+use crate::resources::{
+    Adoption, DeletionPolicy, FINALIZER, InviteDelivery, SvcProducer, SvcTenant, TenantState,
+};
 use crate::status::{Progress, Reason, State};
 
 /// What the operator observed. All lists of resources are complete.
@@ -153,8 +155,11 @@ impl Observed {
         if resource.metadata.deletion_timestamp.is_some() {
             if has_finalizer && may_write && !is_outdated {
                 // Only a tenant of this resource is suspended.
-                let desired =
-                    ManagedTenant { status: TenantStatus::Suspended, adopt: false, ..desired(resource, owner) };
+                let desired = ManagedTenant {
+                    status: TenantStatus::Suspended,
+                    adopt: false,
+                    ..desired(resource, owner)
+                };
                 plan.writes.push(Write::Suspend { resource: Arc::clone(resource), tenant_id, desired });
             }
             return;
@@ -279,13 +284,18 @@ impl Observed {
         let selector = tenant.spec.allowed_namespaces.as_ref();
         let labels = self.namespaces.get(&namespace);
         if !selector.zip(labels).is_some_and(|(selector, labels)| selector.matches(labels)) {
-            let message =
-                format!("allowedNamespaces of the SvcTenant {name} does not select the namespace {namespace}.");
+            let message = format!(
+                "allowedNamespaces of the SvcTenant {name} does not select the namespace {namespace}."
+            );
             return Err(Denied::finally(State::new(Progress::Stalled, Reason::NamespaceNotAllowed, message)));
         }
         let Some(stored_tenants) = &self.stored_tenants else {
             let message = "The operator has not read the tenants from identity yet.";
-            return Err(Denied::for_now(State::new(Progress::Reconciling, Reason::IdentityUnavailable, message)));
+            return Err(Denied::for_now(State::new(
+                Progress::Reconciling,
+                Reason::IdentityUnavailable,
+                message,
+            )));
         };
         let stored = name.parse().ok().and_then(|tenant_id: TenantId| stored_tenants.get(&tenant_id));
         match stored {

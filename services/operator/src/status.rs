@@ -8,7 +8,7 @@ use k8s_openapi::jiff::Timestamp;
 use kube::core::ObjectMeta;
 use uuid::Uuid;
 
-use crate::resources::{SvcProducer, ResourceStatus, SvcTenant};
+use crate::resources::{ResourceStatus, SvcProducer, SvcTenant};
 
 /// How far a resource is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -77,7 +77,10 @@ impl App {
                 return Ok(written);
             }
             if stored.is_none_or(|stored| stored.operator != *by || stored.released_at.is_some()) {
-                tx.audit(AuditEvent { about: Some("tenant_adopted"), ..AuditEvent::of(EventName::AuthzAdmin) });
+                tx.audit(AuditEvent {
+                    about: Some("tenant_adopted"),
+                    ..AuditEvent::of(EventName::AuthzAdmin)
+                });
             }
         } else {
             ownership = Ownership::new(by.clone(), desired.owner);

@@ -55,12 +55,14 @@ impl Ownership {
         now: DateTime<Utc>,
     ) -> Result<Self, Conflict> {
         let owner = desired.owner;
-        let own = |taken_over_at| move |stored: &Self| Self {
-            operator: by.clone(),
-            owner,
-            released_at: None,
-            taken_over_at,
-            ..stored.clone()
+        let own = |taken_over_at| {
+            move |stored: &Self| Self {
+                operator: by.clone(),
+                owner,
+                released_at: None,
+                taken_over_at,
+                ..stored.clone()
+            }
         };
         match stored.map(|stored| (stored, stored.released_at)) {
             Some((stored, Some(released_at))) if stored.owner.uid == owner.uid => {
@@ -93,7 +95,11 @@ mod tests {
     const NOW: DateTime<Utc> = DateTime::UNIX_EPOCH;
 
     fn operator(cluster: u128) -> OperatorId {
-        OperatorId { cluster: Uuid::from_u128(cluster), namespace: "svc".to_owned(), release: "svc".to_owned() }
+        OperatorId {
+            cluster: Uuid::from_u128(cluster),
+            namespace: "svc".to_owned(),
+            release: "svc".to_owned(),
+        }
     }
 
     fn owner(uid: u128, generation: i64) -> Owner {

@@ -172,8 +172,7 @@ async fn an_operator_of_another_cluster_lists_changes_and_releases_only_its_own_
     let other = Owner { uid: Uuid::from_u128(2), generation: 9 };
     let elsewhere = json!({ "conflict": "managed_elsewhere", "operator": BLUE });
     for owner in [owner(1), owner(9), other] {
-        let adopting =
-            ManagedTenant { owner, adopt: true, display_name: "Green".to_owned(), ..desired(1) };
+        let adopting = ManagedTenant { owner, adopt: true, display_name: "Green".to_owned(), ..desired(1) };
         assert_eq!(green.put(&path, &adopting).await.expect::<Value>(409), elsewhere);
         assert_eq!(green.post(&invite_path(&acme()), &owner).await.expect::<Value>(409), elsewhere);
         let query = format!("{path}?uid={}&generation={}", owner.uid, owner.generation);

@@ -204,7 +204,8 @@ async fn serve(State(server): State<ApiServer>, method: Method, uri: Uri, body: 
     let path = uri.path().to_owned();
     if method == Method::GET && uri.query().is_some_and(|query| query.contains("watch=")) {
         let parameters = url::form_urlencoded::parse(uri.query().unwrap_or_default().as_bytes());
-        let version = parameters.filter(|(name, _)| name == "resourceVersion").find_map(|(_, it)| it.parse().ok());
+        let version =
+            parameters.filter(|(name, _)| name == "resourceVersion").find_map(|(_, it)| it.parse().ok());
         return server.watch(path, version.unwrap_or_default());
     }
     server.objects().requests.push(format!("{method} {path}"));

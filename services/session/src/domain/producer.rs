@@ -54,7 +54,11 @@ mod tests {
     const NOW: DateTime<Utc> = DateTime::UNIX_EPOCH;
 
     fn operator(cluster: u128) -> OperatorId {
-        OperatorId { cluster: Uuid::from_u128(cluster), namespace: "svc".to_owned(), release: "svc".to_owned() }
+        OperatorId {
+            cluster: Uuid::from_u128(cluster),
+            namespace: "svc".to_owned(),
+            release: "svc".to_owned(),
+        }
     }
 
     fn producer(generation: i64) -> Producer {

@@ -110,7 +110,10 @@ async fn a_producer_that_was_deleted_by_mistake_returns_with_a_change_or_after_t
     assert_eq!(subject(&running).await["tenant_id"], "acme");
     operator.delete(&delete).await.expect_empty(204);
     assert_eq!(operator.put(&path, &producer(2)).await.status, 409);
-    running.system.run_sql("update session.producers set deleted_at = deleted_at - interval '10 minutes'").await;
+    running
+        .system
+        .run_sql("update session.producers set deleted_at = deleted_at - interval '10 minutes'")
+        .await;
     operator.put(&path, &producer(2)).await.expect_empty(204);
     assert_eq!(subject(&running).await["tenant_id"], "acme");
 }
