@@ -1,5 +1,5 @@
-//! Holds the removals of a new leader that found many resources missing, until a person confirms them: more likely its view is wrong than
-//! that so many resources were deleted while no operator ran.
+//! Holds the removals of a new leader that misses many resources, until a person confirms them: a wrong view is more likely than the deletion
+//! of many resources while no operator ran.
 
 use std::collections::HashSet;
 
@@ -149,7 +149,7 @@ mod tests {
         format!("t-{number}").parse().unwrap()
     }
 
-    /// So many stored tenants.
+    /// This number of stored tenants.
     fn observed(stored: u128) -> Observed {
         let tenant = |number| {
             let owner = Owner { uid: Uuid::from_u128(number), generation: 1 };

@@ -107,7 +107,7 @@ create table session.producers (
     generation bigint not null,
     created_at timestamptz not null,
     updated_at timestamptz not null,
-    -- A producer whose resource the operator did not find keeps its row for a day, so that a delayed write does not restore it.
+    -- A producer that the operator deleted because it did not find the resource keeps its row for a day, so that a delayed write does not restore it.
     deleted_at timestamptz,
     constraint producers_source_ids_check check (cardinality(source_ids) > 0)
 );
