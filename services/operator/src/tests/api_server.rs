@@ -171,12 +171,12 @@ impl ApiServer {
                 }
             }
         });
-        Body::from_stream(stream::iter(missed).chain(lines)).into_response()
+        Body::from_stream(stream::iter(missed).chain(lines).map(Ok::<_, std::io::Error>)).into_response()
     }
 }
 
-fn line(event: &Value) -> std::io::Result<Bytes> {
-    Ok(Bytes::from(format!("{event}\n")))
+fn line(event: &Value) -> Bytes {
+    Bytes::from(format!("{event}\n"))
 }
 
 /// Returns whether a list of this path has an object. `/svcproducers` lists those of all namespaces.
