@@ -25,7 +25,7 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 DEPLOY = HERE.parent
 ROLES = ["svc_identity_migrator", "svc_identity", "svc_session_migrator", "svc_session"]
-USERS = ["administrator", "ingest", "session", "identity", "consumer"]
+USERS = ["administrator", "audit-administrator", "ingest", "session", "identity", "consumer"]
 CONFIG_MAPS = {
     "postgres-start": [HERE / "start.sh", DEPLOY / "postgres/roles.sql", DEPLOY / "postgres/schemas.sql"],
     "nats-config": [HERE / "nats.conf", DEPLOY / "nats/accounts.conf", DEPLOY / "nats/consumers.conf"],
@@ -98,7 +98,7 @@ def generate_secrets():
     passwords = {role: secrets.token_hex(24) for role in ["postgres", *ROLES]}
     users = {user: secrets.token_hex(24) for user in USERS}
     yield secret("svc-dev-passwords", passwords)
-    yield secret("svc-dev-nats", {f"SVC_NATS_{user.upper()}_PASSWORD": password for user, password in users.items()})
+    yield secret("svc-dev-nats", {password_variable(user): password for user, password in users.items()})
     yield secret(
         "svc-database",
         {
@@ -109,6 +109,11 @@ def generate_secrets():
     )
     yield secret("svc-nats", {f"{user}-url": f"nats://{user}:{password}@nats:4222" for user, password in users.items()})
     yield secret("svc-tokens", tokens())
+
+
+def password_variable(user):
+    """Returns the variable of the NATS servers with the password of a user."""
+    return f"SVC_NATS_{user.upper().replace('-', '_')}_PASSWORD"
 
 
 def tokens():

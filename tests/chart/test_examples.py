@@ -175,7 +175,7 @@ class Nats(unittest.TestCase):
             for name, text in chart.named(objects, "ConfigMap", "nats-config")["data"].items():
                 Path(home, name).write_text(re.sub(r"/etc/nats-(ca-cert|certs/\w+)|/data|/var/run/nats", home, text))
             passwords = secrets()["svc-nats-passwords"]["stringData"]
-            environment = {f"SVC_NATS_{user.upper()}_PASSWORD": password for user, password in passwords.items()}
+            environment = {f"SVC_NATS_{user.upper().replace('-', '_')}_PASSWORD": password for user, password in passwords.items()}
             environment["SERVER_NAME"] = "nats-0"
             checked = subprocess.run(
                 [chart.TOOLS["nats_server"], "-t", "-c", f"{home}/nats.conf"], env=environment, capture_output=True, text=True

@@ -59,9 +59,14 @@ class Notes(unittest.TestCase):
             self.assertIn("WARNING: any pod within trustedProxies can choose its client address", notes(route))
         self.assertNotIn("any pod within trustedProxies", notes({}))
 
-    def test_show_how_to_create_the_streams_that_ingest_only_verifies(self):
-        command = "exec --stdin deployment/svc-ingest -- \\\n    /usr/bin/svc-ingest streams apply --nats-url-file /dev/stdin"
-        self.assertIn(command, notes({"nats": {"stream": {"mode": "verify"}}}))
+    def test_show_how_to_create_the_streams_that_the_services_only_verify(self):
+        verify = {"nats": {"stream": {"mode": "verify"}}}
+        for service, user, file in (("ingest", "administrator", "admin-url"), ("identity", "audit-administrator", "audit-admin-url")):
+            text = notes(verify)
+            command = f"exec --stdin deployment/svc-{service} -- \\\n    /usr/bin/svc-{service} streams apply --nats-url-file /dev/stdin < {file}\n"
+            self.assertIn(command, text)
+            self.assertIn(f"of the user {user} in the file {file}:", text)
+            self.assertNotIn("svc-identity", notes(chart.merged(chart.MATRIX["ingest alone"], verify)))
         self.assertNotIn("streams apply", notes({}))
 
     def test_show_how_to_create_a_tenant_with_the_operator(self):

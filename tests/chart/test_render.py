@@ -505,25 +505,36 @@ class Variables(unittest.TestCase):
             expected_volumes = [{"name": "branding", "configMap": {"name": "branding"}}] if expected else []
             self.assertEqual(volumes, expected_volumes, (case, component))
 
-    def test_ingest_gets_the_settings_of_the_streams(self):
+    def test_ingest_and_identity_get_the_settings_of_their_streams(self):
         configured = {
             "SVC_STREAM_MODE": "verify", "SVC_STREAM_REPLICAS": "5", "SVC_STREAMS": "4", "SVC_STREAM_MAX_BYTES": "2TiB",
-            "SVC_STREAM_MAX_AGE": "24h", "SVC_DLQ_MAX_AGE": "7d", "SVC_AUDIT_MAX_AGE": "30d",
+            "SVC_STREAM_MAX_AGE": "24h", "SVC_DLQ_MAX_AGE": "7d",
             "SVC_STREAM_COMPRESSION": "s2", "SVC_NATS_DURABILITY": "strict",
+        }  # fmt: skip
+        configured_audit = {
+            "SVC_STREAM_MODE": "verify", "SVC_STREAM_REPLICAS": "5", "SVC_STREAM_MAX_BYTES": "2TiB", "SVC_AUDIT_MAX_AGE": "30d",
+            "SVC_STREAM_COMPRESSION": "s2",
         }  # fmt: skip
         defaults = {
             "SVC_STREAM_MODE": "ensure", "SVC_STREAM_REPLICAS": "3", "SVC_STREAMS": "1", "SVC_STREAM_MAX_BYTES": "20GiB",
-            "SVC_STREAM_MAX_AGE": "72h", "SVC_DLQ_MAX_AGE": "14d", "SVC_AUDIT_MAX_AGE": "400d",
+            "SVC_STREAM_MAX_AGE": "72h", "SVC_DLQ_MAX_AGE": "14d",
             "SVC_STREAM_COMPRESSION": "none", "SVC_NATS_DURABILITY": "standard",
         }  # fmt: skip
+        default_audit = {
+            "SVC_STREAM_MODE": "ensure", "SVC_STREAM_REPLICAS": "3", "SVC_STREAM_MAX_BYTES": "20GiB", "SVC_AUDIT_MAX_AGE": "400d",
+            "SVC_STREAM_COMPRESSION": "none",
+        }  # fmt: skip
+        names = configured.keys() | configured_audit.keys()
         for case, component, expected in (
             ("all features", "ingest", configured),
+            ("all features", "identity", configured_audit),
             ("required values only", "ingest", defaults),
+            ("required values only", "identity", default_audit),
             ("all features", "session", {}),
         ):
             spec = chart.named(chart.case(case), "Deployment", f"svc-{component}")["spec"]["template"]["spec"]
             env = {variable["name"]: variable.get("value") for variable in spec["containers"][0]["env"]}
-            self.assertEqual({name: env[name] for name in configured.keys() & env.keys()}, expected, (case, component))
+            self.assertEqual({name: env[name] for name in names & env.keys()}, expected, (case, component))
 
     def test_every_file_of_a_variable_is_mounted(self):
         for name in (*chart.MATRIX, *chart.TRIALS):

@@ -13,7 +13,7 @@ def keys():
     """Returns the keys of the Secret that `svc-identity trial secret` creates."""
     listed = re.search(r"const ROLES.*?\];", SOURCE, re.S)[0]
     roles = re.findall(r'\("(\w+)", "(\w+)"\)', listed)
-    users = re.findall(r'"(\w+)"', re.search(r"const NATS_USERS.*?\];", SOURCE, re.S)[0])
+    users = re.findall(r'"([\w-]+)"', re.search(r"const NATS_USERS.*?\];", SOURCE, re.S)[0])
     fixed = re.findall(r'"([\w.-]+)"\.to_owned\(\), random\(\)', SOURCE) + re.findall(r'"(secrets-\w+)"', SOURCE)
     files = re.findall(r'"(\w+\.conf)"', SOURCE)
     named = {f"database-{name}" for name, _ in roles} | {role for _, role in roles} | {f"nats-{user}" for user in users}

@@ -1,7 +1,7 @@
 """The documented values become ready as they are, except for images and requested CPU, with Postgres and three NATS servers, all with TLS.
 
 The minimal values are those of the README of the chart. The example is `deploy/examples/values-production.yaml`, also with the stream mode
-`verify`: the command of the notes then creates the streams.
+`verify`: the commands of the notes then create the streams.
 """
 
 import re
@@ -46,7 +46,7 @@ def install_documented_values(namespace, home, report):
             if options:
                 wait_for_log(cluster, "does not exist: create it")
                 create_streams(cluster, notes, home)
-                created = ", after the command of the notes created the streams"
+                created = ", after the commands of the notes created the streams"
             wait_for_pods(cluster, pods)
             report.step(name, started, f"{pods} pods of each component are ready{created}")
             cluster.helm("uninstall", cluster.release, "--wait")
@@ -73,10 +73,11 @@ def prepare(cluster, home, report):
 
 
 def create_streams(cluster, notes, home):
-    """Runs the command of the notes. It reads the file `admin-url` of the working directory."""
-    (home / "admin-url").write_text(cluster.secret("svc-nats", "administrator-url"))
-    command = textwrap.dedent(re.search(r"^  kubectl .* exec .*\n.*< admin-url\n", notes, re.M)[0])
-    run("bash", "-c", command, directory=home)
+    """Runs the commands of the notes. They read the files `admin-url` and `audit-admin-url` of the working directory."""
+    for user in ("admin", "audit-admin"):
+        (home / f"{user}-url").write_text(cluster.secret("svc-nats", f"{user}istrator-url"))
+        command = textwrap.dedent(re.search(rf"^  kubectl .* exec .*\n.*< {user}-url\n", notes, re.M)[0])
+        run("bash", "-c", command, directory=home)
 
 
 def wait_for_log(cluster, sentence, seconds=120):

@@ -21,7 +21,7 @@ async def main():
             print((event.headers or {}).get("ce-id", "-"))
             waiting -= 1
     await consumer.close()
-    administrator = await nats.connect(os.environ["ADMINISTRATOR_URL"])
+    administrator = await nats.connect(os.environ["AUDIT_ADMINISTRATOR_URL"])
     print((await administrator.jetstream().stream_info("AUDIT")).state.messages)
     await administrator.close()
 

@@ -88,7 +88,7 @@ def replace_nats_passwords(cluster):
     urls, passwords = {}, {name: secrets.token_hex(24) for name in VARIABLES}
     for name, password in passwords.items():
         urls[f"{name}-url"] = re.sub(r":\w+@", f":{password}@", cluster.secret("svc-nats", f"{name}-url"))
-        servers["accounts.conf"] = servers["accounts.conf"].replace(f"$SVC_NATS_{name.upper()}_PASSWORD", f'"{password}"')
+        servers["accounts.conf"] = servers["accounts.conf"].replace(f"${dev.password_variable(name)}", f'"{password}"')
 
     def unread():
         pods = [(name, pod) for name in VARIABLES for pod in cluster.pods(name)]

@@ -31,8 +31,8 @@ class Stream:
 
 def pod(image):
     addresses = [
-        {"name": f"{user.upper()}_URL", "valueFrom": {"secretKeyRef": {"name": "svc-nats", "key": f"{user}-url"}}}
-        for user in ("consumer", "administrator")
+        {"name": f"{user.upper().replace('-', '_')}_URL", "valueFrom": {"secretKeyRef": {"name": "svc-nats", "key": f"{user}-url"}}}
+        for user in ("consumer", "audit-administrator")
     ]
     container = {
         "name": NAME,

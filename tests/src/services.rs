@@ -25,6 +25,11 @@ const LIMITER_KEY: &str = "a-limiter-key-for-tests-of-32-or-more";
 pub trait Broker {
     /// The URLs for clients, separated by commas.
     fn url(&self) -> &str;
+
+    /// The URLs for a user, whose password is its name.
+    fn url_of(&self, user: &str) -> String {
+        testkit::nats::url_of(self.url(), user)
+    }
 }
 
 impl Broker for NatsServer {
@@ -81,7 +86,7 @@ pub struct Service {
 impl Services {
     /// Creates a broker and a database with empty schemas.
     pub async fn prepare() -> Self {
-        Self::prepare_with(NatsServer::start().await.unwrap()).await
+        Self::prepare_with(NatsServer::start_with_accounts().await.unwrap()).await
     }
 }
 
@@ -118,7 +123,7 @@ impl<B: Broker> Services<B> {
         let Listeners { public, internal, admin } = listeners;
         command.env("SVC_LISTEN", public.to_string()).env("SVC_LISTEN_ADMIN", admin.to_string());
         command.env("SVC_PUBLIC_URL", format!("http://{}", self.address));
-        command.env("SVC_SERVICE_TOKEN", SERVICE_TOKEN).env("SVC_NATS_URL", self.nats.url());
+        command.env("SVC_SERVICE_TOKEN", SERVICE_TOKEN).env("SVC_NATS_URL", self.nats.url_of(service.name()));
         command.envs(LIMITS_OFF);
         match service {
             Upstream::Identity => {
@@ -128,6 +133,7 @@ impl<B: Broker> Services<B> {
                 command.env("SVC_PLATFORM_TOKEN", &self.platform_token);
                 command.env("SVC_LIMITER_KEY", LIMITER_KEY);
                 command.env("SVC_ARGON2_TIME_COST", "1").env("SVC_ARGON2_MEMORY_COST", "64");
+                command.env("SVC_STREAM_REPLICAS", "1").env("SVC_STREAM_MAX_BYTES", "64MiB");
             }
             Upstream::Session => {
                 self.set_database(&mut command, service);
@@ -184,11 +190,12 @@ impl<B: Broker> Services<B> {
         self.start_at(service, self.listeners(service), service.name(), variables)
     }
 
-    /// Starts all services, in the order of [`ALL_SERVICES`], and waits until they are ready. The variables are for ingest.
+    /// Starts all services, in the order of [`ALL_SERVICES`], and waits until they are ready. The variables are for those that create
+    /// streams.
     pub async fn start_all(&self, variables: &[(&str, &str)]) -> [Service; 3] {
         let mut running = ALL_SERVICES.map(|service| match service {
-            Upstream::Ingest => self.start_with(service, variables),
-            Upstream::Identity | Upstream::Session => self.start(service),
+            Upstream::Identity | Upstream::Ingest => self.start_with(service, variables),
+            Upstream::Session => self.start(service),
         });
         for service in &mut running {
             service.wait_until_ready().await;

@@ -18,6 +18,7 @@ use crate::{Process, Svc, is_alive, kill};
 pub struct RunFile {
     pub base_url: String,
     pub nats_url: String,
+    pub audit_nats_url: String,
     pub consumer_nats_url: String,
     pub consumers_file: PathBuf,
     pub database_url: String,

@@ -21,7 +21,7 @@ struct System {
 impl System {
     /// `configuration` is for each node.
     async fn start(durability: &'static str, configuration: &str) -> Self {
-        let cluster = NatsCluster::start_with(configuration).await.unwrap();
+        let cluster = NatsCluster::start_with_accounts(configuration).await.unwrap();
         let services = Services::prepare_with(cluster).await;
         services.migrate_all().await;
         let variables = [("SVC_NATS_DURABILITY", durability), ("SVC_STREAM_REPLICAS", "3")];
@@ -33,7 +33,7 @@ impl System {
 
     /// Starts another process of ingest, which uses only this node. Returns a client.
     async fn start_ingest_at(&mut self, node: usize) -> Client {
-        let url = self.services.nats.node(node).url.clone();
+        let url = self.services.nats.node(node).url_of("ingest");
         let variables =
             [("SVC_NATS_DURABILITY", self.durability), ("SVC_STREAM_REPLICAS", "3"), ("SVC_NATS_URL", &url)];
         let mut ingest = self.services.start_second_with(Upstream::Ingest, &variables);

@@ -73,7 +73,7 @@ async fn a_service_reports_all_configuration_errors_at_once_without_secrets() {
         ("SVC_TRUSTED_PROXIES", "10.0.0.1"),
         ("SVC_CONNECTIONS_PER_ADDRESS", "0"),
     ];
-    const IDENTITY: [&str; 7] = [
+    const IDENTITY: [&str; 10] = [
         "SVC_DATABASE_URL",
         "SVC_INVITE_TTL",
         "SVC_ARGON2_TIME_COST",
@@ -81,6 +81,9 @@ async fn a_service_reports_all_configuration_errors_at_once_without_secrets() {
         "SVC_ARGON2_PARALLELISM",
         "SVC_ARGON2_HASH_LEN",
         "SVC_ARGON2_SALT_LEN",
+        "SVC_STREAM_MODE",
+        "SVC_STREAM_MAX_BYTES",
+        "SVC_AUDIT_MAX_AGE",
     ];
     let services = Services::prepare().await;
     for (service, invalid) in [

@@ -39,7 +39,7 @@ impl System {
         Self::start_with(&[]).await
     }
 
-    /// The variables are for ingest.
+    /// The variables are for identity and ingest.
     async fn start_with(variables: &[(&str, &str)]) -> Self {
         let services = Services::prepare().await;
         services.migrate_all().await;

@@ -356,11 +356,10 @@ async fn connections_follow_the_database_url_and_no_request_fails_with_a_second_
     postgres.execute(&format!("drop role {second}")).await;
 }
 
-/// Configuration of a NATS server with these passwords.
+/// Configuration of a NATS server with this password of each service.
 fn nats_users(password: &str) -> String {
-    let user = |name: &str, password: &str| format!("{{ user: {name}, password: {password} }}");
-    let services = ALL_SERVICES.map(|service| user(service.name(), password)).join(", ");
-    format!("authorization {{ users: [ {}, {services} ] }}", user("administrator", "a"))
+    let is_service = |user: &str| ALL_SERVICES.iter().any(|service| service.name() == user);
+    testkit::nats::accounts(|user| if is_service(user) { password } else { "a" }.to_owned())
 }
 
 #[tokio::test]

@@ -12,9 +12,11 @@
 mod event;
 mod log;
 mod publication;
+mod streams;
 
 pub use contract::audit::EventName;
 pub use event::AuditEvent;
 pub use log::{AUDIT_PERSONAL, AuditLog, FailedAttempt, InvalidPiiPolicy, PiiPolicy};
 pub use publication::{AuditStream, Publication};
+pub use streams::AuditStreamSettings;
 pub use tenancy::Actor;

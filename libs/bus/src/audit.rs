@@ -1,7 +1,8 @@
-//! Reads stored audit events, one at a time.
+//! Reads stored audit events, one at a time. They are in another account than the user that reads them, which imports this request only
+//! (`deploy/nats/accounts.conf`).
 
 use async_nats::connection::State;
-use async_nats::jetstream::Context;
+use async_nats::jetstream::{self, Context};
 use bytes::Bytes;
 use tenancy::TenantId;
 
@@ -9,6 +10,9 @@ use crate::reader::ReadError;
 use crate::stored::{ReadFrom, first_message};
 use crate::subject::{AuditSubject, InvalidSubject};
 use crate::{AUDIT_STREAM, EventReader};
+
+/// Prefix of the imported request, in place of `$JS.API`.
+const AUDIT_API_PREFIX: &str = "AUDIT.API";
 
 /// Reads audit events over the connection of an [`EventReader`]. Clones share it.
 #[derive(Clone)]
@@ -54,8 +58,8 @@ impl AuditFilter {
 impl AuditReader {
     /// Shares the connection of the reader.
     pub fn new(reader: &EventReader) -> Self {
-        let (client, context) = reader.connection();
-        Self { client: client.clone(), context: context.clone() }
+        let client = reader.client().clone();
+        Self { context: jetstream::with_prefix(client.clone(), AUDIT_API_PREFIX), client }
     }
 
     /// Returns the first audit event of the filter.

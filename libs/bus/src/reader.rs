@@ -152,8 +152,8 @@ impl EventReader {
     }
 
     /// The connection, for other requests.
-    pub(crate) fn connection(&self) -> (&async_nats::Client, &jetstream::Context) {
-        (&self.client, &self.context)
+    pub(crate) fn client(&self) -> &async_nats::Client {
+        &self.client
     }
 
     /// Starts a read. Its first item is [`ReadItem::Gap`] if events after the start are not stored any more. Without `follow`,

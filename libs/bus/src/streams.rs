@@ -1,6 +1,9 @@
-//! Stream definitions: names, subjects and limits of the streams that the services use.
+//! Stream definitions: names, subjects and limits of the streams that the services use. Those of events and those of audit events are in
+//! separate accounts (`deploy/nats/accounts.conf`).
 
 mod check;
+mod command;
+mod settings;
 
 use std::ops::RangeInclusive;
 use std::time::Duration;
@@ -9,7 +12,9 @@ use async_nats::jetstream::stream::{Compression, Config, DiscardPolicy, Retentio
 
 use serde::Serialize;
 
-pub use check::{StreamError, ensure, verify};
+pub use check::{StreamError, create, ensure, verify};
+pub use command::StreamsCommand;
+pub use settings::{StreamMode, StreamSettings, retention, until_valid};
 
 use crate::subject::{EventSubject, PARTITIONS};
 
@@ -88,7 +93,7 @@ impl EventStreams {
     }
 }
 
-/// Settings of the streams of this installation.
+/// Settings of the streams of events and dead letters of this installation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Profile {
     /// Guarantee of a 202 response.
@@ -104,8 +109,19 @@ pub struct Profile {
     pub max_age: Duration,
     /// Retention of `UDM_DLQ`.
     pub dead_letter_max_age: Duration,
+    /// Whether the server compresses stored messages.
+    pub compression: bool,
+}
+
+/// Settings of the streams of audit events of this installation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AuditProfile {
+    /// Number of servers that store each message.
+    pub replicas: usize,
+    /// Maximum size of the events, as in [`Profile`].
+    pub max_bytes: u64,
     /// Retention of `AUDIT`.
-    pub audit_max_age: Duration,
+    pub max_age: Duration,
     /// Whether the server compresses stored messages.
     pub compression: bool,
 }
@@ -120,62 +136,86 @@ impl Profile {
             max_bytes,
             max_age: Duration::from_hours(72),
             dead_letter_max_age: Duration::from_hours(14 * 24),
-            audit_max_age: Duration::from_hours(400 * 24),
             compression: false,
         }
     }
+}
 
-    /// Returns the definitions of all streams. The streams of events are last: publishing is possible when they exist.
-    pub fn definitions(&self) -> Vec<StreamDefinition> {
-        let side_bytes = self.max_bytes / SIDE_STREAM_FRACTION;
-        let anonymous_bytes = self.max_bytes / ANONYMOUS_AUDIT_FRACTION;
-        let side = |name: &str, subjects: &str, max_age, max_bytes| {
-            self.definition(name.to_owned(), vec![subjects.to_owned()], max_age, max_bytes)
-        };
-        let mut anonymous = side(ANONYMOUS_AUDIT_STREAM, "audit.anonymous.v1.>", 7 * DAY, anonymous_bytes);
-        // Unauthenticated clients cause these events, so the newest replace the oldest.
-        anonymous.0.discard = DiscardPolicy::Old;
-        let mut dead_letters = side(DEAD_LETTER_STREAM, "udm.dlq.v1.>", self.dead_letter_max_age, side_bytes);
+impl AuditProfile {
+    /// Returns the default settings for one server and this maximum size.
+    pub const fn single_server(max_bytes: u64) -> Self {
+        Self { replicas: 1, max_bytes, max_age: Duration::from_hours(400 * 24), compression: false }
+    }
+}
+
+impl From<&Profile> for Vec<StreamDefinition> {
+    /// Returns the definitions. The streams of events are last: publishing is possible when they exist.
+    fn from(profile: &Profile) -> Self {
+        let Profile { durability, replicas, streams, max_bytes, max_age, compression, .. } = *profile;
+        let subjects = vec!["udm.dlq.v1.>".to_owned()];
+        let side_bytes = max_bytes / SIDE_STREAM_FRACTION;
+        let mut dead_letters = Limits { max_age: profile.dead_letter_max_age, max_bytes: side_bytes }
+            .stream(DEAD_LETTER_STREAM, subjects);
         // A subject is that of a tenant and consumer. One that exceeds the limit waits instead of filling the stream for all.
         dead_letters.0.max_messages_per_subject = MAX_DEAD_LETTERS;
         dead_letters.0.discard_new_per_subject = true;
-        let mut definitions =
-            vec![side(AUDIT_STREAM, "audit.v1.>", self.audit_max_age, side_bytes), anonymous, dead_letters];
-        let max_bytes = self.max_bytes / u64::from(self.streams.0);
-        for range in self.streams.ranges() {
-            let (name, subjects) = (self.streams.name(&range), self.streams.subjects(range));
-            let mut events = self.definition(name, subjects, self.max_age, max_bytes);
-            events.0.allow_atomic_publish = self.durability == Durability::Strict;
+        let mut definitions = vec![dead_letters];
+        let limits = Limits { max_age, max_bytes: max_bytes / u64::from(streams.0) };
+        for range in streams.ranges() {
+            let mut events = limits.stream(&streams.name(&range), streams.subjects(range));
+            events.0.allow_atomic_publish = durability == Durability::Strict;
             definitions.push(events);
         }
-        definitions
+        stored_on(definitions, replicas, compression)
     }
+}
 
-    fn definition(
-        &self,
-        name: String,
-        subjects: Vec<String>,
-        max_age: Duration,
-        max_bytes: u64,
-    ) -> StreamDefinition {
+impl From<&AuditProfile> for Vec<StreamDefinition> {
+    fn from(profile: &AuditProfile) -> Self {
+        let AuditProfile { replicas, max_bytes, max_age, compression } = *profile;
+        let audit = Limits { max_age, max_bytes: max_bytes / SIDE_STREAM_FRACTION }
+            .stream(AUDIT_STREAM, vec!["audit.v1.>".to_owned()]);
+        let mut anonymous = Limits { max_age: 7 * DAY, max_bytes: max_bytes / ANONYMOUS_AUDIT_FRACTION }
+            .stream(ANONYMOUS_AUDIT_STREAM, vec!["audit.anonymous.v1.>".to_owned()]);
+        // Unauthenticated clients cause these events, so the newest replace the oldest.
+        anonymous.0.discard = DiscardPolicy::Old;
+        stored_on(vec![audit, anonymous], replicas, compression)
+    }
+}
+
+/// Retention and size of a stream.
+struct Limits {
+    max_age: Duration,
+    max_bytes: u64,
+}
+
+impl Limits {
+    fn stream(&self, name: &str, subjects: Vec<String>) -> StreamDefinition {
         StreamDefinition(Config {
-            name,
+            name: name.to_owned(),
             subjects,
             retention: RetentionPolicy::Limits,
             storage: StorageType::File,
             // A full stream rejects new events. It never drops stored ones.
             discard: DiscardPolicy::New,
-            max_age,
-            max_bytes: i64::try_from(max_bytes).unwrap_or(i64::MAX),
+            max_age: self.max_age,
+            max_bytes: i64::try_from(self.max_bytes).unwrap_or(i64::MAX),
             max_messages: -1,
             max_messages_per_subject: -1,
             max_message_size: i32::try_from(udm::MAX_EVENT_BYTES + HEADER_ALLOWANCE).unwrap_or(i32::MAX),
             duplicate_window: DUPLICATE_WINDOW,
-            compression: Some(if self.compression { Compression::S2 } else { Compression::None }),
-            num_replicas: self.replicas,
             ..Config::default()
         })
     }
+}
+
+/// Sets what all streams of a profile have in common.
+fn stored_on(mut definitions: Vec<StreamDefinition>, replicas: usize, compression: bool) -> Vec<StreamDefinition> {
+    for StreamDefinition(config) in &mut definitions {
+        config.num_replicas = replicas;
+        config.compression = Some(if compression { Compression::S2 } else { Compression::None });
+    }
+    definitions
 }
 
 /// Configuration of one stream.
@@ -205,11 +245,11 @@ mod tests {
     #[test]
     fn streams_of_events_have_the_maximum_size_together() {
         let profile = Profile { streams: EventStreams(4), ..Profile::single_server(64 << 20) };
-        let definitions = profile.definitions();
+        let definitions = Vec::<StreamDefinition>::from(&profile);
         let of = |name: &str| definitions.iter().map(|it| &it.0).find(|config| config.name == name).unwrap();
         assert_eq!(of("UDM_16_31").max_bytes, 16 << 20);
         assert_eq!(of("UDM_16_31").subjects.first().unwrap(), "udm.v1.16.>");
         assert_eq!(of("UDM_16_31").subjects.last().unwrap(), "udm.v1.31.>");
-        assert_eq!((of("AUDIT").max_bytes, of("UDM_DLQ").max_bytes), (8 << 20, 8 << 20));
+        assert_eq!(of("UDM_DLQ").max_bytes, 8 << 20);
     }
 }

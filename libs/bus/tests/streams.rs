@@ -6,13 +6,21 @@ use async_nats::jetstream::{
     self,
     stream::{Compression, Config, DiscardPolicy},
 };
-use bus::{EventStreams, Profile, StreamError, ensure, verify};
+use bus::{AuditProfile, EventStreams, Profile, StreamDefinition, StreamError, create, ensure, verify};
 use bytes::Bytes;
 use futures::future::try_join_all;
 use testkit::nats::NatsServer;
 
 // Small, because a nats-server rejects streams that the free disk could not hold.
 const PROFILE: Profile = Profile::single_server(64 << 20);
+const AUDIT: AuditProfile = AuditProfile::single_server(64 << 20);
+
+/// All streams. Each account has a part of them.
+fn all(profile: &Profile, audit: &AuditProfile) -> Vec<StreamDefinition> {
+    let (mut all, audit): (Vec<StreamDefinition>, Vec<_>) = (profile.into(), audit.into());
+    all.extend(audit);
+    all
+}
 
 async fn broker() -> anyhow::Result<(NatsServer, jetstream::Context)> {
     let server = NatsServer::start().await?;
@@ -28,10 +36,14 @@ async fn config(context: &jetstream::Context, stream: &str) -> anyhow::Result<Co
 async fn missing_streams_are_reported_and_can_be_created() -> anyhow::Result<()> {
     let (_server, context) = broker().await?;
     let missing = verify(&context, &PROFILE).await.unwrap_err();
+    assert!(matches!(&missing, StreamError::Missing(name) if name == "UDM_DLQ"), "{missing}");
+    let missing = verify(&context, &AUDIT).await.unwrap_err();
     assert!(matches!(&missing, StreamError::Missing(name) if name == "AUDIT"), "{missing}");
-    ensure(&context, &PROFILE).await?;
-    verify(&context, &PROFILE).await?;
-    ensure(&context, &PROFILE).await?;
+    for _ in 0..2 {
+        ensure(&context, &PROFILE).await?;
+        create(&context, &AUDIT).await?;
+    }
+    verify(&context, all(&PROFILE, &AUDIT)).await?;
     for (stream, days, bytes) in [
         ("UDM", 3, 64 << 20),
         ("UDM_DLQ", 14, 8 << 20),
@@ -49,7 +61,8 @@ async fn missing_streams_are_reported_and_can_be_created() -> anyhow::Result<()>
 async fn each_of_the_four_streams_is_verified() -> anyhow::Result<()> {
     for stream in ["UDM", "UDM_DLQ", "AUDIT", "AUDIT_ANONYMOUS"] {
         let (_server, context) = broker().await?;
-        ensure(&context, &PROFILE).await?;
+        let all = all(&PROFILE, &AUDIT);
+        ensure(&context, all.clone()).await?;
         let mut changed = config(&context, stream).await?;
         changed.discard = match changed.discard {
             DiscardPolicy::New => DiscardPolicy::Old,
@@ -57,7 +70,7 @@ async fn each_of_the_four_streams_is_verified() -> anyhow::Result<()> {
         };
         changed.discard_new_per_subject = false;
         context.update_stream(&changed).await?;
-        for result in [verify(&context, &PROFILE).await, ensure(&context, &PROFILE).await] {
+        for result in [verify(&context, all.clone()).await, ensure(&context, all).await] {
             let error = result.unwrap_err().to_string();
             assert!(
                 error.starts_with(&format!("stream {stream} has the wrong configuration: discard")),
@@ -102,9 +115,23 @@ async fn wrong_configuration_is_described_and_not_changed() -> anyhow::Result<()
 }
 
 #[tokio::test]
+async fn create_changes_no_existing_stream() -> anyhow::Result<()> {
+    let (_server, context) = broker().await?;
+    create(&context, &AUDIT).await?;
+    let created = config(&context, "AUDIT").await?;
+    let other = AuditProfile { max_bytes: 32 << 20, max_age: Duration::from_hours(1), compression: true, ..AUDIT };
+    create(&context, &other).await?;
+    assert_eq!(config(&context, "AUDIT").await?, created);
+    let error = create(&context, &AuditProfile { replicas: 3, ..AUDIT }).await.unwrap_err().to_string();
+    assert!(error.contains("num_replicas: expected at least 3, found 1"), "{error}");
+    assert_eq!(config(&context, "AUDIT").await?, created);
+    Ok(())
+}
+
+#[tokio::test]
 async fn ensure_updates_limits_and_raises_minimums_but_keeps_other_settings() -> anyhow::Result<()> {
     let (_server, context) = broker().await?;
-    ensure(&context, &PROFILE).await?;
+    ensure(&context, all(&PROFILE, &AUDIT)).await?;
     let mut edited = config(&context, "UDM").await?;
     edited.duplicate_window = Duration::from_mins(1);
     edited.max_message_size = 1024;
@@ -114,12 +141,13 @@ async fn ensure_updates_limits_and_raises_minimums_but_keeps_other_settings() ->
         max_bytes: 32 << 20,
         max_age: Duration::from_hours(1),
         dead_letter_max_age: Duration::from_hours(2),
-        audit_max_age: Duration::from_hours(3),
         compression: true,
         ..PROFILE
     };
-    ensure(&context, &profile).await?;
-    verify(&context, &profile).await?;
+    let audit =
+        AuditProfile { max_bytes: 32 << 20, max_age: Duration::from_hours(3), compression: true, ..AUDIT };
+    ensure(&context, all(&profile, &audit)).await?;
+    verify(&context, all(&profile, &audit)).await?;
     for (stream, hours, bytes) in [("UDM", 1, 32 << 20), ("UDM_DLQ", 2, 4 << 20), ("AUDIT", 3, 4 << 20)] {
         let config = config(&context, stream).await?;
         assert_eq!((config.max_age, config.max_bytes), (Duration::from_hours(hours), bytes), "{stream}");
@@ -183,7 +211,7 @@ async fn fewer_replicas_than_declared_are_rejected() -> anyhow::Result<()> {
     let error = verify(&context, &profile).await.unwrap_err().to_string();
     assert!(error.contains("num_replicas: expected at least 3, found 1"), "{error}");
     let error = ensure(&context, &profile).await.unwrap_err();
-    assert!(matches!(&error, StreamError::Update { stream, .. } if stream == "AUDIT"), "{error}");
+    assert!(matches!(&error, StreamError::Update { stream, .. } if stream == "UDM_DLQ"), "{error}");
     Ok(())
 }
 

@@ -24,8 +24,10 @@ const PID: &str = "server.pid";
 /// A user of the broker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum NatsUser {
-    /// Has all permissions.
+    /// Has all permissions for the streams of events.
     Administrator,
+    /// Has all permissions for the streams of audit events.
+    AuditAdministrator,
     /// Publishes events.
     Ingest,
     /// Publishes audit events and invalidations.
@@ -37,12 +39,20 @@ pub enum NatsUser {
 }
 
 impl NatsUser {
-    const ALL: [Self; 5] = [Self::Administrator, Self::Ingest, Self::Session, Self::Identity, Self::Consumer];
+    const ALL: [Self; 6] = [
+        Self::Administrator,
+        Self::AuditAdministrator,
+        Self::Ingest,
+        Self::Session,
+        Self::Identity,
+        Self::Consumer,
+    ];
 
     /// The user name.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Administrator => "administrator",
+            Self::AuditAdministrator => "audit-administrator",
             Self::Ingest => "ingest",
             Self::Session => "session",
             Self::Identity => "identity",
@@ -140,7 +150,8 @@ impl Server for Nats {
         command.arg("-c").arg(self.configuration_file());
         command.args(["--addr", "127.0.0.1", "--port"]).arg(self.instance.port.number().to_string());
         for (user, password) in &self.passwords {
-            command.env(format!("SVC_NATS_{}_PASSWORD", user.name().to_uppercase()), password);
+            let user = user.name().to_uppercase().replace('-', "_");
+            command.env(format!("SVC_NATS_{user}_PASSWORD"), password);
         }
         command
     }

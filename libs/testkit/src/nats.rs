@@ -17,13 +17,35 @@ mod cluster;
 
 pub use cluster::NatsCluster;
 
+const ACCOUNTS: &str = include_str!("../../../deploy/nats/accounts.conf");
+const CONSUMERS: &str = include_str!("../../../deploy/nats/consumers.conf");
+/// The users of the accounts.
+const USERS: [&str; 6] =
+    ["administrator", "audit-administrator", "ingest", "session", "identity", "consumer"];
+
 /// How long the server may take until it listens.
 const START_TIMEOUT: Duration = Duration::from_secs(20);
 const POLL: Duration = Duration::from_millis(5);
 
+/// Returns the accounts and users of `deploy/nats` as a part of a configuration. `password` returns the password of a user.
+pub fn accounts(password: impl Fn(&str) -> String) -> String {
+    let text = ACCOUNTS.replace("include consumers.conf", CONSUMERS);
+    USERS.iter().fold(text, |text, user| {
+        let variable = format!("$SVC_NATS_{}_PASSWORD", user.to_uppercase().replace('-', "_"));
+        text.replace(&variable, &format!("{:?}", password(user)))
+    })
+}
+
+/// Returns the URLs, separated by commas, for a user of [`accounts`] whose password is its name.
+pub fn url_of(urls: &str, user: &str) -> String {
+    let address = |url: &str| url.rsplit_once(['@', '/']).map_or(url, |(_, address)| address).to_owned();
+    let urls = urls.split(',').map(|url| format!("nats://{user}:{user}@{}", address(url)));
+    urls.collect::<Vec<_>>().join(",")
+}
+
 /// A running server. Dropping it stops the server and deletes its data.
 pub struct NatsServer {
-    /// The URL for clients.
+    /// The URL for clients; with accounts, for the administrator of the streams of events.
     pub url: String,
     port: u16,
     guard: Option<Child>,
@@ -39,6 +61,18 @@ impl NatsServer {
     /// Starts the binary with additional configuration, for example users and their permissions.
     pub async fn start_with(configuration: &str) -> anyhow::Result<Self> {
         Self::launch(&standalone(configuration)).await
+    }
+
+    /// Starts the binary with [`accounts`]. The password of each user is its name.
+    pub async fn start_with_accounts() -> anyhow::Result<Self> {
+        let mut server = Self::start_with(&accounts(str::to_owned)).await?;
+        server.url = server.url_of("administrator");
+        Ok(server)
+    }
+
+    /// The URL for a user of [`accounts`].
+    pub fn url_of(&self, user: &str) -> String {
+        url_of(&self.url, user)
     }
 
     /// Starts the binary with a complete configuration.

@@ -83,7 +83,7 @@ impl TestSystem {
     pub async fn start_with(variables: &[(&str, &str)]) -> anyhow::Result<Self> {
         // Fails when another test of this process has installed the same provider.
         let _ = rustls::crypto::ring::default_provider().install_default();
-        let (database, nats) = tokio::try_join!(TestDatabase::create(), NatsServer::start())?;
+        let (database, nats) = tokio::try_join!(TestDatabase::create(), NatsServer::start_with_accounts())?;
         let mails = tempfile::tempdir()?;
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
         let base_url = format!("http://{}", listener.local_addr()?);
@@ -94,9 +94,9 @@ impl TestSystem {
             identity_database_url: database.url("svc_identity"),
             session_database_url: database.url("svc_session"),
             nats_urls: NatsUrls {
-                identity: nats.url.clone(),
-                session: nats.url.clone(),
-                ingest: nats.url.clone(),
+                identity: nats.url_of("identity"),
+                session: nats.url_of("session"),
+                ingest: nats.url_of("ingest"),
             },
             service_token: service_token.clone(),
             platform_token: platform_token.clone(),
@@ -142,13 +142,21 @@ impl TestSystem {
         Ok(system)
     }
 
-    /// Waits until the schema is accepted, the stream exists and events can be published.
+    /// Waits until the schema is accepted, the streams exist, and events and audit events can be published.
     async fn wait_until_ready(&self, readiness: &Readiness) {
         let opened = tokio::time::timeout(START_TIMEOUT, readiness.opened()).await;
         assert!(opened.is_ok(), "not ready after {START_TIMEOUT:?}: {:?}", readiness.closed());
         let client = self.client();
         wait_until("the system is healthy", async || {
             (client.get("/health").await.status == 200).then_some(())
+        })
+        .await;
+        let metrics = format!("{}/metrics", self.admin_url);
+        wait_until("the streams of audit events are available", async || {
+            let text = testkit::client::plain_http().get(&metrics).send().await.ok()?.text().await.ok()?;
+            let is_available =
+                |stream| text.contains(&format!("svc_publish_available{{stream=\"{stream}\"}} 1\n"));
+            ["AUDIT", "AUDIT_ANONYMOUS"].into_iter().all(is_available).then_some(())
         })
         .await;
     }

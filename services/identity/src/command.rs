@@ -6,15 +6,18 @@ mod trial;
 
 use std::process::ExitCode;
 
+use audit::AuditStreamSettings;
+use bus::StreamsCommand;
 use database::migrations;
 use hashing::{RawToken, SystemEntropy, TokenKind};
-use service::config::Environment;
+use service::config::{Environment, Variables as _};
+use service::process::Program as _;
 
 pub use breach_set::BreachSetCommand;
 pub use outbox::OutboxCommand;
 pub use trial::TrialCommand;
 
-use crate::MIGRATIONS;
+use crate::{Identity, MIGRATIONS};
 
 /// Subcommands of `svc-identity`.
 #[derive(clap::Subcommand)]
@@ -25,6 +28,9 @@ pub enum Command {
     /// List undelivered outbox messages and retry dead-lettered ones
     #[command(subcommand)]
     Outbox(OutboxCommand),
+    /// Print or create the streams of audit events, as configured by the variables of identity
+    #[command(subcommand)]
+    Streams(StreamsCommand),
     /// Build the file of breached passwords for `SVC_BREACH_FILE`
     #[command(subcommand)]
     BreachSet(BreachSetCommand),
@@ -40,6 +46,10 @@ impl Command {
         match self {
             Self::Migrate(command) => MIGRATIONS.execute(command, environment).await,
             Self::Outbox(command) => command.execute(environment).await,
+            Self::Streams(command) => {
+                let definitions = AuditStreamSettings::load(environment).map(|settings| settings.definitions());
+                command.execute(Identity::NAME, definitions, environment).await
+            }
             Self::BreachSet(command) => command.execute(),
             Self::Trial(command) => command.execute(environment).await,
             Self::PlatformToken => {

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use audit::{AUDIT_PERSONAL, PiiPolicy};
+use audit::{AUDIT_PERSONAL, AuditStreamSettings, PiiPolicy};
 use authn::{OperatorSettings, PlatformSecret, SESSION_URL, ServiceSecret};
 use bus::NatsSettings;
 use database::DatabaseSettings;
@@ -37,6 +37,7 @@ service::variables! {
         pub(crate) platform_secret: PlatformSecret,
         pub(crate) nats: NatsSettings,
         pub(crate) audit_personal: PiiPolicy = AUDIT_PERSONAL.required(),
+        pub(crate) audit_streams: AuditStreamSettings,
         pub(crate) argon2: Argon2,
         /// Number of passwords that are hashed in parallel. The default is one per core (`SVC_CPUS`), but at most as many as fit
         /// into half of the memory limit.

@@ -136,6 +136,7 @@ pub fn build(mut config: Config, parts: Parts) -> Result<Routers, Box<dyn Error 
     tasks.spawn("password costs", tasks::load_password_costs(app.clone(), tasks.clone()));
 
     let broker = config.nats.of_service(Identity::NAME);
+    config.audit_streams.start(broker.clone(), &tasks);
     let publication = Publication { broker, database: database.clone(), clock: Arc::clone(&clock) };
     for stream in [AuditStream::OfTenants, AuditStream::Failures, AuditStream::Anonymous] {
         publication.start(stream, metrics, &tasks)?;

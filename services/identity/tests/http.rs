@@ -38,6 +38,8 @@ mod password_change;
 mod password_reset;
 #[path = "http/row_security.rs"]
 mod row_security;
+#[path = "http/streams.rs"]
+mod streams;
 #[path = "http/tenants.rs"]
 mod tenants;
 #[path = "http/trial.rs"]

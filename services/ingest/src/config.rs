@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use authn::{KubernetesApi, PlatformSecret, SESSION_URL, ServiceSecret};
-use bus::{Durability, EventStreams, NatsSettings, Profile};
+use bus::{Durability, EventStreams, NatsSettings, Profile, StreamMode, StreamSettings, retention};
 use contract::identity::{MAX_QUOTA, Quota};
 use ratelimit::Limit;
-use service::config::{Setting, Variable, parse_bytes};
+use service::config::{Variable, parse_bytes};
 use service::http::ConnectionSettings;
 use service::process::{PUBLIC_URL, parse_origin};
 use url::Url;
@@ -21,12 +21,7 @@ service::variables! {
         pub(crate) service_secret: ServiceSecret,
         pub(crate) platform_secret: PlatformSecret,
         pub(crate) nats: NatsSettings,
-        /// Handling of the streams at start: `ensure` creates missing ones, and updates retention, size and compression of existing
-        /// ones; `verify` changes nothing and logs a warning if these settings differ.
-        pub(crate) stream_mode: StreamMode = Variable::new("SVC_STREAM_MODE", "`ensure` or `verify`")
-            .default("ensure")
-            .one_of([("verify", StreamMode::Verify), ("ensure", StreamMode::Ensure)]),
-        pub(crate) stream: StreamSettings,
+        pub(crate) stream: EventStreamSettings,
         /// Quota of each tenant that has no own quota of events per second.
         pub(crate) default_events_per_second: Option<u32> =
             Variable::new("SVC_DEFAULT_EVENTS_PER_SECOND", "number, or `off`").default("off").required_with(parse_events),
@@ -46,29 +41,19 @@ service::variables! {
 }
 
 service::variables! {
-    /// Settings of the streams.
+    /// Settings of the streams of events and dead letters.
     #[derive(Clone, Copy)]
-    pub(crate) struct StreamSettings {
-        /// Minimum number of servers that store each message.
-        replicas: usize = Variable::new("SVC_STREAM_REPLICAS", "number, 1 to 5").default("3").between(1, 5),
+    pub(crate) struct EventStreamSettings {
+        common: StreamSettings,
         /// Number of streams that hold the events, each with an equal range of partitions. It cannot be changed while streams with
         /// another range exist.
         pub(crate) streams: EventStreams = Variable::new("SVC_STREAMS", "1, 2, 4, 8, 16, 32 or 64")
             .default("1")
             .required_with(parse_streams),
-        /// Maximum size of the stored events. The streams `AUDIT` and `UDM_DLQ` get an eighth of it each, `AUDIT_ANONYMOUS` a 64th. Use at
-        /// most 75 % of the broker's volume.
-        max_bytes: u64 = Variable::new("SVC_STREAM_MAX_BYTES", "size, as in `20GiB`").required_with(parse_bytes),
         /// Retention of events. Shorter retention deletes older events.
         max_age: Duration = retention("SVC_STREAM_MAX_AGE", "72h"),
         /// Retention of events that a consumer failed to process (`UDM_DLQ`).
         dead_letter_max_age: Duration = retention("SVC_DLQ_MAX_AGE", "14d"),
-        /// Retention of audit events of tenants (`AUDIT`).
-        audit_max_age: Duration = retention("SVC_AUDIT_MAX_AGE", "400d"),
-        /// Compression of stored messages by the broker. The maximum sizes apply to the sizes before compression.
-        compression: bool = Variable::new("SVC_STREAM_COMPRESSION", "`none` or `s2`")
-            .default("none")
-            .one_of([("none", false), ("s2", true)]),
         /// Guarantee of a 202 response: `strict` is synced to disk by every replica (set `sync_interval: always` on the servers),
         /// `standard` is written by a majority, `dev` is written by one server.
         durability: Durability = Variable::new("SVC_NATS_DURABILITY", "`strict`, `standard` or `dev`")
@@ -85,19 +70,6 @@ fn parse_streams(text: &str) -> Result<EventStreams, String> {
     text.parse().ok().and_then(EventStreams::new).ok_or_else(|| "must be 1, 2, 4, 8, 16, 32 or 64".to_owned())
 }
 
-fn retention(name: &'static str, default: &'static str) -> Setting<Duration> {
-    Variable::new(name, "duration, 5m to 3650d")
-        .default(default)
-        .duration(Duration::from_mins(5), Duration::from_hours(3650 * 24))
-}
-
-/// Handling of the streams at start.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum StreamMode {
-    Verify,
-    Ensure,
-}
-
 impl Config {
     /// The quota of a tenant that has no own one.
     pub(crate) fn default_quota(&self) -> Quota {
@@ -108,17 +80,21 @@ impl Config {
     }
 }
 
-impl StreamSettings {
+impl EventStreamSettings {
+    pub(crate) fn mode(&self) -> StreamMode {
+        self.common.mode
+    }
+
     pub(crate) fn profile(&self) -> Profile {
+        let StreamSettings { replicas, max_bytes, compression, .. } = self.common;
         Profile {
             durability: self.durability,
-            replicas: self.replicas,
+            replicas,
             streams: self.streams,
-            max_bytes: self.max_bytes,
+            max_bytes,
             max_age: self.max_age,
             dead_letter_max_age: self.dead_letter_max_age,
-            audit_max_age: self.audit_max_age,
-            compression: self.compression,
+            compression,
         }
     }
 }

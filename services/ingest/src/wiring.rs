@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use authn::{CredentialCache, CredentialVerifier, Feed, SessionClient, TokenReviewer, WorkloadVerifier};
-use bus::{AuditReader, EventReader, MemoryBudget, PublishLimits, Publisher, Replicas};
+use bus::{AuditReader, EventReader, MemoryBudget, PublishLimits, Publisher, Replicas, StreamMode};
 use prometheus_client::metrics::gauge::Gauge;
 use ratelimit::{LimiterMetrics, LocalLimiter};
 use service::clock::SystemClock;
@@ -15,17 +15,15 @@ use service::health::{Gate, Readiness};
 use service::http::Edge;
 use service::process::{Program, Routers, memory_limit};
 use service::telemetry::Telemetry;
-use service::{Clock, Tasks, chain};
+use service::{Clock, Tasks};
 
 use crate::app::{App, Audit, Dependencies, Quotas, Readers, StreamShare, TenantLimits, body_budget};
 use crate::command::Command;
-use crate::config::{Config, StreamMode};
+use crate::config::Config;
 use crate::http::{self, FailedCredentials};
 
 /// Interval at which a stream of events without events sends its position. Proxies close connections that are idle for a minute.
 const POSITION_INTERVAL: Duration = Duration::from_secs(15);
-/// Interval between checks of streams that are missing or wrongly configured.
-const STREAM_CHECK_INTERVAL: Duration = Duration::from_secs(2);
 
 /// Audience of the service account tokens of producers.
 const AUDIENCE: &str = "svc-ingest";
@@ -85,7 +83,7 @@ pub async fn build(config: &Config, parts: Parts) -> Result<Routers, Box<dyn Err
     let verifier = CredentialCache::start(sessions, feed, clock.clone(), &tasks, &telemetry);
     let (limits, metrics) = (PublishLimits::default(), telemetry.metrics());
     let for_consumers = nats.clone();
-    let (mode, profile) = (config.stream_mode, config.stream.profile());
+    let (mode, profile) = (config.stream.mode(), config.stream.profile());
     let publisher = Publisher::start(nats.clone(), &profile, limits, metrics, &tasks)?;
     let quotas = Quotas::new(config.default_quota(), replicas.clone());
     let share = |size| StreamShare::new(config.tenant_stream_share, replicas.clone(), size);
@@ -106,7 +104,11 @@ pub async fn build(config: &Config, parts: Parts) -> Result<Routers, Box<dyn Err
     });
     let (stop, starting) = (tasks.stopping().clone(), publisher.clone());
     let open_gate = async move {
-        until_streams_are_valid(&nats, mode, &profile).await;
+        let definitions: Vec<_> = (&profile).into();
+        match mode {
+            StreamMode::Verify => bus::until_valid(&nats, &definitions, bus::verify).await,
+            StreamMode::Ensure => bus::until_valid(&nats, &definitions, bus::ensure).await,
+        }
         // A stream that was just created is not known to the publisher yet.
         starting.ready().await;
         gate.open();
@@ -142,30 +144,4 @@ pub async fn build(config: &Config, parts: Parts) -> Result<Routers, Box<dyn Err
         internal: None,
         connections: config.connections.clone(),
     })
-}
-
-/// Checks the streams until they are valid. Logs each error once.
-async fn until_streams_are_valid(nats: &bus::Config, mode: StreamMode, profile: &bus::Profile) {
-    let mut logged = String::new();
-    loop {
-        let Err(error) = check_streams(nats, mode, profile).await else {
-            return;
-        };
-        if error != logged {
-            tracing::error!(error, "failed to check streams; not ready");
-            logged = error;
-        }
-        tokio::time::sleep(STREAM_CHECK_INTERVAL).await;
-    }
-}
-
-/// Verifies the streams of all services, or creates and updates them: the NATS users of the other services cannot.
-async fn check_streams(nats: &bus::Config, mode: StreamMode, profile: &bus::Profile) -> Result<(), String> {
-    let client = bus::connect(nats).await.map_err(|error| chain(&error))?;
-    let context = async_nats::jetstream::new(client);
-    let checked = match mode {
-        StreamMode::Verify => bus::verify(&context, profile).await,
-        StreamMode::Ensure => bus::ensure(&context, profile).await,
-    };
-    checked.map_err(|error| chain(&error))
 }

@@ -16,8 +16,10 @@ use serde::{Deserialize, Serialize};
 pub struct RunFile {
     /// The origin of the public API, without `/api/v1`.
     pub base_url: String,
-    /// The URL of the broker for its administrator.
+    /// The URL of the broker for the administrator of the streams of events.
     pub nats_url: String,
+    /// The URL of the broker for the administrator of the streams of audit events.
+    pub audit_nats_url: String,
     /// The URL of the broker for the user of the durable consumer `consumer`.
     pub consumer_nats_url: String,
     /// The file with the broker's users of consumers. The broker reloads it on SIGHUP.
@@ -171,6 +173,7 @@ mod tests {
         RunFile {
             base_url: "http://127.0.0.1:8080".into(),
             nats_url: "nats://a:b@127.0.0.1:1".into(),
+            audit_nats_url: "nats://d:e@127.0.0.1:1".into(),
             consumer_nats_url: "nats://c:d@127.0.0.1:1".into(),
             consumers_file: "/d/nats/consumers.conf".into(),
             database_url: "postgres://a:b@127.0.0.1:2/svc".into(),

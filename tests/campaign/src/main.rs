@@ -227,9 +227,9 @@ impl Campaign {
             self.producers.push(producer?);
         }
         self.system.wait_until_ready().await;
-        check_stream(self.system.nats_url(), &self.producers, &findings).await?;
+        check_stream(&self.system.nats_url("administrator"), &self.producers, &findings).await?;
         self.audit.permit_lateness(schedule.clock_ahead());
-        self.audit.check(self.system.nats_url(), at_end, &findings).await?;
+        self.audit.check(&self.system.nats_url("audit-administrator"), at_end, &findings).await?;
         let mut resources = self.system.resources().await?;
         for (kind, times) in findings.take_times() {
             resources::add_latency(&mut resources, &kind, times);

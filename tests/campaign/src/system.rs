@@ -21,13 +21,10 @@ use crate::faults::{Fault, Kind, NODES, Path, Target, processes};
 use crate::mails::Mails;
 use crate::resources::{Values, add_disk, add_process};
 
-/// Settings of ingest. The stream holds the events of a round.
-const INGEST: [(&str, &str); 4] = [
-    ("SVC_NATS_DURABILITY", "standard"),
-    ("SVC_STREAM_REPLICAS", "3"),
-    ("SVC_STREAM_MAX_BYTES", "4GiB"),
-    ("SVC_TENANT_STREAM_SHARE", "100"),
-];
+/// Settings of identity and ingest. The stream holds the events of a round.
+const STREAMS: [(&str, &str); 2] = [("SVC_STREAM_REPLICAS", "3"), ("SVC_STREAM_MAX_BYTES", "4GiB")];
+/// Settings of ingest.
+const INGEST: [(&str, &str); 2] = [("SVC_NATS_DURABILITY", "standard"), ("SVC_TENANT_STREAM_SHARE", "100")];
 
 /// A cluster that several tasks use.
 pub(crate) struct Cluster {
@@ -64,7 +61,7 @@ pub(crate) struct System {
 impl System {
     /// Starts all processes and waits until they are ready.
     pub(crate) async fn start(mails: &Mails) -> anyhow::Result<Self> {
-        let cluster = NatsCluster::start_with("").await?;
+        let cluster = NatsCluster::start_with_accounts("").await?;
         let mut network = HashMap::new();
         let mut urls = Vec::new();
         for (number, url) in cluster.url.split(',').enumerate() {
@@ -86,7 +83,8 @@ impl System {
         }
         let all: Vec<_> = identity.iter().chain(&session).chain(&ingest).collect();
         let proxy = services.balance(&all).await;
-        let ingest_variables = INGEST.map(|(name, value)| (name, value.to_owned())).to_vec();
+        let owned = |(name, value): (&'static str, &str)| (name, value.to_owned());
+        let ingest_variables = STREAMS.into_iter().chain(INGEST).map(owned).collect();
         let start = |instances: Vec<Instance>, variables: Vec<(&'static str, String)>| -> Vec<Slot> {
             let start = |instance| {
                 let process = Mutex::new(start_process(&services, &instance, &variables, &[]));
@@ -97,6 +95,7 @@ impl System {
         let mut identity_variables =
             database_variables(&services, Upstream::Identity, Path::IdentityDatabase, &mut network).await?;
         identity_variables.extend(mails.variables());
+        identity_variables.extend(STREAMS.map(owned));
         let (identity, session, ingest) = (
             start(identity, identity_variables),
             start(
@@ -126,9 +125,9 @@ impl System {
         &self.services.platform_token
     }
 
-    /// The addresses of the broker.
-    pub(crate) fn nats_url(&self) -> &str {
-        &self.services.nats.url
+    /// The addresses of the broker for a user.
+    pub(crate) fn nats_url(&self, user: &str) -> String {
+        self.services.nats.url_of(user)
     }
 
     /// Copies the output of all services.

@@ -9,7 +9,7 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use super::{EventStreams, Profile, StreamDefinition};
+use super::StreamDefinition;
 use crate::subject::EventSubject;
 
 /// The settings that `ensure` changes.
@@ -74,15 +74,19 @@ pub enum StreamError {
     },
 }
 
-/// Checks that all streams exist and fulfil the guarantees of the profile. Other retention, sizes or compression than in the
-/// profile are logged as a warning.
+/// Checks that all streams exist and fulfil the guarantees of their definitions. Other retention, sizes or compression than in the
+/// definitions are logged as a warning.
 ///
 /// # Errors
 /// The first stream that cannot be used.
-pub async fn verify(context: &Context, profile: &Profile) -> Result<(), StreamError> {
-    check_division(context, profile.streams).await?;
+pub async fn verify(
+    context: &Context,
+    definitions: impl Into<Vec<StreamDefinition>>,
+) -> Result<(), StreamError> {
+    let definitions = definitions.into();
+    check_division(context, &definitions).await?;
     let mut warnings = Vec::new();
-    for definition in profile.definitions() {
+    for definition in definitions {
         let Found { config, .. } =
             definition.find(context).await?.ok_or_else(|| StreamError::Missing(definition.name()))?;
         definition.check(&config)?;
@@ -100,14 +104,35 @@ pub async fn verify(context: &Context, profile: &Profile) -> Result<(), StreamEr
     Ok(())
 }
 
+/// Creates missing streams and verifies existing ones, which it does not change.
+///
+/// # Errors
+/// The first stream that cannot be used.
+pub async fn create(
+    context: &Context,
+    definitions: impl Into<Vec<StreamDefinition>>,
+) -> Result<(), StreamError> {
+    let definitions = definitions.into();
+    for definition in &definitions {
+        if definition.find(context).await?.is_none() {
+            definition.create(context).await?;
+        }
+    }
+    verify(context, definitions).await
+}
+
 /// Creates missing streams, and updates retention, size and compression of existing ones. Also raises the number of replicas, the
 /// duplicate window and the maximum message size, and sets the limit of dead letters. Other settings are never changed. Requires nats-server 2.12 or newer.
 ///
 /// # Errors
 /// The first stream that cannot be used.
-pub async fn ensure(context: &Context, profile: &Profile) -> Result<(), StreamError> {
-    check_division(context, profile.streams).await?;
-    for definition in profile.definitions() {
+pub async fn ensure(
+    context: &Context,
+    definitions: impl Into<Vec<StreamDefinition>>,
+) -> Result<(), StreamError> {
+    let definitions = definitions.into();
+    check_division(context, &definitions).await?;
+    for definition in definitions {
         definition.ensure(context).await?;
     }
     Ok(())
@@ -115,18 +140,22 @@ pub async fn ensure(context: &Context, profile: &Profile) -> Result<(), StreamEr
 
 /// Checks that no other stream has the subjects of events. A stream of another division cannot be replaced: its events would be
 /// lost for consumers, and the server rejects streams with overlapping subjects.
-async fn check_division(context: &Context, streams: EventStreams) -> Result<(), StreamError> {
+async fn check_division(context: &Context, definitions: &[StreamDefinition]) -> Result<(), StreamError> {
     #[derive(Deserialize)]
     struct Names {
         #[serde(default)]
         streams: Option<Vec<String>>,
+    }
+    let expected: Vec<_> =
+        definitions.iter().filter(|definition| definition.has_events()).map(StreamDefinition::name).collect();
+    if expected.is_empty() {
+        return Ok(());
     }
     let filter = serde_json::json!({ "subject": EventSubject::ALL });
     let Names { streams: names } =
         request(context, "STREAM.NAMES".to_owned(), &filter).await.map_err(|error| {
             StreamError::Unreachable { stream: EventSubject::ALL.to_owned(), source: error.into() }
         })?;
-    let expected = streams.names();
     let found: Vec<_> = names.into_iter().flatten().filter(|name| !expected.contains(name)).collect();
     if found.is_empty() {
         return Ok(());
@@ -169,6 +198,11 @@ async fn request<T: DeserializeOwned>(
 impl StreamDefinition {
     fn name(&self) -> String {
         self.0.name.clone()
+    }
+
+    fn has_events(&self) -> bool {
+        let of_events = EventSubject::ALL.trim_end_matches('>');
+        self.0.subjects.iter().all(|subject| subject.starts_with(of_events))
     }
 
     /// Returns the configuration of the existing stream.

@@ -15,8 +15,6 @@ use testkit::{DEADLINE, wait_until, within};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
-const ACCOUNTS: &str = include_str!("../../../../deploy/nats/accounts.conf");
-const CONSUMERS: &str = include_str!("../../../../deploy/nats/consumers.conf");
 pub(crate) const PASSWORD: &str = "password";
 
 /// The time after which the server delivers an unacknowledged event again.
@@ -46,12 +44,10 @@ impl Broker {
             )
         });
         let allow = format!("publish: {{ allow: [\n{}", allow.collect::<String>());
-        let consumers = CONSUMERS.replace("publish: { allow: [", &allow);
-        let configuration = ACCOUNTS.replace("include consumers.conf", &consumers);
-        let users = ["ADMINISTRATOR", "INGEST", "SESSION", "IDENTITY", "CONSUMER"];
-        let configuration = users
-            .iter()
-            .fold(configuration, |text, user| text.replace(&format!("$SVC_NATS_{user}_PASSWORD"), PASSWORD));
+        let configuration = testkit::nats::accounts(|_| PASSWORD.to_owned());
+        let (services, consumers) = configuration.split_once("CONSUMERS {").unwrap();
+        let consumers = consumers.replace("publish: { allow: [", &allow);
+        let configuration = format!("{services}CONSUMERS {{{consumers}");
         let server = NatsServer::start_with(&configuration).await.unwrap();
         let url = server.url.replace("nats://", &format!("nats://administrator:{PASSWORD}@"));
         let client = bus::connect(&bus::Config::new(url, "test")).await.unwrap();

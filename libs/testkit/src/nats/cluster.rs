@@ -4,7 +4,7 @@
 use futures::future::{join_all, try_join_all};
 use serde_json::Value;
 
-use super::{NatsServer, configure};
+use super::{NatsServer, accounts, configure, url_of};
 use crate::client::plain_http;
 use crate::forwarder::{Disturbance, Forwarder};
 use crate::wait::wait_until;
@@ -15,7 +15,7 @@ const ANY_PORT: &str = "-1";
 
 /// A running cluster. Dropping it stops the servers and deletes their data.
 pub struct NatsCluster {
-    /// The URLs of all nodes for clients, separated by commas.
+    /// The URLs of all nodes for clients, separated by commas; with accounts, for the administrator of the streams of events.
     pub url: String,
     nodes: Vec<Node>,
     routes: Vec<Route>,
@@ -54,6 +54,17 @@ impl NatsCluster {
         let urls: Vec<&str> = nodes.iter().map(|node| node.server.url.as_str()).collect();
         let cluster = Self { url: urls.join(","), nodes, routes, http: plain_http() };
         cluster.wait_until_healthy().await;
+        Ok(cluster)
+    }
+
+    /// Starts the nodes with [`accounts`] and additional configuration. The password of each user is its name.
+    pub async fn start_with_accounts(configuration: &str) -> anyhow::Result<Self> {
+        let configuration = format!("{}\n{configuration}", accounts(str::to_owned));
+        let mut cluster = Self::start_with(&configuration).await?;
+        cluster.url = url_of(&cluster.url, "administrator");
+        for node in &mut cluster.nodes {
+            node.server.url = node.server.url_of("administrator");
+        }
         Ok(cluster)
     }
 

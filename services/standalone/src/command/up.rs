@@ -106,6 +106,7 @@ async fn serve(
     let base = RunFile {
         base_url,
         nats_url: servers.nats_url(NatsUser::Administrator),
+        audit_nats_url: servers.nats_url(NatsUser::AuditAdministrator),
         consumer_nats_url: servers.nats_url(NatsUser::Consumer),
         consumers_file: servers.consumers_file(),
         database_url: servers.database_url(PostgresRole::Superuser, DATABASE),

@@ -109,6 +109,7 @@ impl User {
 struct System {
     run: Run,
     admin: Context,
+    audit_admin: Context,
     /// Messages on the subject of invalidations.
     invalidations: Subscriber,
     /// Audit events of tenants that do not exist.
@@ -124,12 +125,14 @@ impl System {
         let run = installation.up_with("data", &[("NATS_TENANT_ACME_PASSWORD", PASSWORD)]);
         let client = bus::connect(&bus::Config::new(&run.run_file.nats_url, "test")).await.unwrap();
         let invalidations = client.subscribe("svc.>").await.unwrap();
+        let audit_client =
+            bus::connect(&bus::Config::new(&run.run_file.audit_nats_url, "test")).await.unwrap();
         let mut audit_events = Vec::new();
         for subject in ["audit.v1.acme.>", "audit.v1.beta.>", "audit.anonymous.v1.identity.x"] {
-            audit_events.push(client.subscribe(subject).await.unwrap());
+            audit_events.push(audit_client.subscribe(subject).await.unwrap());
         }
-        let admin = jetstream::new(client);
-        let system = Self { run, admin, invalidations, audit_events, _installation: installation };
+        let (admin, audit_admin) = (jetstream::new(client), jetstream::new(audit_client));
+        let system = Self { run, admin, audit_admin, invalidations, audit_events, _installation: installation };
         system.create_consumer(json!({ "name": "consumer" })).await;
         let victim = system.create_consumer(json!({ "name": "victim" })).await.nats;
         let observer =
@@ -189,7 +192,8 @@ impl System {
     async fn state(&mut self) -> BTreeMap<String, Value> {
         let mut state = BTreeMap::new();
         for stream in ["UDM", "UDM_DLQ", "AUDIT", "AUDIT_ANONYMOUS"] {
-            let stream = self.admin.get_stream(stream).await.unwrap();
+            let admin = if stream.starts_with("AUDIT") { &self.audit_admin } else { &self.admin };
+            let stream = admin.get_stream(stream).await.unwrap();
             let info = stream.cached_info();
             let name = info.config.name.clone();
             // The services write audit events at any time.

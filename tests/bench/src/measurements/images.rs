@@ -80,6 +80,9 @@ impl Bench<'_> {
     /// The command of a service with the database and stream of the system and its own addresses.
     fn service(&self, program: &Path, admin: SocketAddr) -> anyhow::Result<Command> {
         let run_file = &self.system.run_file;
+        // Each is an administrator of the streams that the service uses.
+        let is_ingest = program.ends_with("svc-ingest");
+        let nats_url = if is_ingest { &run_file.nats_url } else { &run_file.audit_nats_url };
         let mut command = Command::new(program);
         command
             .env_clear()
@@ -90,7 +93,7 @@ impl Bench<'_> {
             .env("SVC_PLATFORM_TOKEN_FILE", &run_file.platform_token_file)
             .env("SVC_SERVICE_TOKEN", SERVICE_TOKEN)
             .env("SVC_LIMITER_KEY", LIMITER_KEY)
-            .env("SVC_NATS_URL", &run_file.nats_url)
+            .env("SVC_NATS_URL", nats_url)
             .env("SVC_STREAM_REPLICAS", "1")
             .envs(LARGE_STREAM)
             .env("SVC_NATS_DURABILITY", "dev")

@@ -24,7 +24,7 @@ const NAME: &str = "session_revoked";
 impl Bench<'_> {
     pub(crate) async fn relay(&mut self) -> anyhow::Result<()> {
         let database = PgPool::connect(&self.system.run_file.database_url).await?;
-        let client = bus::connect(&bus::Config::new(&*self.system.run_file.nats_url, "bench")).await?;
+        let client = bus::connect(&bus::Config::new(&*self.system.run_file.audit_nats_url, "bench")).await?;
         let broker = async_nats::jetstream::new(client);
         let mut rounds = Vec::new();
         for _ in 0..self.rounds(ROUNDS) {

@@ -23,7 +23,8 @@ const ROLES: [(&str, &str); 4] = [
     ("session", "svc_session"),
     ("sessionMigrator", "svc_session_migrator"),
 ];
-const NATS_USERS: [&str; 5] = ["administrator", "identity", "session", "ingest", "consumer"];
+const NATS_USERS: [&str; 6] =
+    ["administrator", "audit-administrator", "identity", "session", "ingest", "consumer"];
 
 /// Returns new values. The chart derives the keys from its values: `<purpose>-<name>`.
 pub(super) fn data(postgres: &str, nats: &str) -> BTreeMap<String, String> {
@@ -44,7 +45,8 @@ pub(super) fn data(postgres: &str, nats: &str) -> BTreeMap<String, String> {
     }
     let (mut accounts, mut consumers) = (ACCOUNTS.to_owned(), CONSUMERS.to_owned());
     for user in NATS_USERS {
-        let (variable, password) = (format!("$SVC_NATS_{}_PASSWORD", user.to_uppercase()), random());
+        let variable = format!("$SVC_NATS_{}_PASSWORD", user.to_uppercase().replace('-', "_"));
+        let password = random();
         accounts = accounts.replace(&variable, &password);
         consumers = consumers.replace(&variable, &password);
         data.insert(format!("nats-{user}"), format!("nats://{user}:{password}@{nats}"));

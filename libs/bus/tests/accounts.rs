@@ -1,0 +1,400 @@
+//! The NATS accounts (`deploy/nats`): what a user of one account sends changes nothing in the others. NATS does not check the reply
+//! subject of a request, and publishes the response with the rights of the server, so each request of each user is sent with each
+//! foreign subject as its reply subject. Effects are checked as the administrators.
+
+#![expect(clippy::unwrap_used, reason = "a failed setup fails the test")]
+
+use std::collections::{BTreeMap, HashMap};
+
+use async_nats::jetstream::consumer::{AckPolicy, pull};
+use async_nats::jetstream::{self, Context, stream::Config};
+use async_nats::{Client, ConnectOptions, HeaderMap, Message, Subscriber};
+use bus::{AuditProfile, Profile};
+use futures::{FutureExt as _, StreamExt as _, TryStreamExt as _};
+use serde_json::{Value, json};
+use testkit::nats::url_of;
+use testkit::{NatsCluster, NatsServer};
+
+const MAX_BYTES: u64 = 16 << 20;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Account {
+    Udm,
+    Audit,
+    Consumers,
+}
+
+/// A user and what it may send.
+struct User {
+    name: &'static str,
+    account: Account,
+    /// Messages on these subjects may reach other accounts. ingest drops invalidations without a signature, so it does not matter that
+    /// identity can let the server publish on their subject.
+    reaches: &'static [&'static str],
+    requests: &'static [Request],
+}
+
+/// Subject, payload, and a header.
+type Request = (&'static str, &'static str, Option<(&'static str, &'static str)>);
+
+const USERS: [User; 4] = [
+    User {
+        name: "ingest",
+        account: Account::Udm,
+        reaches: &[],
+        requests: &[
+            // The response has an empty payload, which is a valid request to delete a stream.
+            ("$JS.API.CONSUMER.MSG.NEXT.UDM.empty", r#"{"batch":1,"no_wait":true}"#, None),
+            // The response is an event, whose payload is `{}`.
+            ("$JS.API.CONSUMER.MSG.NEXT.UDM.full", r#"{"batch":1,"no_wait":true}"#, None),
+            ("$JS.API.CONSUMER.INFO.UDM.full", "", None),
+            (
+                "$JS.API.CONSUMER.CREATE.UDM.pushed",
+                r#"{"stream_name":"UDM","config":{"name":"pushed","deliver_subject":"audit.v1.beta.identity.x","ack_policy":"none"}}"#,
+                None,
+            ),
+            (
+                "$JS.API.STREAM.CREATE.UDM_COPY",
+                r#"{"name":"UDM_COPY","sources":[{"name":"AUDIT","external":{"api":"AUDIT.API","deliver":"copy"}}]}"#,
+                None,
+            ),
+            ("$JS.API.STREAM.NAMES", "", None),
+            ("$JS.API.STREAM.INFO.UDM", "", None),
+            ("$JS.API.STREAM.MSG.GET.UDM_DLQ", r#"{"seq":1}"#, None),
+            ("AUDIT.API.STREAM.MSG.GET.AUDIT", r#"{"seq":1}"#, None),
+            ("AUDIT.API.STREAM.MSG.GET.AUDIT", r#"{"last_by_subj":"audit.v1.>"}"#, None),
+            ("AUDIT.API.STREAM.MSG.GET.AUDIT", "", None),
+            (
+                "AUDIT.API.STREAM.MSG.GET.AUDIT",
+                "",
+                Some(("Nats-Request-Info", r#"{"acc":"AUDIT","user":"audit-administrator"}"#)),
+            ),
+            (
+                "AUDIT.API.STREAM.MSG.GET.AUDIT",
+                r#"{"seq":1}"#,
+                Some(("Nats-Trace-Dest", "svc.invalidations.v1")),
+            ),
+            ("udm.v1.07.acme.LOGIN", "{}", None),
+            ("udm.v1.07.acme.LOGIN", "{}", Some(("Nats-Trace-Dest", "audit.v1.beta.identity.x"))),
+            ("svc.ingest.replicas.v1", "{}", None),
+        ],
+    },
+    User {
+        name: "identity",
+        account: Account::Audit,
+        reaches: &["svc.invalidations.v1"],
+        requests: &[
+            ("audit.v1.acme.identity.x", "{}", None),
+            ("audit.v1.acme.identity.x", "", None),
+            ("audit.anonymous.v1.identity.x", "", None),
+            // An unfinished atomic batch is acknowledged with an empty payload, if the stream accepts batches.
+            ("audit.v1.acme.identity.x", "", Some(("Nats-Batch-Id", "batch"))),
+            ("audit.v1.acme.identity.x", "", Some(("Nats-Expected-Last-Sequence", "999999"))),
+            ("audit.v1.acme.identity.x", "", Some(("Nats-Rollup", "all"))),
+            ("audit.v1.acme.identity.x", "", Some(("Nats-Rollup", "sub"))),
+            ("audit.v1.acme.identity.x", "", Some(("Nats-TTL", "1s"))),
+            ("audit.v1.acme.identity.x", "", Some(("Nats-Trace-Dest", "$JS.API.STREAM.DELETE.AUDIT"))),
+            ("audit.v1.acme.identity.x", "", Some(("Nats-Trace-Dest", "svc.invalidations.v1"))),
+            ("$JS.API.STREAM.INFO.AUDIT", "", None),
+            ("$JS.API.STREAM.INFO.AUDIT_ANONYMOUS", r#"{"subjects_filter":">"}"#, None),
+            ("$JS.API.STREAM.CREATE.AUDIT", "", None),
+            (
+                "$JS.API.STREAM.CREATE.AUDIT",
+                r#"{"name":"AUDIT","subjects":["audit.v1.>"],"max_age":1000000000}"#,
+                None,
+            ),
+            (
+                "$JS.API.STREAM.CREATE.AUDIT_ANONYMOUS",
+                r#"{"name":"AUDIT_ANONYMOUS","republish":{"src":">","dest":"svc.>"}}"#,
+                None,
+            ),
+        ],
+    },
+    User {
+        name: "session",
+        account: Account::Audit,
+        reaches: &["svc.invalidations.v1"],
+        requests: &[
+            ("audit.v1.acme.session.x", "{}", None),
+            ("audit.v1.acme.session.x", "", Some(("Nats-Batch-Id", "batch"))),
+            ("audit.v1.acme.session.x", "", Some(("Nats-Rollup", "all"))),
+            ("audit.v1.acme.session.x", "", Some(("Nats-Trace-Dest", "$JS.API.STREAM.DELETE.AUDIT"))),
+            ("svc.invalidations.v1", "", None),
+            ("$JS.API.STREAM.INFO.AUDIT", "", None),
+        ],
+    },
+    User {
+        name: "consumer",
+        account: Account::Consumers,
+        reaches: &["udm.dlq.v1.acme.consumer"],
+        requests: &[
+            ("JS.API.CONSUMER.MSG.NEXT.UDM.consumer", r#"{"batch":1,"no_wait":true}"#, None),
+            ("JS.API.CONSUMER.INFO.UDM.consumer", "", None),
+            ("JS.API.CONSUMER.INFO.UDM.consumer", "", Some(("Nats-Request-Info", r#"{"acc":"UDM"}"#))),
+            ("JS.API.CONSUMER.INFO.UDM.consumer", "", Some(("Nats-Trace-Dest", "udm.v1.07.beta.LOGIN"))),
+            ("$JS.ACK.UDM.consumer.1.1.1.1.0", r#"+NXT {"batch":1,"no_wait":true}"#, None),
+            ("udm.dlq.v1.acme.consumer", "{}", None),
+        ],
+    },
+];
+
+/// Subjects of an account that its users, or those of others, must not reach. They are reply subjects, and are also published directly.
+const TARGETS: [(Account, &[&str]); 2] = [
+    (
+        Account::Audit,
+        &[
+            "$JS.API.STREAM.DELETE.AUDIT",
+            "$JS.API.STREAM.DELETE.AUDIT_ANONYMOUS",
+            "$JS.API.STREAM.PURGE.AUDIT",
+            "$JS.API.STREAM.UPDATE.AUDIT",
+            "$JS.API.STREAM.CREATE.AUDIT_COPY",
+            "$JS.API.STREAM.MSG.DELETE.AUDIT",
+            "$JS.API.CONSUMER.CREATE.AUDIT.new",
+            "$JS.API.CONSUMER.DELETE.AUDIT.victim",
+            "AUDIT.API.STREAM.MSG.GET.AUDIT",
+            "AUDIT.API.STREAM.DELETE.AUDIT",
+            "audit.v1.beta.identity.x",
+            "audit.anonymous.v1.identity.x",
+            "svc.invalidations.v1",
+        ],
+    ),
+    (
+        Account::Udm,
+        &[
+            "$JS.API.STREAM.DELETE.UDM",
+            "$JS.API.STREAM.DELETE.UDM_DLQ",
+            "$JS.API.STREAM.PURGE.UDM",
+            "$JS.API.STREAM.UPDATE.UDM",
+            "$JS.API.STREAM.MSG.DELETE.UDM_DLQ",
+            "$JS.API.CONSUMER.DELETE.UDM.victim",
+            "$JS.API.CONSUMER.MSG.NEXT.UDM.victim",
+            "JS.API.CONSUMER.MSG.NEXT.UDM.victim",
+            "udm.v1.07.beta.LOGIN",
+            "udm.dlq.v1.beta.victim",
+            "svc.ingest.replicas.v1",
+        ],
+    ),
+];
+
+/// The administrator of an account, with the messages on the subjects of the services.
+struct Administrator {
+    context: Context,
+    messages: Vec<Subscriber>,
+}
+
+impl Administrator {
+    async fn connect(urls: &str, user: &str) -> Self {
+        let client = async_nats::connect(url_of(urls, user).split(',').collect::<Vec<_>>()).await.unwrap();
+        let mut messages = Vec::new();
+        for subjects in ["svc.>", "audit.>", "udm.>"] {
+            messages.push(client.subscribe(subjects).await.unwrap());
+        }
+        client.flush().await.unwrap();
+        Self { context: jetstream::new(client), messages }
+    }
+
+    fn received(&mut self) -> Vec<Message> {
+        let next = |messages: &mut Subscriber| messages.next().now_or_never().flatten();
+        let mut received = Vec::new();
+        for messages in &mut self.messages {
+            received.extend(std::iter::from_fn(|| next(messages)));
+        }
+        received
+    }
+
+    /// All streams and durables of the account.
+    async fn streams(&self) -> BTreeMap<String, Stream> {
+        let mut streams = BTreeMap::new();
+        let mut infos = self.context.streams();
+        while let Some(info) = infos.try_next().await.unwrap() {
+            let stream = self.context.get_stream(&info.config.name).await.unwrap();
+            let durables = stream.consumers().try_collect::<Vec<_>>().await.unwrap();
+            // Changes with the requests of its user.
+            let durables = durables.into_iter().filter(|durable| durable.name != "consumer");
+            let durables = durables.map(|durable| {
+                json!([durable.name, durable.delivered.consumer_sequence, durable.num_ack_pending, durable.num_waiting])
+            });
+            let subjects = stream.info_with_subjects(">").await.unwrap().try_collect().await.unwrap();
+            let found = Stream {
+                config: info.config,
+                created: info.created.unix_timestamp_nanos(),
+                first_sequence: info.state.first_sequence,
+                deleted: info.state.deleted_count.unwrap_or(0),
+                durables: durables.collect(),
+                subjects,
+            };
+            streams.insert(found.config.name.clone(), found);
+        }
+        streams
+    }
+}
+
+/// What an attack could change.
+#[derive(Clone, Debug, PartialEq)]
+struct Stream {
+    config: Config,
+    created: i128,
+    first_sequence: u64,
+    deleted: u64,
+    durables: Vec<Value>,
+    /// Number of messages by subject.
+    subjects: HashMap<String, usize>,
+}
+
+impl Stream {
+    /// The same stream without the messages on these subjects.
+    fn without(mut self, subjects: &[&str]) -> Self {
+        self.subjects.retain(|subject, _| !subjects.contains(&subject.as_str()));
+        self
+    }
+
+    /// Asserts that messages were added at most.
+    fn assert_only_appended(&self, after: &Self, attack: &str) {
+        let appended = Self { subjects: after.subjects.clone(), ..self.clone() };
+        assert_eq!(*after, appended, "{attack}");
+        for (subject, count) in &self.subjects {
+            assert!(after.subjects[subject] >= *count, "{attack}: {subject}");
+        }
+    }
+}
+
+/// A broker with all streams, each with messages, and durables.
+struct System {
+    urls: String,
+    administrators: [(Account, Administrator); 2],
+}
+
+impl System {
+    async fn start(urls: &str, replicas: usize) -> Self {
+        let udm = Administrator::connect(urls, "administrator").await;
+        let audit = Administrator::connect(urls, "audit-administrator").await;
+        let profile = Profile { replicas, ..Profile::single_server(MAX_BYTES) };
+        bus::ensure(&udm.context, &profile).await.unwrap();
+        let profile = AuditProfile { replicas, ..AuditProfile::single_server(MAX_BYTES) };
+        bus::ensure(&audit.context, &profile).await.unwrap();
+        for (name, filter) in [("consumer", ">"), ("full", ">"), ("victim", ">"), ("empty", "udm.v1.*.none.>")] {
+            let durable = pull::Config {
+                durable_name: Some(name.to_owned()),
+                ack_policy: AckPolicy::Explicit,
+                filter_subject: filter.to_owned(),
+                ..pull::Config::default()
+            };
+            udm.context.create_consumer_on_stream(durable, "UDM").await.unwrap();
+        }
+        for number in 0..20 {
+            for (administrator, subjects) in [
+                (&udm, ["udm.v1.07.acme.LOGIN", "udm.dlq.v1.acme.victim"]),
+                (&audit, ["audit.v1.acme.identity.x", "audit.anonymous.v1.identity.x"]),
+            ] {
+                for subject in subjects {
+                    store(&administrator.context, subject, number).await;
+                }
+            }
+        }
+        Self { urls: urls.to_owned(), administrators: [(Account::Udm, udm), (Account::Audit, audit)] }
+    }
+
+    async fn state(&self) -> BTreeMap<(Account, String), Stream> {
+        let mut state = BTreeMap::new();
+        for (account, administrator) in &self.administrators {
+            let streams = administrator.streams().await;
+            state.extend(streams.into_iter().map(|(name, stream)| ((*account, name), stream)));
+        }
+        state
+    }
+
+    /// Sends all attacks of a user, and checks the effects after each request.
+    async fn attack(&mut self, user: &User) {
+        let options = ConnectOptions::with_user_and_password(user.name.into(), user.name.into());
+        let options = options.custom_inbox_prefix(format!("_INBOX.{}", user.name));
+        let urls: Vec<_> = self.urls.split(',').map(|url| url.rsplit_once('@').map_or(url, |it| it.1)).collect();
+        let client = options.connect(urls).await.unwrap();
+        // ingest can delete the streams of its own account.
+        let targets = TARGETS.into_iter().filter(|(account, _)| *account != Account::Udm || user.account != Account::Udm);
+        let targets: Vec<_> = targets.flat_map(|(_, subjects)| subjects).copied().collect();
+        let direct = targets.iter().flat_map(|target| [(*target, "", None), (*target, "{}", None)]);
+        for request in user.requests.iter().copied().chain(direct) {
+            let before = self.state().await;
+            self.discard_messages();
+            for target in &targets {
+                send(&client, request, target).await;
+            }
+            self.check(user, &before, &format!("{}: {request:?}", user.name)).await;
+        }
+    }
+
+    fn discard_messages(&mut self) {
+        for (_, administrator) in &mut self.administrators {
+            administrator.received();
+        }
+    }
+
+    async fn check(&mut self, user: &User, before: &BTreeMap<(Account, String), Stream>, attack: &str) {
+        let after = self.state().await;
+        for ((account, name), before) in before {
+            if *account == Account::Udm && user.account == Account::Udm {
+                continue;
+            }
+            let after = after.get(&(*account, name.clone()));
+            let after = after.unwrap_or_else(|| panic!("{attack} has deleted {name}")).clone();
+            if *account == user.account {
+                before.assert_only_appended(&after, attack);
+            } else {
+                assert_eq!(before.clone().without(user.reaches), after.without(user.reaches), "{attack}");
+            }
+        }
+        let foreign = |streams: &BTreeMap<(Account, String), Stream>| -> Vec<_> {
+            streams.keys().filter(|(account, _)| *account != Account::Udm || user.account != Account::Udm).cloned().collect()
+        };
+        assert_eq!(foreign(&after), foreign(before), "{attack}");
+        for (account, administrator) in &mut self.administrators {
+            let received = administrator.received();
+            if *account == user.account {
+                continue;
+            }
+            for message in received {
+                assert!(user.reaches.contains(&message.subject.as_str()), "{attack}: {account:?} has received {message:?}");
+                assert!(message.headers.is_none_or(|headers| headers.get("Svc-Signature").is_none()), "{attack}");
+            }
+        }
+    }
+}
+
+#[expect(clippy::disallowed_methods, reason = "stores any message")]
+async fn store(context: &Context, subject: &'static str, number: usize) {
+    let mut headers = HeaderMap::new();
+    headers.insert("Nats-Msg-Id", format!("{subject} {number}"));
+    context.publish_with_headers(subject, headers, "{}".into()).await.unwrap().await.unwrap();
+}
+
+/// Sends the request with the reply subject, and returns when the server has processed it.
+#[expect(clippy::disallowed_methods, reason = "chooses the reply subject")]
+async fn send(client: &Client, (subject, payload, header): Request, reply: &'static str) {
+    let mut headers = HeaderMap::new();
+    if let Some((name, value)) = header {
+        headers.insert(name, value);
+        if name == "Nats-Batch-Id" {
+            headers.insert("Nats-Batch-Sequence", "1");
+        }
+    }
+    client.publish_with_reply_and_headers(subject, reply, headers, payload.into()).await.unwrap();
+    client.flush().await.unwrap();
+}
+
+#[tokio::test]
+async fn no_request_of_a_user_has_an_effect_in_another_account() {
+    let server = NatsServer::start_with_accounts().await.unwrap();
+    let mut system = System::start(&server.url, 1).await;
+    for user in &USERS {
+        system.attack(user).await;
+    }
+}
+
+#[tokio::test]
+async fn no_request_of_a_user_has_an_effect_in_another_account_of_a_cluster() {
+    let cluster = NatsCluster::start_with_accounts("").await.unwrap();
+    let mut system = System::start(&cluster.url, 3).await;
+    for user in &USERS {
+        system.attack(user).await;
+    }
+}
