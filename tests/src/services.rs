@@ -26,7 +26,7 @@ pub trait Broker {
     /// The URLs for clients, separated by commas.
     fn url(&self) -> &str;
 
-    /// The URLs for a user, whose password is its name.
+    /// The URLs for a user with its name as the password.
     fn url_of(&self, user: &str) -> String {
         testkit::nats::url_of(self.url(), user)
     }

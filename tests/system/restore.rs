@@ -61,7 +61,7 @@ async fn stored_events(services: &Services) -> BTreeSet<(String, usize)> {
 /// The ids of all audit events in the order of the stream, when none waits.
 async fn audit_ids(services: &Services) -> Vec<String> {
     wait_until("the outboxes are empty", async || waiting(services).await.is_empty().then_some(())).await;
-    let client = async_nats::connect(services.nats.url_of("audit-administrator")).await.unwrap();
+    let client = services.nats.connect("audit-administrator").await.unwrap();
     let mut stream = jetstream::new(client).get_stream("AUDIT").await.unwrap();
     let mut ids = Vec::new();
     for sequence in 1..=stream.info().await.unwrap().state.last_sequence {

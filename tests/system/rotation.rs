@@ -384,7 +384,7 @@ async fn the_services_use_changed_nats_passwords_after_a_reload_and_no_event_is_
         nats.log().contains("Reloaded server configuration").then_some(())
     })
     .await;
-    assert!(async_nats::connect(url_of("ingest", "one")).await.is_err());
+    assert!(bus::connect(&bus::Config::new(url_of("ingest", "one"), "test")).await.is_err());
     // Events in flight got 503, and the producers sent them again.
     producers.wait_for_acknowledged(50).await;
 

@@ -15,7 +15,7 @@ const CALLER: &str = "00f067aa0ba902b7";
 
 /// A header of a message in the stream.
 async fn header(system: &TestSystem, sequence: u64, name: &str) -> String {
-    let client = async_nats::connect(&system.nats.url).await.unwrap();
+    let client = system.nats.connect("administrator").await.unwrap();
     let stream = jetstream::new(client).get_stream("UDM").await.unwrap();
     let message = stream.get_raw_message(sequence).await.unwrap();
     message.headers.get(name).map_or_else(String::new, |value| value.as_str().to_owned())
@@ -150,7 +150,7 @@ async fn outbox_messages_belong_to_the_trace_of_their_request() {
 
 /// Waits for an audit event in the stream. Returns its `traceparent`.
 async fn audit_trace(system: &TestSystem, event: &str) -> String {
-    let client = async_nats::connect(system.nats.url_of("audit-administrator")).await.unwrap();
+    let client = system.nats.connect("audit-administrator").await.unwrap();
     let stream = jetstream::new(client).get_stream("AUDIT").await.unwrap();
     let subject = format!("audit.v1.acme.identity.{event}");
     let message = wait_until("the audit event is in the stream", async || {

@@ -38,8 +38,8 @@ pub use reader::{
 pub use replicas::{REPLICA_SUBJECT, Replicas};
 pub use stored::ReadFrom;
 pub use streams::{
-    ANONYMOUS_AUDIT_STREAM, AUDIT_STREAM, AuditProfile, DEAD_LETTER_STREAM, Durability, EventStreams, Profile,
-    StreamDefinition, StreamError, StreamMode, StreamSettings, StreamsCommand, UDM_STREAM, create, ensure,
-    retention, until_valid, verify,
+    ANONYMOUS_AUDIT_STREAM, AUDIT_STREAM, AuditProfile, DEAD_LETTER_STREAM, Durability, EventStreams,
+    Profile, StreamDefinition, StreamError, StreamMode, StreamSettings, StreamsCommand, UDM_STREAM, create,
+    ensure, retention, until_valid, verify,
 };
 pub use subject::{AuditSubject, EventSubject, InvalidSubject, PARTITIONS, is_event_type, partition};

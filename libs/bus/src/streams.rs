@@ -210,7 +210,11 @@ impl Limits {
 }
 
 /// Sets what all streams of a profile have in common.
-fn stored_on(mut definitions: Vec<StreamDefinition>, replicas: usize, compression: bool) -> Vec<StreamDefinition> {
+fn stored_on(
+    mut definitions: Vec<StreamDefinition>,
+    replicas: usize,
+    compression: bool,
+) -> Vec<StreamDefinition> {
     for StreamDefinition(config) in &mut definitions {
         config.num_replicas = replicas;
         config.compression = Some(if compression { Compression::S2 } else { Compression::None });

@@ -8,11 +8,11 @@ use std::collections::{BTreeMap, HashMap};
 
 use async_nats::jetstream::consumer::{AckPolicy, pull};
 use async_nats::jetstream::{self, Context, stream::Config};
-use async_nats::{Client, ConnectOptions, HeaderMap, Message, Subscriber};
+use async_nats::{Client, HeaderMap, Message, Subscriber};
 use bus::{AuditProfile, Profile};
 use futures::{FutureExt as _, StreamExt as _, TryStreamExt as _};
 use serde_json::{Value, json};
-use testkit::nats::url_of;
+use testkit::nats::connect;
 use testkit::{NatsCluster, NatsServer};
 
 const MAX_BYTES: u64 = 16 << 20;
@@ -34,6 +34,13 @@ struct User {
     requests: &'static [Request],
 }
 
+impl User {
+    /// ingest can delete the streams in its account. The other users cannot, also not in their own.
+    fn must_not_change(&self, account: Account) -> bool {
+        account != Account::Udm || self.account != Account::Udm
+    }
+}
+
 /// Subject, payload, and a header.
 type Request = (&'static str, &'static str, Option<(&'static str, &'static str)>);
 
@@ -45,12 +52,12 @@ const USERS: [User; 4] = [
         requests: &[
             // The response has an empty payload, which is a valid request to delete a stream.
             ("$JS.API.CONSUMER.MSG.NEXT.UDM.empty", r#"{"batch":1,"no_wait":true}"#, None),
-            // The response is an event, whose payload is `{}`.
+            // The response is an event with the payload `{}`.
             ("$JS.API.CONSUMER.MSG.NEXT.UDM.full", r#"{"batch":1,"no_wait":true}"#, None),
             ("$JS.API.CONSUMER.INFO.UDM.full", "", None),
             (
                 "$JS.API.CONSUMER.CREATE.UDM.pushed",
-                r#"{"stream_name":"UDM","config":{"name":"pushed","deliver_subject":"audit.v1.beta.identity.x","ack_policy":"none"}}"#,
+                r#"{"stream_name":"UDM","config":{"durable_name":"pushed","deliver_subject":"audit.v1.beta.identity.x","ack_policy":"none"}}"#,
                 None,
             ),
             (
@@ -184,7 +191,7 @@ struct Administrator {
 
 impl Administrator {
     async fn connect(urls: &str, user: &str) -> Self {
-        let client = async_nats::connect(url_of(urls, user).split(',').collect::<Vec<_>>()).await.unwrap();
+        let client = connect(urls, user).await.unwrap();
         let mut messages = Vec::new();
         for subjects in ["svc.>", "audit.>", "udm.>"] {
             messages.push(client.subscribe(subjects).await.unwrap());
@@ -208,11 +215,17 @@ impl Administrator {
         let mut infos = self.context.streams();
         while let Some(info) = infos.try_next().await.unwrap() {
             let stream = self.context.get_stream(&info.config.name).await.unwrap();
-            let durables = stream.consumers().try_collect::<Vec<_>>().await.unwrap();
+            let mut durables = stream.consumers().try_collect::<Vec<_>>().await.unwrap();
+            durables.sort_by(|left, right| left.name.cmp(&right.name));
             // Changes with the requests of its user.
             let durables = durables.into_iter().filter(|durable| durable.name != "consumer");
             let durables = durables.map(|durable| {
-                json!([durable.name, durable.delivered.consumer_sequence, durable.num_ack_pending, durable.num_waiting])
+                json!([
+                    durable.name,
+                    durable.delivered.consumer_sequence,
+                    durable.num_ack_pending,
+                    durable.num_waiting
+                ])
             });
             let subjects = stream.info_with_subjects(">").await.unwrap().try_collect().await.unwrap();
             let found = Stream {
@@ -272,7 +285,9 @@ impl System {
         bus::ensure(&udm.context, &profile).await.unwrap();
         let profile = AuditProfile { replicas, ..AuditProfile::single_server(MAX_BYTES) };
         bus::ensure(&audit.context, &profile).await.unwrap();
-        for (name, filter) in [("consumer", ">"), ("full", ">"), ("victim", ">"), ("empty", "udm.v1.*.none.>")] {
+        for (name, filter) in
+            [("consumer", ">"), ("full", ">"), ("victim", ">"), ("empty", "udm.v1.*.none.>")]
+        {
             let durable = pull::Config {
                 durable_name: Some(name.to_owned()),
                 ack_policy: AckPolicy::Explicit,
@@ -294,68 +309,66 @@ impl System {
         Self { urls: urls.to_owned(), administrators: [(Account::Udm, udm), (Account::Audit, audit)] }
     }
 
-    async fn state(&self) -> BTreeMap<(Account, String), Stream> {
+    /// The streams that a user must not change.
+    async fn state(&self, user: &User) -> BTreeMap<(Account, String), Stream> {
         let mut state = BTreeMap::new();
         for (account, administrator) in &self.administrators {
-            let streams = administrator.streams().await;
-            state.extend(streams.into_iter().map(|(name, stream)| ((*account, name), stream)));
+            if user.must_not_change(*account) {
+                let streams = administrator.streams().await.into_iter();
+                state.extend(streams.map(|(name, stream)| ((*account, name), stream)));
+            }
         }
         state
     }
 
     /// Sends all attacks of a user, and checks the effects after each request.
     async fn attack(&mut self, user: &User) {
-        let options = ConnectOptions::with_user_and_password(user.name.into(), user.name.into());
-        let options = options.custom_inbox_prefix(format!("_INBOX.{}", user.name));
-        let urls: Vec<_> = self.urls.split(',').map(|url| url.rsplit_once('@').map_or(url, |it| it.1)).collect();
-        let client = options.connect(urls).await.unwrap();
-        // ingest can delete the streams of its own account.
-        let targets = TARGETS.into_iter().filter(|(account, _)| *account != Account::Udm || user.account != Account::Udm);
+        let client = connect(&self.urls, user.name).await.unwrap();
+        let targets = TARGETS.into_iter().filter(|(account, _)| user.must_not_change(*account));
         let targets: Vec<_> = targets.flat_map(|(_, subjects)| subjects).copied().collect();
         let direct = targets.iter().flat_map(|target| [(*target, "", None), (*target, "{}", None)]);
         for request in user.requests.iter().copied().chain(direct) {
-            let before = self.state().await;
-            self.discard_messages();
+            let before = self.state(user).await;
+            for (_, administrator) in &mut self.administrators {
+                administrator.received();
+            }
             for target in &targets {
                 send(&client, request, target).await;
             }
-            self.check(user, &before, &format!("{}: {request:?}", user.name)).await;
+            let attack = format!("{}: {request:?}", user.name);
+            assert_unchanged(user, &before, &self.state(user).await, &attack);
+            self.assert_not_received(user, &attack);
         }
     }
 
-    fn discard_messages(&mut self) {
-        for (_, administrator) in &mut self.administrators {
-            administrator.received();
-        }
-    }
-
-    async fn check(&mut self, user: &User, before: &BTreeMap<(Account, String), Stream>, attack: &str) {
-        let after = self.state().await;
-        for ((account, name), before) in before {
-            if *account == Account::Udm && user.account == Account::Udm {
-                continue;
-            }
-            let after = after.get(&(*account, name.clone()));
-            let after = after.unwrap_or_else(|| panic!("{attack} has deleted {name}")).clone();
-            if *account == user.account {
-                before.assert_only_appended(&after, attack);
-            } else {
-                assert_eq!(before.clone().without(user.reaches), after.without(user.reaches), "{attack}");
-            }
-        }
-        let foreign = |streams: &BTreeMap<(Account, String), Stream>| -> Vec<_> {
-            streams.keys().filter(|(account, _)| *account != Account::Udm || user.account != Account::Udm).cloned().collect()
-        };
-        assert_eq!(foreign(&after), foreign(before), "{attack}");
+    /// Asserts that no message of the user has arrived in another account, except for those that may.
+    fn assert_not_received(&mut self, user: &User, attack: &str) {
         for (account, administrator) in &mut self.administrators {
-            let received = administrator.received();
-            if *account == user.account {
-                continue;
+            for message in administrator.received() {
+                let is_permitted =
+                    *account == user.account || user.reaches.contains(&message.subject.as_str());
+                assert!(is_permitted, "{attack}: {account:?} has received {message:?}");
+                let is_signed = message.headers.is_some_and(|headers| headers.get("Svc-Signature").is_some());
+                assert!(!is_signed, "{attack}");
             }
-            for message in received {
-                assert!(user.reaches.contains(&message.subject.as_str()), "{attack}: {account:?} has received {message:?}");
-                assert!(message.headers.is_none_or(|headers| headers.get("Svc-Signature").is_none()), "{attack}");
-            }
+        }
+    }
+}
+
+fn assert_unchanged(
+    user: &User,
+    before: &BTreeMap<(Account, String), Stream>,
+    after: &BTreeMap<(Account, String), Stream>,
+    attack: &str,
+) {
+    assert!(after.keys().eq(before.keys()), "{attack}: {:?} instead of {:?}", after.keys(), before.keys());
+    for ((account, name), before) in before {
+        let after = &after[&(*account, name.clone())];
+        if *account == user.account {
+            before.assert_only_appended(after, attack);
+        } else {
+            let without = |stream: &Stream| stream.clone().without(user.reaches);
+            assert_eq!(without(before), without(after), "{attack}");
         }
     }
 }
@@ -367,7 +380,7 @@ async fn store(context: &Context, subject: &'static str, number: usize) {
     context.publish_with_headers(subject, headers, "{}".into()).await.unwrap().await.unwrap();
 }
 
-/// Sends the request with the reply subject, and returns when the server has processed it.
+/// Sends the request with the reply subject, and returns when the server has received it.
 #[expect(clippy::disallowed_methods, reason = "chooses the reply subject")]
 async fn send(client: &Client, (subject, payload, header): Request, reply: &'static str) {
     let mut headers = HeaderMap::new();
@@ -381,17 +394,34 @@ async fn send(client: &Client, (subject, payload, header): Request, reply: &'sta
     client.flush().await.unwrap();
 }
 
-#[tokio::test]
-async fn no_request_of_a_user_has_an_effect_in_another_account() {
+async fn attack_a_server(name: &str) {
     let server = NatsServer::start_with_accounts().await.unwrap();
     let mut system = System::start(&server.url, 1).await;
-    for user in &USERS {
-        system.attack(user).await;
-    }
+    system.attack(USERS.iter().find(|user| user.name == name).unwrap()).await;
 }
 
 #[tokio::test]
-async fn no_request_of_a_user_has_an_effect_in_another_account_of_a_cluster() {
+async fn requests_of_ingest_have_no_effect_in_the_account_of_audit_events() {
+    attack_a_server("ingest").await;
+}
+
+#[tokio::test]
+async fn requests_of_identity_have_no_effect_on_events_and_stored_audit_events() {
+    attack_a_server("identity").await;
+}
+
+#[tokio::test]
+async fn requests_of_session_have_no_effect_on_events_and_stored_audit_events() {
+    attack_a_server("session").await;
+}
+
+#[tokio::test]
+async fn requests_of_a_consumer_have_no_effect_in_the_accounts_of_the_services() {
+    attack_a_server("consumer").await;
+}
+
+#[tokio::test]
+async fn in_a_cluster_requests_of_all_users_have_no_effect_in_other_accounts() {
     let cluster = NatsCluster::start_with_accounts("").await.unwrap();
     let mut system = System::start(&cluster.url, 3).await;
     for user in &USERS {

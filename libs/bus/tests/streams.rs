@@ -119,7 +119,8 @@ async fn create_changes_no_existing_stream() -> anyhow::Result<()> {
     let (_server, context) = broker().await?;
     create(&context, &AUDIT).await?;
     let created = config(&context, "AUDIT").await?;
-    let other = AuditProfile { max_bytes: 32 << 20, max_age: Duration::from_hours(1), compression: true, ..AUDIT };
+    let other =
+        AuditProfile { max_bytes: 32 << 20, max_age: Duration::from_hours(1), compression: true, ..AUDIT };
     create(&context, &other).await?;
     assert_eq!(config(&context, "AUDIT").await?, created);
     let error = create(&context, &AuditProfile { replicas: 3, ..AUDIT }).await.unwrap_err().to_string();

@@ -6,6 +6,7 @@ use std::process::{Child, Command};
 use std::time::Duration;
 
 use anyhow::bail;
+use async_nats::{Client, ConnectOptions};
 use rustix::process::{Pid, Resource, Rlimit, prlimit};
 use tempfile::TempDir;
 use tokio::net::TcpStream;
@@ -36,11 +37,20 @@ pub fn accounts(password: impl Fn(&str) -> String) -> String {
     })
 }
 
-/// Returns the URLs, separated by commas, for a user of [`accounts`] whose password is its name.
+/// Returns the URLs, separated by commas, for a user of [`accounts`] with its name as the password.
 pub fn url_of(urls: &str, user: &str) -> String {
-    let address = |url: &str| url.rsplit_once(['@', '/']).map_or(url, |(_, address)| address).to_owned();
-    let urls = urls.split(',').map(|url| format!("nats://{user}:{user}@{}", address(url)));
-    urls.collect::<Vec<_>>().join(",")
+    addresses(urls).map(|address| format!("nats://{user}:{user}@{address}")).collect::<Vec<_>>().join(",")
+}
+
+/// Connects a client as a user of [`accounts`] with its name as the password.
+pub async fn connect(urls: &str, user: &str) -> anyhow::Result<Client> {
+    let options = ConnectOptions::with_user_and_password(user.to_owned(), user.to_owned());
+    let options = options.custom_inbox_prefix(format!("_INBOX.{user}"));
+    Ok(options.connect(addresses(urls).collect::<Vec<_>>()).await?)
+}
+
+fn addresses(urls: &str) -> impl Iterator<Item = &str> {
+    urls.split(',').map(|url| url.rsplit_once(['@', '/']).map_or(url, |(_, address)| address))
 }
 
 /// A running server. Dropping it stops the server and deletes its data.
@@ -73,6 +83,11 @@ impl NatsServer {
     /// The URL for a user of [`accounts`].
     pub fn url_of(&self, user: &str) -> String {
         url_of(&self.url, user)
+    }
+
+    /// Connects a client as a user of [`accounts`].
+    pub async fn connect(&self, user: &str) -> anyhow::Result<Client> {
+        connect(&self.url, user).await
     }
 
     /// Starts the binary with a complete configuration.

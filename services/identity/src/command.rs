@@ -47,7 +47,8 @@ impl Command {
             Self::Migrate(command) => MIGRATIONS.execute(command, environment).await,
             Self::Outbox(command) => command.execute(environment).await,
             Self::Streams(command) => {
-                let definitions = AuditStreamSettings::load(environment).map(|settings| settings.definitions());
+                let definitions =
+                    AuditStreamSettings::load(environment).map(|settings| settings.definitions());
                 command.execute(Identity::NAME, definitions, environment).await
             }
             Self::BreachSet(command) => command.execute(),

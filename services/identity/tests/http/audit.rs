@@ -15,7 +15,7 @@ async fn events(system: &TestSystem) -> Vec<(String, Value)> {
 }
 
 async fn events_in(system: &TestSystem, stream: &str) -> Vec<(String, Value)> {
-    let client = async_nats::connect(system.nats.url_of("audit-administrator")).await.unwrap();
+    let client = system.nats.connect("audit-administrator").await.unwrap();
     let mut stream = jetstream::new(client).get_stream(stream).await.unwrap();
     let last = stream.info().await.unwrap().state.last_sequence;
     let mut events = Vec::new();
@@ -280,7 +280,7 @@ async fn a_tenant_fills_a_quarter_of_the_stream_and_does_not_delay_other_tenants
         (waiting > 0 && waiting == blocked).then_some(blocked)
     })
     .await;
-    let client = async_nats::connect(system.nats.url_of("audit-administrator")).await.unwrap();
+    let client = system.nats.connect("audit-administrator").await.unwrap();
     let mut stream = jetstream::new(client).get_stream("AUDIT").await.unwrap();
     let bytes = stream.info().await.unwrap().state.bytes;
     // 250 messages, of 0.5 KiB each, can be in flight when the messages are counted.
@@ -331,7 +331,7 @@ async fn failed_logins_fill_half_of_the_share_of_a_tenant_and_do_not_delay_its_o
         (waiting > 0 && waiting == blocked).then_some(())
     })
     .await;
-    let client = async_nats::connect(system.nats.url_of("audit-administrator")).await.unwrap();
+    let client = system.nats.connect("audit-administrator").await.unwrap();
     let mut stream = jetstream::new(client).get_stream("AUDIT").await.unwrap();
     let bytes = stream.info().await.unwrap().state.bytes;
     // 250 messages, of 0.5 KiB each, can be in flight when the messages are counted.

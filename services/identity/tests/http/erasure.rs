@@ -242,7 +242,7 @@ fn documented_purges() -> Vec<(&'static str, &'static str)> {
 async fn the_documented_commands_purge_the_events_of_one_tenant() {
     let system = TestSystem::start().await.unwrap();
     let tenants = [system.create_tenant("acme").await, system.create_tenant("other").await];
-    let client = async_nats::connect(&system.nats.url).await.unwrap();
+    let client = system.nats.connect("administrator").await.unwrap();
     let broker = jetstream::new(client.clone());
     for tenant in &tenants {
         for source in ["fw-1", "fw-2", "fw-3"] {
@@ -252,7 +252,7 @@ async fn the_documented_commands_purge_the_events_of_one_tenant() {
         client.request(dead_letter, "{}".into()).await.unwrap();
     }
     system.wait_for_empty_outbox().await;
-    let audit = async_nats::connect(system.nats.url_of("audit-administrator")).await.unwrap();
+    let audit = system.nats.connect("audit-administrator").await.unwrap();
     let audit = jetstream::new(audit);
     let broker_of = |stream: &str| if stream == "AUDIT" { &audit } else { &broker };
     let subjects = async |stream: &str| {
@@ -274,7 +274,14 @@ async fn the_documented_commands_purge_the_events_of_one_tenant() {
         };
         let (before, acme) = of_other(subjects(stream).await);
         assert!(before > 0 && acme > 0, "{stream}");
-        broker_of(stream).get_stream(stream).await.unwrap().purge().filter(subject.trim_matches('\'')).await.unwrap();
+        broker_of(stream)
+            .get_stream(stream)
+            .await
+            .unwrap()
+            .purge()
+            .filter(subject.trim_matches('\''))
+            .await
+            .unwrap();
         assert_eq!(of_other(subjects(stream).await), (before, 0), "{stream}");
     }
 }

@@ -15,7 +15,7 @@ fn streams(arguments: &[&str], environment: &[(&str, &str)]) -> Output {
 }
 
 async fn administrator(nats: &NatsServer) -> Context {
-    jetstream::new(async_nats::connect(nats.url_of("audit-administrator")).await.unwrap())
+    jetstream::new(nats.connect("audit-administrator").await.unwrap())
 }
 
 #[tokio::test]

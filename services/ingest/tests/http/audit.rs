@@ -130,7 +130,7 @@ async fn filters_select_by_name_user_and_time() {
     let all = list(&acme.client, "?limit=200").await.items;
     assert_eq!(all.iter().filter(|record| is_about(record)).count(), of_member.len());
 
-    let broker = jetstream::new(async_nats::connect(system.nats.url_of("audit-administrator")).await.unwrap());
+    let broker = jetstream::new(system.nats.connect("audit-administrator").await.unwrap());
     let stored = broker.get_stream("AUDIT").await.unwrap().get_raw_message(all[3].sequence).await.unwrap();
     let since = DateTime::from_timestamp(stored.time.unix_timestamp(), stored.time.nanosecond()).unwrap();
     let since = since.to_rfc3339_opts(SecondsFormat::Nanos, true);
@@ -160,7 +160,7 @@ async fn pages_cover_all_records_once() {
 async fn a_request_reads_a_bounded_number_of_events_and_returns_a_cursor() {
     let Fixture { system, acme, .. } = Fixture::start().await;
     let own = list(&acme.client, "?limit=200").await.items.len();
-    let broker = jetstream::new(async_nats::connect(system.nats.url_of("audit-administrator")).await.unwrap());
+    let broker = jetstream::new(system.nats.connect("audit-administrator").await.unwrap());
     let event = json!({
         "id": "01890a5d-ac96-774b-bcce-b302099a8057", "occurred_at": "2026-01-31T12:00:00Z", "tenant_id": "acme",
         "context": "session", "event": "session_created", "actor": { "type": "system" },
@@ -191,7 +191,7 @@ async fn a_request_reads_a_bounded_number_of_events_and_returns_a_cursor() {
 #[tokio::test]
 async fn without_the_stream_or_the_broker_audit_events_are_unavailable() {
     let Fixture { mut system, acme, .. } = Fixture::start().await;
-    let broker = jetstream::new(async_nats::connect(system.nats.url_of("audit-administrator")).await.unwrap());
+    let broker = jetstream::new(system.nats.connect("audit-administrator").await.unwrap());
     broker.delete_stream("AUDIT").await.unwrap();
     acme.client.get("/audit").await.expect_problem(503, "dependency_unavailable");
     system.nats.stop();

@@ -16,7 +16,7 @@ async fn send(user: &TestUser, source_id: &str, event_type: &str) {
 
 /// Delivers all pending events of a durable, without acknowledgements. Returns their subjects.
 async fn deliver(system: &TestSystem, name: &str) -> Vec<String> {
-    let context = jetstream::new(async_nats::connect(&system.nats.url).await.unwrap());
+    let context = jetstream::new(system.nats.connect("administrator").await.unwrap());
     let consumer: PullConsumer = context.get_consumer_from_stream(name, "UDM").await.unwrap();
     let messages = consumer.fetch().max_messages(100).messages().await.unwrap();
     messages.map_ok(|message| message.subject.to_string()).try_collect().await.unwrap()
@@ -154,7 +154,7 @@ async fn a_deleted_consumer_is_gone_and_consumers_of_others_stay() {
     let system = TestSystem::start().await.unwrap();
     let platform = system.platform_admin();
     platform.post("/consumers", &json!({ "name": "archive" })).await.expect::<Consumer>(201);
-    let context = jetstream::new(async_nats::connect(&system.nats.url).await.unwrap());
+    let context = jetstream::new(system.nats.connect("administrator").await.unwrap());
     let foreign =
         jetstream::consumer::pull::Config { durable_name: Some("foreign".into()), ..Default::default() };
     context.create_consumer_on_stream(foreign, "UDM").await.unwrap();

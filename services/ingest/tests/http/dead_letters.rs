@@ -20,7 +20,7 @@ impl Fixture {
         let system = TestSystem::start().await.unwrap();
         let body = json!({ "name": "archive" });
         system.platform_admin().post("/consumers", &body).await.expect::<Value>(201);
-        let broker = jetstream::new(async_nats::connect(&system.nats.url).await.unwrap());
+        let broker = jetstream::new(system.nats.connect("administrator").await.unwrap());
         Self { system, broker }
     }
 

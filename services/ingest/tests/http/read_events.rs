@@ -166,7 +166,7 @@ async fn events_that_are_not_stored_any_more_are_a_gap() {
     let acme = system.create_tenant("acme").await;
     let start = Reader::started(&acme.client, "").await.last_id;
     send_all(&acme.client, 0..10).await;
-    let client = async_nats::connect(&system.nats.url).await.unwrap();
+    let client = system.nats.connect("administrator").await.unwrap();
     let stream = async_nats::jetstream::new(client).get_stream("UDM").await.unwrap();
     stream.purge().sequence(6).await.unwrap();
     let mut reader = Reader::open(&acme.client, &format!("?after={start}&follow=false")).await;
@@ -357,7 +357,7 @@ async fn during_an_outage_of_the_broker_streams_end_and_new_ones_are_rejected() 
 async fn consumer_is_deleted_when_the_client_disconnects() {
     let system = TestSystem::start().await.unwrap();
     let acme = system.create_tenant("acme").await;
-    let client = async_nats::connect(&system.nats.url).await.unwrap();
+    let client = system.nats.connect("administrator").await.unwrap();
     let context = async_nats::jetstream::new(client);
     let consumers = async || context.get_stream("UDM").await.unwrap().cached_info().state.consumer_count;
     let reader = Reader::started(&acme.client, "").await;

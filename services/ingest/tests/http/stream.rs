@@ -7,7 +7,7 @@ use testsystem::TestSystem;
 
 /// Returns every message of the stream in order.
 pub(crate) async fn messages(system: &TestSystem) -> Vec<StreamMessage> {
-    let client = async_nats::connect(&system.nats.url).await.unwrap();
+    let client = system.nats.connect("administrator").await.unwrap();
     let mut stream = jetstream::new(client).get_stream("UDM").await.unwrap();
     let last = stream.info().await.unwrap().state.last_sequence;
     let mut messages = Vec::new();
@@ -19,7 +19,7 @@ pub(crate) async fn messages(system: &TestSystem) -> Vec<StreamMessage> {
 
 /// Returns the size in bytes of the headers of a stored message, as the broker stores them.
 pub(crate) async fn header_bytes(system: &TestSystem, sequence: u64) -> usize {
-    let client = async_nats::connect(&system.nats.url).await.unwrap();
+    let client = system.nats.connect("administrator").await.unwrap();
     let request = json!({ "seq": sequence }).to_string().into();
     let reply = client.request("$JS.API.STREAM.MSG.GET.UDM", request).await.unwrap();
     let reply: Value = serde_json::from_slice(&reply.payload).unwrap();

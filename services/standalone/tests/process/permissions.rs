@@ -132,7 +132,8 @@ impl System {
             audit_events.push(audit_client.subscribe(subject).await.unwrap());
         }
         let (admin, audit_admin) = (jetstream::new(client), jetstream::new(audit_client));
-        let system = Self { run, admin, audit_admin, invalidations, audit_events, _installation: installation };
+        let system =
+            Self { run, admin, audit_admin, invalidations, audit_events, _installation: installation };
         system.create_consumer(json!({ "name": "consumer" })).await;
         let victim = system.create_consumer(json!({ "name": "victim" })).await.nats;
         let observer =
