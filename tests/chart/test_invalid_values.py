@@ -88,6 +88,10 @@ CONTRADICTIONS = {
         "nats.credentials.ingest and nats.url are both set, but only one is allowed",
     ),
     "no size limit of the stream": ({"nats": {"stream": {"maxBytes": ""}}}, "--set nats.stream.maxBytes=20GiB"),
+    "no size limit of the streams of identity": (
+        {"nats": {"stream": {"maxBytes": ""}}, "ingest": {"enabled": False}},
+        "--set nats.stream.maxBytes=20GiB",
+    ),
     "mail to a server and to files": ({"mail": {"existingSecret": "svc-mail", "toFiles": True}}, "mail.toFiles=false"),
     "egress without Postgres": (
         {"networkPolicy": {"egress": {"enabled": True, "nats": [chart.NATS]}}},

@@ -146,7 +146,7 @@
 {{- $_ := set $uses . (printf "%s.existingSecret" $use) -}}
 {{- end -}}
 {{- end -}}
-{{- if and $values.ingest.enabled (not (include "svc.stream" . | fromJson).maxBytes) -}}
+{{- if and (or $values.identity.enabled $values.ingest.enabled) (not (include "svc.stream" . | fromJson).maxBytes) -}}
 {{- $errors = append $errors "nats.stream.maxBytes is empty: type --set nats.stream.maxBytes=20GiB, at most 75 % of the volume of a server" -}}
 {{- end -}}
 {{- if and $values.identity.enabled $values.mail.existingSecret $values.mail.toFiles -}}
