@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use async_nats::jetstream::{self, stream::Config};
 use bus::{EventStreams, EventSubject};
 use contract::paths::Upstream;
-use e2e::{ApiUser, Installation, Services};
+use e2e::{ApiUser, Installation, Services, output_of};
 use serde_json::{Value, json};
 use testkit::wait_until;
 
@@ -93,4 +93,26 @@ async fn another_number_of_streams_is_rejected_until_the_old_stream_has_another_
     }
     assert_eq!(context.get_stream("UDM").await.unwrap().cached_info().state.messages, 1);
     assert!((ingest.metric(r#"svc_publish_available{stream="UDM_48_63"}"#).await - 1.0).abs() < f64::EPSILON);
+}
+
+#[tokio::test]
+async fn with_verify_identity_is_ready_and_an_administrator_creates_the_streams_of_audit_events() {
+    let services = Services::prepare().await;
+    services.migrate_all().await;
+    let mut identity = services.start_with(Upstream::Identity, &[("SVC_STREAM_MODE", "verify")]);
+    identity.wait_until_ready().await;
+    let expected = "stream AUDIT does not exist: create it, or set SVC_STREAM_MODE=ensure";
+    wait_until("the error is logged", async || identity.process.output().contains(expected).then_some(()))
+        .await;
+    let available = r#"svc_publish_available{stream="AUDIT"}"#;
+    assert!(identity.metric(available).await.abs() < f64::EPSILON);
+
+    let mut apply = services.command(Upstream::Identity);
+    apply.args(["streams", "apply"]).env("SVC_NATS_URL", services.nats.url_of("audit-administrator"));
+    let output = output_of(apply).await;
+    assert!(output.status.success(), "{output:?}");
+    wait_until("audit events can be published", async || {
+        (identity.metric(available).await > 0.0).then_some(())
+    })
+    .await;
 }
