@@ -25,7 +25,7 @@ pub struct Event {
     pub time: DateTime<Utc>,
     /// Time of receipt by the service.
     pub received_at: DateTime<Utc>,
-    /// The bytes of the producer, a JSON object.
+    /// The bytes of the producer, a JSON object. Its names can be in `snake_case` or `lowerCamelCase`; `udm::UdmEvent` reads both.
     pub payload: Bytes,
     /// All headers of the message.
     pub headers: HeaderMap,

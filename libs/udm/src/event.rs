@@ -1,14 +1,15 @@
-//! The event types of producers, their JSON Schema, and the server event id. Unknown fields are kept at every level.
+//! The event types of producers. They are read in both spellings and written in the original one. Unknown fields are kept at every
+//! level.
 
+use std::fmt;
 use std::net::IpAddr;
 
 use chrono::{DateTime, Utc};
-use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
-use serde::de::Error as _;
-use serde::{Deserialize, Deserializer, Serialize};
+use serde::de::{Error as _, MapAccess, Visitor};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::{Map, Value};
-use uuid::Uuid;
 
+use crate::fields::{EVENT, METADATA, Meaning, NOUN, Object, find};
 use crate::parse::port;
 
 /// A JSON object with unknown fields.
@@ -17,19 +18,15 @@ type OpenObject = Map<String, Value>;
 /// A UDM event: what happened, the participants, and the reporting product.
 ///
 /// Names and nesting follow the Unified Data Model of Google Security Operations. Unknown fields pass through unchanged.
-/// At most 256 KiB as JSON, nested at most 32 deep.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+/// [`schema`](crate::schema) describes the limits of all fields.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(remote = "Self")]
 pub struct UdmEvent {
     /// Source of the event: 1 to 256 bytes, not blank, no control characters.
-    #[schemars(
-        length(min = 1, max = 256),
-        regex(pattern = r"^[^\x00-\x1f\x7f-\x9f]*[^\s\x00-\x1f\x7f-\x9f][^\x00-\x1f\x7f-\x9f]*$")
-    )]
     pub source_id: String,
     /// Id of the event. Tenant, source and id are the idempotency key. Without an id the server generates one, and a retry
     /// creates a second event.
     #[serde(skip_serializing_if = "Option::is_none", default)]
-    #[schemars(regex(pattern = r"^[A-Za-z0-9._:\-]{1,128}$"))]
     pub event_id: Option<String>,
     /// Time, type and reporting product.
     #[serde(skip_serializing_if = "Option::is_none", default)]
@@ -48,18 +45,15 @@ pub struct UdmEvent {
     pub observer: Option<Noun>,
     /// Intermediaries, in order.
     #[serde(skip_serializing_if = "Vec::is_empty", default, deserialize_with = "null_is_empty")]
-    #[schemars(with = "Option<Vec<Noun>>", length(max = 64))]
     pub intermediary: Vec<Noun>,
     /// Other participants that the event refers to.
     #[serde(skip_serializing_if = "Vec::is_empty", default, deserialize_with = "null_is_empty")]
-    #[schemars(with = "Option<Vec<Noun>>", length(max = 64))]
     pub about: Vec<Noun>,
     /// Network details, for example protocol and bytes.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub network: Option<OpenObject>,
     /// Results of security products.
     #[serde(skip_serializing_if = "Vec::is_empty", default, deserialize_with = "null_is_empty")]
-    #[schemars(with = "Option<Vec<OpenObject>>")]
     pub security_result: Vec<OpenObject>,
     /// Extensions of the model for the event type.
     #[serde(skip_serializing_if = "Option::is_none", default)]
@@ -115,46 +109,38 @@ impl UdmEvent {
 }
 
 /// Time, type and reporting product of an event.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(remote = "Self")]
 pub struct Metadata {
     /// Time of the event (RFC 3339), in the years 0001 to 9999. Default: the time of receipt.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub event_timestamp: Option<DateTime<Utc>>,
     /// Type of the event, for example `USER_LOGIN`. Default: `GENERIC_EVENT`. Unknown types are accepted.
     #[serde(skip_serializing_if = "Option::is_none", default)]
-    #[schemars(regex(pattern = r"^[A-Z][A-Z0-9_]{0,63}$"))]
     pub event_type: Option<String>,
     /// Vendor of the product that reported the event. At most 1 KiB.
     #[serde(skip_serializing_if = "Option::is_none", default)]
-    #[schemars(length(max = 1024))]
     pub vendor_name: Option<String>,
     /// Product that reported the event. At most 1 KiB.
     #[serde(skip_serializing_if = "Option::is_none", default)]
-    #[schemars(length(max = 1024))]
     pub product_name: Option<String>,
     /// Version of the product. At most 1 KiB.
     #[serde(skip_serializing_if = "Option::is_none", default)]
-    #[schemars(length(max = 1024))]
     pub product_version: Option<String>,
     /// Type of the event in the terms of the product. At most 1 KiB.
     #[serde(skip_serializing_if = "Option::is_none", default)]
-    #[schemars(length(max = 1024))]
     pub product_event_type: Option<String>,
     /// Id of the event in the product. At most 1 KiB.
     #[serde(skip_serializing_if = "Option::is_none", default)]
-    #[schemars(length(max = 1024))]
     pub product_log_id: Option<String>,
     /// Installation of the product that reported the event. At most 1 KiB.
     #[serde(skip_serializing_if = "Option::is_none", default)]
-    #[schemars(length(max = 1024))]
     pub product_deployment_id: Option<String>,
     /// URL of the event in the product. At most 1 KiB.
     #[serde(skip_serializing_if = "Option::is_none", default)]
-    #[schemars(length(max = 1024))]
     pub url_back_to_product: Option<String>,
     /// Description in natural language. At most 8 KiB.
     #[serde(skip_serializing_if = "Option::is_none", default)]
-    #[schemars(length(max = 8192))]
     pub description: Option<String>,
     /// Unknown fields. They pass through unchanged.
     #[serde(flatten)]
@@ -176,7 +162,8 @@ impl Metadata {
 }
 
 /// A participant of an event, for example a machine, a user, a process or a file.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(remote = "Self")]
 pub struct Noun {
     /// Host name of the machine.
     #[serde(skip_serializing_if = "Option::is_none", default)]
@@ -186,14 +173,9 @@ pub struct Noun {
     pub asset_id: Option<String>,
     /// IPv4 or IPv6 addresses.
     #[serde(skip_serializing_if = "Vec::is_empty", default, deserialize_with = "null_is_empty")]
-    #[schemars(schema_with = "addresses")]
     pub ip: Vec<IpAddr>,
     /// Hardware addresses: six hexadecimal octets separated by `:` or `-`.
     #[serde(skip_serializing_if = "Vec::is_empty", default, deserialize_with = "null_is_empty")]
-    #[schemars(
-        with = "Option<Vec<String>>",
-        inner(regex(pattern = r"^[0-9A-Fa-f]{2}([:\-][0-9A-Fa-f]{2}){5}$"))
-    )]
     pub mac: Vec<String>,
     /// Network port.
     #[serde(skip_serializing_if = "Option::is_none", default, deserialize_with = "read_port")]
@@ -218,23 +200,54 @@ pub struct Noun {
     pub other: OpenObject,
 }
 
-/// Returns the JSON Schema (draft 2020-12) of an event.
-///
-/// It is slightly weaker than `parse`: it counts lengths in characters instead of bytes, has no limits of size and depth, and
-/// allows year 0000 and names that differ from a known name only in case.
-pub fn schema() -> Schema {
-    schemars::schema_for!(UdmEvent)
+/// Reads the fields of an object under their original names, so that the derived code needs no second names.
+struct OriginalNames(&'static Object);
+
+impl<'de> Visitor<'de> for OriginalNames {
+    type Value = OpenObject;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<OpenObject, A::Error> {
+        let mut fields = OpenObject::new();
+        while let Some((name, value)) = map.next_entry::<String, Value>()? {
+            let name = match find(self.0.fields, &name) {
+                Meaning::Known(field, _) => field.name.to_owned(),
+                Meaning::Misspelled(_) | Meaning::Unknown => name,
+            };
+            if fields.contains_key(&name) {
+                return Err(A::Error::custom(format!("duplicate field `{name}`")));
+            }
+            fields.insert(name, value);
+        }
+        Ok(fields)
+    }
 }
 
-/// Returns the schema as indented text with a final newline, as it is checked in.
-pub fn pretty_schema() -> String {
-    format!("{:#}\n", schema().as_value())
+/// Implements the traits of serde for types with `remote = "Self"`, which have the derived code in functions of the same names.
+macro_rules! with_both_spellings {
+    ($($type:ident: $object:ident;)+) => {$(
+        impl<'de> Deserialize<'de> for $type {
+            fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+                let fields = deserializer.deserialize_map(OriginalNames(&$object))?;
+                Self::deserialize(Value::Object(fields)).map_err(D::Error::custom)
+            }
+        }
+
+        impl Serialize for $type {
+            fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                Self::serialize(self, serializer)
+            }
+        }
+    )+};
 }
 
-/// Returns the schema of a list of addresses. JSON Schema has no format that includes both kinds of addresses.
-fn addresses(_: &mut SchemaGenerator) -> Schema {
-    let address = json_schema!({ "type": "string", "anyOf": [{ "format": "ipv4" }, { "format": "ipv6" }] });
-    json_schema!({ "type": ["array", "null"], "items": address })
+with_both_spellings! {
+    UdmEvent: EVENT;
+    Metadata: METADATA;
+    Noun: NOUN;
 }
 
 /// Reads a list. Some producers send `null` for an absent one.
@@ -251,20 +264,6 @@ fn read_port<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u16>, 
     let number = Option::<f64>::deserialize(deserializer)?;
     let read = |number| port(number).ok_or_else(|| D::Error::custom("expected an integer from 0 to 65535"));
     number.map(read).transpose()
-}
-
-/// Namespace of server event ids: UUIDv5 of `udm.server_event_id` in the DNS namespace of RFC 9562.
-const NAMESPACE: Uuid = Uuid::from_u128(0xdb67_7c08_a25e_543d_b842_fe9b_1c97_24ee);
-
-/// Returns the server event id, which is the same at every retry and must never change: the UUIDv5 of tenant, source and event id, separated by zero bytes: none of the three can contain one.
-pub fn server_event_id(tenant: &str, source_id: &str, event_id: &str) -> Uuid {
-    let mut name = Vec::with_capacity(tenant.len() + source_id.len() + event_id.len() + 2);
-    name.extend_from_slice(tenant.as_bytes());
-    name.push(0);
-    name.extend_from_slice(source_id.as_bytes());
-    name.push(0);
-    name.extend_from_slice(event_id.as_bytes());
-    Uuid::new_v5(&NAMESPACE, &name)
 }
 
 #[cfg(test)]
@@ -310,22 +309,5 @@ mod tests {
         let event: UdmEvent =
             serde_json::from_str(r#"{"source_id":"fw","about":null,"target":null}"#).unwrap();
         assert_eq!(event, UdmEvent::new("fw"));
-    }
-
-    #[test]
-    fn namespace_is_the_documented_uuid() {
-        assert_eq!(NAMESPACE, Uuid::new_v5(&Uuid::NAMESPACE_DNS, b"udm.server_event_id"));
-    }
-
-    #[test]
-    fn server_event_ids_never_change() {
-        let id = server_event_id("acme", "fw-1", "0190a5c4-0000-7000-8000-000000000001");
-        assert_eq!(id.to_string(), "2bc385df-ea93-586a-8810-2514e34a37b9");
-    }
-
-    #[test]
-    fn parts_are_separated() {
-        assert_ne!(server_event_id("ab", "c", "d"), server_event_id("a", "bc", "d"));
-        assert_ne!(server_event_id("a", "bc", "d"), server_event_id("a", "b", "cd"));
     }
 }

@@ -3,11 +3,15 @@
 //! Validation neither builds a tree nor copies the event: the stream stores exactly the bytes of the sender.
 
 mod event;
+mod event_id;
+mod fields;
 mod parse;
+mod schema;
 mod split;
 
-pub use event::{Metadata, Noun, UdmEvent, pretty_schema, schema, server_event_id};
-pub use parse::{
-    DEFAULT_EVENT_TYPE, Event, MAX_DEPTH, MAX_EVENT_BYTES, MAX_NOUNS, ParseError, is_source_id, parse,
-};
+pub use event::{Metadata, Noun, UdmEvent};
+pub use event_id::{find_event_id, server_event_id};
+pub use fields::MAX_NOUNS;
+pub use parse::{DEFAULT_EVENT_TYPE, Event, MAX_DEPTH, MAX_EVENT_BYTES, ParseError, is_source_id, parse};
+pub use schema::{pretty_schema, schema};
 pub use split::{MAX_BATCH_EVENTS, SplitError, split_lines, split_list};

@@ -14,8 +14,8 @@ use contract::FieldError;
 
 use check::CheckedEvent;
 
+pub use rules::is_source_id;
 pub(crate) use rules::port;
-pub use rules::{MAX_NOUNS, is_source_id};
 
 /// Maximum size of an event in bytes.
 pub const MAX_EVENT_BYTES: usize = 256 * 1024;
@@ -29,8 +29,12 @@ pub const DEFAULT_EVENT_TYPE: &str = "GENERIC_EVENT";
 pub struct Event<'a> {
     /// Source of the event.
     pub source_id: Cow<'a, str>,
+    /// Name of the field `source_id` in the spelling of the producer.
+    pub source_id_name: &'static str,
     /// Id of the event, if the producer set one.
     pub event_id: Option<Cow<'a, str>>,
+    /// Name of the field `event_id` in the spelling of the producer.
+    pub event_id_name: &'static str,
     /// Type of the event, [`DEFAULT_EVENT_TYPE`] by default.
     pub event_type: Cow<'a, str>,
     /// Time of the event, if the producer set one.
@@ -69,7 +73,9 @@ pub fn parse(bytes: &[u8]) -> Result<Event<'_>, ParseError> {
     match routing.source_id {
         Some(source_id) if errors.is_empty() => Ok(Event {
             source_id,
+            source_id_name: routing.source_id_name,
             event_id: routing.event_id,
+            event_id_name: routing.event_id_name,
             event_type: routing.event_type.unwrap_or(Cow::Borrowed(DEFAULT_EVENT_TYPE)),
             event_timestamp: routing.event_timestamp,
             raw: bytes,

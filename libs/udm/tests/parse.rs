@@ -86,24 +86,64 @@ fn number_of_errors_is_limited() {
 
 #[test]
 fn duplicate_names_are_rejected() {
-    expect(r#"{"source_id":"a","x/~":1,"source_id":"b"}"#, &[("/source_id", "duplicate")]);
-    expect(r#"{"source_id":"a","source\u005fid":"b"}"#, &[("/source_id", "duplicate")]);
-    expect(r#"{"source_id":"a","x/~":1,"x/~":2}"#, &[("/x~1~0", "duplicate")]);
+    expect(r#"{"source_id":"a","x/~":1,"source_id":"b"}"#, &[("/source_id", "duplicate_field")]);
+    expect(r#"{"source_id":"a","source\u005fid":"b"}"#, &[("/source_id", "duplicate_field")]);
+    expect(r#"{"source_id":"a","x/~":1,"x/~":2}"#, &[("/x~1~0", "duplicate_field")]);
     expect(
         r#"{"source_id":"a","metadata":{"event_type":"A","event_type":"B"}}"#,
-        &[("/metadata/event_type", "duplicate")],
+        &[("/metadata/event_type", "duplicate_field")],
     );
-    expect(r#"{"source_id":"a","additional":{"x":[{"y":1,"y":2}]}}"#, &[("/additional/x/0/y", "duplicate")]);
+    expect(
+        r#"{"source_id":"a","additional":{"x":[{"y":1,"y":2}]}}"#,
+        &[("/additional/x/0/y", "duplicate_field")],
+    );
     assert!(parse(br#"{"source_id":"a","x":{"y":{"y":1}},"y":1}"#).is_ok());
 }
 
 #[test]
-fn names_that_differ_from_a_known_name_only_in_case_are_rejected() {
+fn both_spellings_of_a_name_are_the_same_field() {
+    let event = parse(br#"{"sourceId":"fw","event_id":"e","metadata":{"eventType":"A","event_timestamp":"2026-01-31T12:00:00Z"}}"#);
+    let event = event.unwrap();
+    assert_eq!((&*event.source_id, event.event_id.as_deref(), &*event.event_type), ("fw", Some("e"), "A"));
+    assert_eq!((event.source_id_name, event.event_id_name), ("sourceId", "event_id"));
+    assert_eq!(event.event_timestamp.unwrap().to_rfc3339(), "2026-01-31T12:00:00+00:00");
+    assert!(parse(br#"{"source\u0049d":"fw"}"#).is_ok());
+    expect(
+        r#"{"sourceId":"a b","eventId":"a b","metadata":{"eventTimestamp":"garbage"},"securityResult":"oops","principal":{"assetId":7}}"#,
+        &[
+            ("/eventId", "invalid_value"),
+            ("/metadata/eventTimestamp", "invalid_value"),
+            ("/securityResult", "invalid_type"),
+            ("/principal/assetId", "invalid_type"),
+        ],
+    );
+    expect(
+        r#"{"sourceId":"a","about":[{"asset_id":"a","assetId":"a"}],"source_id":"a"}"#,
+        &[
+            ("/about/0/asset_id", "duplicate_field"),
+            ("/about/0/assetId", "duplicate_field"),
+            ("/source_id", "duplicate_field"),
+            ("/sourceId", "duplicate_field"),
+        ],
+    );
+    expect(r#"{"sourceId":"a","sourceId":"a"}"#, &[("/sourceId", "duplicate_field")]);
+    expect(r#"{"sourceId":" "}"#, &[("/sourceId", "invalid_value")]);
+    expect(r#"{"sourceId":null}"#, &[("/sourceId", "required")]);
+}
+
+#[test]
+fn names_that_differ_from_a_known_name_only_in_case_and_separators_are_rejected() {
     expect(r#"{"source_id":"a","Source_id":"b"}"#, &[("/Source_id", "invalid_name")]);
     expect(r#"{"source_id":"a","\u017fource_id":"b"}"#, &[("/ſource_id", "invalid_name")]);
     expect(r#"{"source_id":"a","networ\u212a":{}}"#, &[("/networ\u{212a}", "invalid_name")]);
     expect(r#"{"source_id":"a","metadata":{"eVent_type":"A"}}"#, &[("/metadata/eVent_type", "invalid_name")]);
     expect(r#"{"source_id":"a","about":[{"IP":[]}]}"#, &[("/about/0/IP", "invalid_name")]);
+    for name in
+        ["EventType", "eventtype", "event-type", "EVENT_TYPE", "event_Type", "_event_type", "eventType_"]
+    {
+        let at = format!("/metadata/{name}");
+        expect(&format!(r#"{{"source_id":"a","metadata":{{"{name}":"A"}}}}"#), &[(&at, "invalid_name")]);
+    }
     expect(r#"{"SOURCE_ID":"a"}"#, &[("/SOURCE_ID", "invalid_name"), ("/source_id", "required")]);
     assert!(parse(br#"{"source_id":"a","x":{"Source_id":1},"network":{"IP":1,"ip":2}}"#).is_ok());
 }

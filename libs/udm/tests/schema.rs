@@ -16,6 +16,8 @@ fn valid() -> Vec<Value> {
         json!({"source_id": "fw", "metadata": {"event_timestamp": "2026-01-31T12:00:00.5+02:00", "event_type": "USER_LOGIN", "future": 7}}),
         json!({"source_id": "fw", "principal": {"ip": ["10.0.0.1", "::1"], "mac": ["00:1b:44:11:3A:b7"], "port": 65535, "user": {"userid": "x"}, "new": []}}),
         json!({"source_id": "fw", "principal": {"port": 80.0}}),
+        json!({"sourceId": "fw", "eventId": "a", "metadata": {"eventType": "USER_LOGIN", "product_name": "x"}}),
+        json!({"sourceId": "fw", "eventId": null, "additional": {"event_id": 1, "eventId": 2}, "securityResult": null}),
         json!({"source_id": "fw", "about": [{}, {"hostname": "h"}], "security_result": [{"action": ["BLOCK"]}], "network": {}, "additional": {"a": 1}}),
     ]
 }
@@ -57,6 +59,16 @@ fn invalid() -> Vec<Value> {
         json!({"source_id": "fw", "network": []}),
         json!({"source_id": "fw", "security_result": {}}),
         json!({"source_id": "fw", "security_result": [1]}),
+        json!({"sourceId": null}),
+        json!({"sourceId": ""}),
+        json!({"source_id": "fw", "sourceId": "fw"}),
+        json!({"source_id": "fw", "eventId": "a b"}),
+        json!({"source_id": "fw", "metadata": {"eventType": "lower"}}),
+        json!({"source_id": "fw", "metadata": {"event_type": "A", "eventType": "A"}}),
+        json!({"source_id": "fw", "metadata": {"eventTimestamp": "yesterday"}}),
+        json!({"source_id": "fw", "securityResult": {}}),
+        json!({"source_id": "fw", "about": [{"assetId": 7}]}),
+        json!({"source_id": "fw", "about": [{"assetId": "a", "asset_id": "a"}]}),
         json!([]),
         json!("fw"),
     ]

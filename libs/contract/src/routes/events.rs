@@ -12,7 +12,8 @@ routes! {
     /// Send an event
     ///
     /// Responds once the stream has stored the event. Events with the same `source_id` and `event_id` within two minutes
-    /// are stored once. At most 256 KiB; `Content-Encoding` may be `gzip` or `zstd`.
+    /// are stored once. At most 256 KiB; `Content-Encoding` may be `gzip` or `zstd`. Each name of a known field can be written in
+    /// `snake_case` or `lowerCamelCase`: `event_type` and `eventType` are the same field.
     SEND_EVENT = Operation::post("/events")
         .access(WRITER)
         .rate_limit(RateLimit::Credential)

@@ -274,7 +274,7 @@ mod tests {
         for (body, pointer, code, message) in [
             ("[]", "", "invalid_type", "must be an object"),
             ("{}", "/name", "required", "is required"),
-            (r#"{"name":[],"name":[]}"#, "/name", "duplicate", "must occur only once"),
+            (r#"{"name":[],"name":[]}"#, "/name", "duplicate_field", "must occur only once"),
             (r#"{"name":null}"#, "/name", "invalid_type", "must be a list"),
             (r#"{"name":[1,"x"]}"#, "/name/1", "invalid_type", "must be a non-negative integer"),
             (r#"{"name":[-1]}"#, "/name/0", "invalid_value", "must be a non-negative integer"),

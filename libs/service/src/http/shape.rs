@@ -25,7 +25,7 @@ pub(super) fn field_error(path: &Path, message: &str) -> FieldError {
 fn named_field(message: &str) -> Option<(&str, &'static str, &'static str)> {
     [
         ("missing field `", "required", "is required"),
-        ("duplicate field `", "duplicate", "must occur only once"),
+        ("duplicate field `", "duplicate_field", "must occur only once"),
     ]
     .into_iter()
     .find_map(|(prefix, code, text)| Some((message.strip_prefix(prefix)?.strip_suffix('`')?, code, text)))

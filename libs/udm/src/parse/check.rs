@@ -5,11 +5,11 @@ use std::fmt;
 
 use chrono::{DateTime, Utc};
 use contract::{FieldError, escape_pointer_token};
-use serde::Deserialize;
 use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
-use super::rules::{EVENT, Field, Rule, TextRule, differs_only_in_case, port, timestamp};
+use super::rules::{port, timestamp};
 use super::{MAX_DEPTH, ParseError};
+use crate::fields::{EVENT, Field, Meaning, Name, Rule, Spelling, TextRule, find};
 
 /// Enough for a sender to correct an event; more would only enlarge the response.
 const MAX_ERRORS: usize = 16;
@@ -45,18 +45,67 @@ impl Errors {
         }
     }
 
+    /// Adds the errors of a field that occurs twice.
+    fn add_duplicate(
+        &mut self,
+        name: &str,
+        spellings: [Spelling; 2],
+        known: &'static [Field],
+        at: &Location<'_>,
+    ) {
+        let Meaning::Known(field, _) = find(known, name) else {
+            return self.add(Location::Field(at, name), "duplicate_field", "duplicate field");
+        };
+        let [first, second] = spellings.map(|spelling| Location::Field(at, field.spelled(spelling)));
+        if spellings[0] == spellings[1] {
+            return self.add(first, "duplicate_field", "duplicate field");
+        }
+        for (location, other) in [(first, second), (second, first)] {
+            self.add(
+                location,
+                "duplicate_field",
+                format!("the same field as {other}; send only one of them"),
+            );
+        }
+    }
+
     pub(super) fn into_vec(self) -> Vec<FieldError> {
         self.0
     }
 }
 
-/// The valid fields for routing.
-#[derive(Default)]
+/// The valid fields for routing, and the names of those that errors of the service refer to.
 pub(super) struct Routing<'a> {
     pub(super) source_id: Option<Cow<'a, str>>,
+    pub(super) source_id_name: &'static str,
     pub(super) event_id: Option<Cow<'a, str>>,
+    pub(super) event_id_name: &'static str,
     pub(super) event_type: Option<Cow<'a, str>>,
     pub(super) event_timestamp: Option<DateTime<Utc>>,
+}
+
+impl Default for Routing<'_> {
+    fn default() -> Self {
+        Self {
+            source_id: None,
+            source_id_name: "source_id",
+            event_id: None,
+            event_id_name: "event_id",
+            event_type: None,
+            event_timestamp: None,
+        }
+    }
+}
+
+impl Routing<'_> {
+    /// Records how the sender writes a name.
+    fn set_name(&mut self, field: &Field, spelling: Spelling) {
+        match field.rule {
+            Rule::Text(TextRule::SourceId) => self.source_id_name = field.spelled(spelling),
+            Rule::Text(TextRule::EventId) => self.event_id_name = field.spelled(spelling),
+            _ => {}
+        }
+    }
 }
 
 /// The result of the pass.
@@ -64,8 +113,8 @@ pub(super) struct Routing<'a> {
 pub(super) struct CheckedEvent<'a> {
     pub(super) routing: Routing<'a>,
     pub(super) errors: Errors,
-    /// The names of the open objects, outermost first.
-    names: Vec<Cow<'a, str>>,
+    /// The original names of the fields of the open objects, outermost first, and how the sender spells them.
+    names: Vec<(Cow<'a, str>, Spelling)>,
     is_too_deep: bool,
     /// The innermost location at which the JSON parser failed.
     failed_at: Option<String>,
@@ -78,8 +127,8 @@ impl<'a> CheckedEvent<'a> {
     /// The text is not JSON. All other errors are in the result.
     pub(super) fn read(text: &'a str) -> Result<Self, ParseError> {
         let mut event = Self { names: Vec::with_capacity(32), ..Self::default() };
-        let check =
-            Check { rule: EVENT, at: Location::Root, depth: 0, is_optional: false, event: &mut event };
+        let rule = Rule::Object(&EVENT);
+        let check = Check { rule, at: Location::Root, depth: 0, is_optional: false, event: &mut event };
         let mut json = serde_json::Deserializer::from_str(text);
         if let Err(error) = check.deserialize(&mut json).and_then(|()| json.end()) {
             event.add_unreadable(text, &error)?;
@@ -110,29 +159,29 @@ impl<'a> CheckedEvent<'a> {
         error
     }
 
-    /// Ends an object. Rejects duplicate names, because JSON parsers disagree on which value counts.
-    fn end_object(&mut self, first: usize, at: &Location<'_>) {
+    /// Ends an object. Rejects duplicate fields, because JSON parsers disagree on which value counts.
+    fn end_object(&mut self, first: usize, known: &'static [Field], at: &Location<'_>) {
         let names = &mut self.names[first..];
-        names.sort_unstable();
+        // The length excludes most comparisons of texts.
+        names.sort_unstable_by(|a, b| a.0.len().cmp(&b.0.len()).then_with(|| a.cmp(b)));
         for pair in names.windows(2) {
-            if pair[0] == pair[1] {
-                self.errors.add(Location::Field(at, &pair[0]), "duplicate", "duplicate field");
+            if pair[0].0 == pair[1].0 {
+                self.errors.add_duplicate(&pair[0].0, [pair[0].1, pair[1].1], known, at);
             }
         }
         self.names.truncate(first);
     }
 
     fn require_source_id(&mut self) {
-        let pointer = "/source_id";
-        if self.routing.source_id.is_none() && self.errors.0.iter().all(|error| error.pointer != pointer) {
+        if self.routing.source_id.is_some() {
+            return;
+        }
+        let pointer = format!("/{}", self.routing.source_id_name);
+        if self.errors.0.iter().all(|error| error.pointer != pointer) {
             self.errors.add(pointer, "required", "an event must have a source_id");
         }
     }
 }
-
-/// A string. It is copied only if it contains escape sequences.
-#[derive(Deserialize)]
-struct Name<'a>(#[serde(borrow)] Cow<'a, str>);
 
 /// The check of one value.
 struct Check<'c, 'a> {
@@ -184,18 +233,32 @@ impl<'a> Check<'_, 'a> {
         }
     }
 
-    /// Checks a field, and returns its name.
-    fn field<A: MapAccess<'a>>(&mut self, name: &str, known: &[Field], map: &mut A) -> Result<(), A::Error> {
+    /// Checks a field of an object with these known ones. Returns its original name if it differs from the name.
+    fn field<A: MapAccess<'a>>(
+        &mut self,
+        name: &str,
+        known: &'static [Field],
+        map: &mut A,
+    ) -> Result<Option<&'static str>, A::Error> {
         let at = Location::Field(&self.at, name);
-        let field = known.iter().find(|field| field.name == name);
-        if field.is_none()
-            && let Some(similar) = known.iter().find(|field| differs_only_in_case(name, field.name))
-        {
-            self.event.errors.add(at, "invalid_name", format!("write this name as {}", similar.name));
-        }
-        let rule = field.map_or(Rule::Any, |field| field.rule);
+        let mut original = None;
+        let rule = match find(known, name) {
+            Meaning::Known(field, spelling) => {
+                if self.depth == 0 {
+                    self.event.routing.set_name(field, spelling);
+                }
+                original = (spelling == Spelling::Json).then_some(field.name);
+                field.rule
+            }
+            Meaning::Misspelled(field) => {
+                self.event.errors.add(at, "invalid_name", field.correction());
+                Rule::Any
+            }
+            Meaning::Unknown => Rule::Any,
+        };
         let check = Check { rule, at, depth: self.depth + 1, is_optional: true, event: self.event };
-        map.next_value_seed(check).map_err(|error| self.event.failed(&at, error))
+        map.next_value_seed(check).map_err(|error| self.event.failed(&at, error))?;
+        Ok(original)
     }
 }
 
@@ -283,9 +346,9 @@ impl<'a> Visitor<'a> for Check<'_, 'a> {
     }
 
     fn visit_map<A: MapAccess<'a>>(mut self, mut map: A) -> Result<(), A::Error> {
-        let known = match self.rule {
-            Rule::Object(fields) => fields,
-            Rule::Any => &[],
+        let known: &'static [Field] = match self.rule {
+            Rule::Object(object) => object.fields,
+            Rule::OpenObject | Rule::Any => &[],
             _ => {
                 self.reject_type();
                 &[]
@@ -297,10 +360,13 @@ impl<'a> Visitor<'a> for Check<'_, 'a> {
         }
         let first = self.event.names.len();
         while let Some(Name(name)) = map.next_key().map_err(|error| self.event.failed(&self.at, error))? {
-            self.field(&name, known, &mut map)?;
-            self.event.names.push(name);
+            let original = self.field(&name, known, &mut map)?;
+            self.event.names.push(match original {
+                Some(original) => (Cow::Borrowed(original), Spelling::Json),
+                None => (name, Spelling::Original),
+            });
         }
-        self.event.end_object(first, &self.at);
+        self.event.end_object(first, known, &self.at);
         if self.depth == 0 {
             self.event.require_source_id();
         }

@@ -1,121 +1,17 @@
-//! The rules of an event as data: the known fields of each object, and the form of their values.
+//! The form of the values of known fields.
 
 use std::net::IpAddr;
 
 use chrono::{DateTime, Datelike as _, Utc};
 
-/// Maximum number of nouns in `intermediary` and in `about`.
-pub const MAX_NOUNS: usize = 64;
-
-const MAX_SOURCE_ID_BYTES: usize = 256;
-const MAX_EVENT_ID_BYTES: usize = 128;
-const MAX_TYPE_BYTES: usize = 64;
-const MAX_TEXT_BYTES: usize = 1024;
-const MAX_DESCRIPTION_BYTES: usize = 8 * 1024;
-
-/// The rule of a value.
-#[derive(Clone, Copy)]
-pub(super) enum Rule {
-    /// Any JSON.
-    Any,
-    /// An object with these known fields and any others.
-    Object(&'static [Field]),
-    /// A list of at most `max` items.
-    List { items: &'static Rule, max: usize },
-    /// A string.
-    Text(TextRule),
-    /// An integer from 0 to 65535.
-    Port,
-}
-
-/// The rule of a string.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum TextRule {
-    Any,
-    /// At most this number of bytes.
-    Within(usize),
-    SourceId,
-    EventId,
-    EventType,
-    Timestamp,
-    Address,
-    Mac,
-}
-
-/// A known field of an object.
-pub(super) struct Field {
-    pub(super) name: &'static str,
-    pub(super) rule: Rule,
-}
-
-const fn field(name: &'static str, rule: Rule) -> Field {
-    Field { name, rule }
-}
-
-const fn text(rule: TextRule) -> Rule {
-    Rule::Text(rule)
-}
-
-/// A list of any length. The size of the event bounds it.
-const fn list(items: &'static Rule) -> Rule {
-    Rule::List { items, max: usize::MAX }
-}
-
-/// An object of which no field is known.
-const OPEN: Rule = Rule::Object(&[]);
-const NOUN: Rule = Rule::Object(NOUN_FIELDS);
-const NOUNS: Rule = Rule::List { items: &NOUN, max: MAX_NOUNS };
-const SHORT: Rule = text(TextRule::Within(MAX_TEXT_BYTES));
-
-/// The rule of an event.
-pub(super) const EVENT: Rule = Rule::Object(&[
-    field("source_id", text(TextRule::SourceId)),
-    field("event_id", text(TextRule::EventId)),
-    field("metadata", Rule::Object(METADATA_FIELDS)),
-    field("principal", NOUN),
-    field("src", NOUN),
-    field("target", NOUN),
-    field("observer", NOUN),
-    field("intermediary", NOUNS),
-    field("about", NOUNS),
-    field("network", OPEN),
-    field("security_result", list(&OPEN)),
-    field("extensions", OPEN),
-    field("additional", OPEN),
-]);
-
-const METADATA_FIELDS: &[Field] = &[
-    field("event_timestamp", text(TextRule::Timestamp)),
-    field("event_type", text(TextRule::EventType)),
-    field("vendor_name", SHORT),
-    field("product_name", SHORT),
-    field("product_version", SHORT),
-    field("product_event_type", SHORT),
-    field("product_log_id", SHORT),
-    field("product_deployment_id", SHORT),
-    field("url_back_to_product", SHORT),
-    field("description", text(TextRule::Within(MAX_DESCRIPTION_BYTES))),
-];
-
-const NOUN_FIELDS: &[Field] = &[
-    field("hostname", text(TextRule::Any)),
-    field("asset_id", text(TextRule::Any)),
-    field("ip", list(&text(TextRule::Address))),
-    field("mac", list(&text(TextRule::Mac))),
-    field("port", Rule::Port),
-    field("url", text(TextRule::Any)),
-    field("user", OPEN),
-    field("process", OPEN),
-    field("file", OPEN),
-    field("resource", OPEN),
-];
+use crate::fields::{MAX_EVENT_ID_BYTES, MAX_SOURCE_ID_BYTES, MAX_TYPE_BYTES, Rule, TextRule};
 
 impl Rule {
     /// Returns what a value of another type should have been.
     pub(super) const fn expectation(self) -> &'static str {
         match self {
             Self::Any => "expected any value",
-            Self::Object(_) => "expected an object",
+            Self::Object(_) | Self::OpenObject => "expected an object",
             Self::List { .. } => "expected a list",
             Self::Text(_) => "expected a string",
             Self::Port => "expected an integer from 0 to 65535",
@@ -189,15 +85,4 @@ pub(crate) fn port(number: f64) -> Option<u16> {
     let is_port = (0.0..=f64::from(u16::MAX)).contains(&number) && number.fract() == 0.0;
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "the number is in the range")]
     is_port.then_some(number as u16)
-}
-
-/// Returns whether a parser that ignores case could take the name for the known one. Go folds the case of Unicode, where
-/// `ſ` equals `s` and the Kelvin sign equals `k`.
-pub(super) fn differs_only_in_case(name: &str, known: &str) -> bool {
-    let fold = |c: char| match c {
-        'ſ' => 's',
-        '\u{212a}' => 'k',
-        _ => c.to_ascii_lowercase(),
-    };
-    name.chars().map(fold).eq(known.chars())
 }

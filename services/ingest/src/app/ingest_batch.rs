@@ -170,7 +170,8 @@ impl<'a> BatchPlan<'a> {
             Ok(message) => message,
             Err(kind) => {
                 let event_id = event.event_id.as_ref().map(ToString::to_string);
-                let pointer = (kind == ProblemKind::SourceNotAllowed).then(|| "/source_id".to_owned());
+                let pointer =
+                    (kind == ProblemKind::SourceNotAllowed).then(|| format!("/{}", event.source_id_name));
                 return Plan::Rejected(rejected(index, event_id, kind, kind.title().to_owned(), pointer));
             }
         };
@@ -180,7 +181,7 @@ impl<'a> BatchPlan<'a> {
             }
             Entry::Occupied(_) => {
                 let kind = ProblemKind::EventIdConflict;
-                let pointer = Some("/event_id".to_owned());
+                let pointer = Some(format!("/{}", event.event_id_name));
                 Plan::Rejected(rejected(index, Some(ids.event_id), kind, kind.title().to_owned(), pointer))
             }
             Entry::Vacant(entry) => {

@@ -43,13 +43,16 @@ async fn api_key_with_a_list_of_sources_sends_only_events_of_these_sources() {
     send("/events", r#"{"source_id":"fw-1"}"#).await.expect::<AcceptedEvent>(202);
     send("/events", r#"{"source_id":"fw-2"}"#).await.expect_problem(403, "source_not_allowed");
     send("/events", r#"{"source_id":"FW-1"}"#).await.expect_problem(403, "source_not_allowed");
+    send("/events", r#"{"sourceId":"fw-2"}"#).await.expect_problem(403, "source_not_allowed");
 
-    let mixed = r#"[{"source_id":"fw/2","event_id":"1"},{"source_id":"other","event_id":"2"}]"#;
+    let mixed =
+        r#"[{"sourceId":"fw/2","event_id":"1"},{"source_id":"other","event_id":"2"},{"sourceId":"other"}]"#;
     let batch: BatchResponse = send("/events/batch", mixed).await.expect(207);
     let rejected = &batch.results[1];
-    assert_eq!((batch.successful_events, batch.failed_events), (1, 1));
+    assert_eq!((batch.successful_events, batch.failed_events), (1, 2));
     assert_eq!((rejected.event_id.as_deref(), rejected.retryable), (Some("2"), Some(false)));
     assert_eq!(rejected.code.as_deref(), Some("source_not_allowed"));
     assert_eq!(rejected.pointer.as_deref(), Some("/source_id"));
+    assert_eq!(batch.results[2].pointer.as_deref(), Some("/sourceId"));
     assert_eq!(messages(&system).await.len(), 2);
 }

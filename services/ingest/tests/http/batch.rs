@@ -98,6 +98,17 @@ async fn repeated_id_in_a_batch_is_a_duplicate_or_a_conflict() {
 }
 
 #[tokio::test]
+async fn repeated_id_in_a_batch_is_found_in_both_spellings() {
+    let system = TestSystem::start().await.unwrap();
+    let admin = system.create_tenant("acme").await;
+    let body = r#"[{"source_id":"s","event_id":"1"},{"sourceId":"s","eventId":"1"},{"sourceId":"s","eventId":"1 "}]"#;
+    let batch: BatchResponse = admin.client.post_bytes("/events/batch", JSON, body).await.expect(207);
+    assert_eq!(outcomes(&batch), ["accepted", "event_id_conflict", "validation_failed"]);
+    let pointers: Vec<_> = batch.results.iter().map(|result| result.pointer.as_deref()).collect();
+    assert_eq!(pointers, [None, Some("/eventId"), Some("/eventId")]);
+}
+
+#[tokio::test]
 async fn invalid_batch_is_rejected_with_a_problem() {
     let system = TestSystem::start().await.unwrap();
     let admin = system.create_tenant("acme").await;

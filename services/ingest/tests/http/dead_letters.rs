@@ -8,7 +8,7 @@ use contract::consumers::{DeadLetter, ReplayedDeadLetters};
 use serde_json::{Value, json};
 use testsystem::TestSystem;
 
-const EVENT: &str = r#"{"source_id":"fw 1/ä", "n":1.50}"#;
+const EVENT: &str = r#"{"sourceId":"fw 1/ä", "n":1.50}"#;
 
 struct Fixture {
     system: TestSystem,

@@ -80,6 +80,46 @@ async fn repeated_event_is_a_duplicate_and_the_first_bytes_are_kept() {
 }
 
 #[tokio::test]
+async fn spelling_of_a_name_changes_neither_the_subject_nor_the_ids() {
+    let system = TestSystem::start().await.unwrap();
+    let admin = system.create_tenant("acme").await;
+    let send = async |body: &'static str| {
+        admin.client.post_bytes("/events", JSON, body).await.expect::<AcceptedEvent>(202)
+    };
+    let body = r#"{"sourceId":"s","eventId":"1","metadata":{"eventType":"USER_LOGIN","eventTimestamp":"2026-01-02T03:04:05Z"}}"#;
+    let first = send(body).await;
+    assert_eq!((first.event_id.as_str(), first.duplicate), ("1", false));
+    let again =
+        send(r#"{"source_id":"s","event_id":"1","metadata":{"event_type":"USER_LOGIN"},"more":true}"#).await;
+    assert!(again.duplicate, "tenant, source and id are the same");
+    assert_eq!(first.server_event_id, again.server_event_id);
+    let stored = messages(&system).await;
+    assert_eq!((stored.len(), stored[0].payload.as_ref()), (1, body.as_bytes()));
+    let expected = bus::EventSubject::new(&"acme".parse().unwrap(), "USER_LOGIN", "s").unwrap();
+    assert_eq!(stored[0].subject.as_str(), expected.to_string());
+    assert_eq!(header(&stored[0], "ce-type"), "USER_LOGIN");
+    assert_eq!(header(&stored[0], "ce-time"), "2026-01-02T03:04:05Z");
+}
+
+#[tokio::test]
+async fn both_spellings_of_a_name_and_other_spellings_are_rejected() {
+    let system = TestSystem::start().await.unwrap();
+    let admin = system.create_tenant("acme").await;
+    let body = r#"{"sourceId":"s","metadata":{"eventType":"A","event_type":"A"},"Security-Result":[]}"#;
+    let answer = admin.client.post_bytes("/events", JSON, body).await;
+    let errors = answer.expect_problem(422, "validation_failed").errors;
+    let errors: Vec<_> =
+        errors.iter().map(|error| (&*error.pointer, &*error.code, &*error.message)).collect();
+    let both = "the same field as /metadata/eventType; send only one of them";
+    let [first, second, third] = errors[..] else { panic!("{errors:?}") };
+    assert_eq!(first, ("/metadata/event_type", "duplicate_field", both));
+    assert_eq!((second.0, second.1), ("/metadata/eventType", "duplicate_field"));
+    let names = "write this name as security_result or securityResult";
+    assert_eq!(third, ("/Security-Result", "invalid_name", names));
+    assert_eq!(messages(&system).await.len(), 0);
+}
+
+#[tokio::test]
 async fn same_ids_of_different_tenants_are_different_events() {
     let system = TestSystem::start().await.unwrap();
     let (acme, other) = (system.create_tenant("acme").await, system.create_tenant("other").await);
