@@ -121,6 +121,36 @@ fn events_of_stdin_get_random_ids_unless_they_have_one() {
     assert_ne!(ids[0], ids[2]);
 }
 
+#[test]
+fn id_of_an_event_has_either_spelling_and_no_other_one() {
+    let stub = Stub::new(service);
+    let client = client(&stub);
+    let lines = [
+        r#"{"source_id":"fw","eventId":"mine"}"#,
+        r#"{"source_id":"fw","Event_Id":"mine"}"#,
+        r#"{"source_id":"fw","event_id":"mine","eventId":"mine"}"#,
+        r#"{"source_id":"fw","eventId":null}"#,
+    ];
+    let result = client.run_with(&["events", "send", "-f", "-", "--output", "json"], &lines.join("\n"));
+    assert_eq!(result.code, Some(10), "{result:?}");
+    let sent = events(&stub.requests()[0]);
+    assert_eq!(sent[0], json!({ "source_id": "fw", "eventId": "mine" }));
+    assert!(sent[1]["eventId"].is_string() && sent[1].get("event_id").is_none(), "{}", sent[1]);
+    let summary: Value = serde_json::from_str(&result.stdout).unwrap();
+    let rejects = summary["first_rejects"].as_array().unwrap();
+    let expected =
+        ["Event_Id: write this name as event_id or eventId", "the event has more than one event_id"];
+    for ((reject, line), message) in rejects.iter().zip([2, 3]).zip(expected) {
+        assert_eq!(
+            (&reject["line"], &reject["code"]),
+            (&json!(line), &json!("validation_failed")),
+            "{reject}"
+        );
+        assert!(reject["message"].as_str().unwrap().starts_with(message), "{reject}");
+    }
+    assert_eq!(rejects.len(), 2);
+}
+
 /// Rejects a request for a second.
 fn overloaded() -> (u16, String) {
     let (status, body) = problem(ProblemKind::Overloaded);

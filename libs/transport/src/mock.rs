@@ -8,7 +8,7 @@ use async_trait::async_trait;
 use uuid::Uuid;
 
 use crate::{
-    BatchSendResult, SendResult, Transport, TransportError, TransportErrorKind, UdmEvent, new_event_id,
+    BatchSendResult, OutgoingEvent, SendResult, Transport, TransportError, TransportErrorKind, UdmEvent,
 };
 
 /// Behavior of a [`MockTransport`]. By default, it accepts all events immediately.
@@ -51,10 +51,16 @@ impl MockTransport {
     }
 
     fn record(&self, sent: &mut Vec<UdmEvent>, event: &UdmEvent) -> SendResult {
-        let mut event = event.clone();
-        let event_id = event.event_id.get_or_insert_with(new_event_id).clone();
+        let outgoing = match OutgoingEvent::try_from(event) {
+            Ok(outgoing) => outgoing,
+            Err(error) => {
+                sent.push(event.clone());
+                return SendResult::fail(event.event_id.clone().unwrap_or_default(), error);
+            }
+        };
+        let event_id = outgoing.event_id().to_owned();
         let index = sent.len();
-        sent.push(event);
+        sent.push(UdmEvent { event_id: Some(event_id.clone()), ..event.clone() });
         self.result(index, event_id)
     }
 

@@ -1,7 +1,7 @@
 //! An event ready to be sent: its id and its JSON.
 
-use serde::{Deserialize, Deserializer};
 use serde_json::value::{RawValue, to_raw_value};
+use udm::find_event_id;
 use uuid::Uuid;
 
 use crate::{TransportError, TransportErrorKind, UdmEvent};
@@ -19,20 +19,15 @@ pub fn new_event_id() -> String {
 }
 
 impl OutgoingEvent {
-    /// Creates an event from JSON. `new_id` provides the id if `event_id` is missing or null; see [`new_event_id`]. The
-    /// service validates the other fields.
+    /// Creates an event from JSON. `new_id` provides the id if `event_id` (or `eventId`, which is the same field) is missing or
+    /// null; see [`new_event_id`]. The service validates the other fields.
     ///
     /// # Errors
     ///
-    /// [`TransportErrorKind::InvalidEvent`] if the JSON is not an object, or `event_id` is not a string or occurs twice.
+    /// [`TransportErrorKind::InvalidEvent`] if the JSON is not an object, or `event_id` is not a string, occurs twice or is
+    /// misspelled, as in `Event_id`.
     pub fn from_json(body: Box<RawValue>, new_id: impl FnOnce() -> String) -> Result<Self, TransportError> {
-        // The derived `Deserialize` below would accept a list.
-        if !body.get().starts_with('{') {
-            return Err(invalid("an event is a JSON object"));
-        }
-        let EventIdField { event_id } =
-            serde_json::from_str(body.get()).map_err(|error| invalid(error.to_string()))?;
-        match event_id {
+        match find_event_id(body.get()).map_err(|error| invalid(error.to_string()))? {
             Some(written) if written.get() != "null" => {
                 let event_id =
                     serde_json::from_str(written.get()).map_err(|_| invalid("event_id is not a string"))?;
@@ -63,23 +58,11 @@ impl TryFrom<&UdmEvent> for OutgoingEvent {
 
     /// # Errors
     ///
-    /// [`TransportErrorKind::InvalidEvent`] if an unknown field of the event is named `event_id`.
+    /// [`TransportErrorKind::InvalidEvent`] if the event has an id and an unknown field named `event_id` or `eventId`.
     fn try_from(event: &UdmEvent) -> Result<Self, TransportError> {
         let body = to_raw_value(event).map_err(|error| invalid(error.to_string()))?;
         Self::from_json(body, new_event_id)
     }
-}
-
-/// The field `event_id`. A duplicate is an error, as in the service.
-#[derive(Deserialize)]
-struct EventIdField<'a> {
-    #[serde(borrow, default, deserialize_with = "raw_or_null")]
-    event_id: Option<&'a RawValue>,
-}
-
-/// Deserializes null as a value: `Option` would treat it as missing, but it must be replaced.
-fn raw_or_null<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<&'de RawValue>, D::Error> {
-    <&RawValue>::deserialize(deserializer).map(Some)
 }
 
 /// Inserts the id: replaces `null` (a slice of `object`), or inserts a field before the first one.
@@ -119,6 +102,15 @@ mod tests {
     }
 
     #[test]
+    fn id_has_either_spelling() {
+        let text = r#"{"sourceId":"fw","eventId":"a"}"#;
+        let event = outgoing(text).unwrap();
+        assert_eq!((event.event_id(), event.body()), ("a", text));
+        let event = outgoing(r#"{"eventId": null, "n": 1.50}"#).unwrap();
+        assert_eq!((event.event_id(), event.body()), ("new", r#"{"eventId": "new", "n": 1.50}"#));
+    }
+
+    #[test]
     fn missing_id_is_inserted_and_nothing_else_changes() {
         for (text, written) in [
             (r#"{"source_id": "fw"}"#, r#"{"event_id":"new","source_id": "fw"}"#),
@@ -133,15 +125,30 @@ mod tests {
 
     #[test]
     fn rejects_json_that_cannot_have_an_id() {
-        for text in [r#"["a"]"#, "7", "null", r#"{"event_id":7}"#, r#"{"event_id":"a","event_id":"a"}"#] {
-            assert_eq!(outgoing(text).unwrap_err().kind, TransportErrorKind::InvalidEvent, "{text}");
+        for (text, message) in [
+            (r#"["a"]"#, "invalid type: sequence, expected an event, which is a JSON object"),
+            ("7", "invalid type: integer `7`, expected an event, which is a JSON object"),
+            ("null", "invalid type: null, expected an event, which is a JSON object"),
+            (r#"{"event_id":7}"#, "event_id is not a string"),
+            (r#"{"eventId":7}"#, "event_id is not a string"),
+            (r#"{"event_id":"a","event_id":"a"}"#, "the event has more than one event_id"),
+            (r#"{"event_id":"a","eventId":"a"}"#, "the event has more than one event_id"),
+            (r#"{"eventId":null,"event_id":"a"}"#, "the event has more than one event_id"),
+            (r#"{"Event-ID":"a"}"#, "Event-ID: write this name as event_id or eventId"),
+        ] {
+            let error = outgoing(text).unwrap_err();
+            assert_eq!(error.kind, TransportErrorKind::InvalidEvent, "{text}");
+            assert!(error.message.starts_with(message), "{text}: {}", error.message);
         }
     }
 
     #[test]
     fn rejects_an_id_in_the_unknown_fields_of_a_typed_event() {
-        let event = UdmEvent::new("fw").with_event_id("a").with_field("event_id", "b");
-        assert_eq!(OutgoingEvent::try_from(&event).unwrap_err().kind, TransportErrorKind::InvalidEvent);
+        for name in ["event_id", "eventId"] {
+            let event = UdmEvent::new("fw").with_event_id("a").with_field(name, "b");
+            let error = OutgoingEvent::try_from(&event).unwrap_err();
+            assert_eq!(error.kind, TransportErrorKind::InvalidEvent, "{name}");
+        }
     }
 
     proptest! {
@@ -149,14 +156,14 @@ mod tests {
         fn inserted_id_keeps_the_event_valid_json(
             id in ".*",
             fields in proptest::collection::btree_map("[a-d]{1,2}", ".*", 0..4),
-            null in any::<bool>(),
+            null in proptest::option::of(proptest::sample::select(vec!["event_id", "eventId"])),
         ) {
             let mut expected = json!(fields);
-            if null {
-                expected["event_id"] = Value::Null;
+            if let Some(name) = null {
+                expected[name] = Value::Null;
             }
             let event = OutgoingEvent::from_json(to_raw_value(&expected).unwrap(), || id.clone()).unwrap();
-            expected["event_id"] = json!(id);
+            expected[null.unwrap_or("event_id")] = json!(id);
             prop_assert_eq!(serde_json::from_str::<Value>(event.body()).unwrap(), expected);
             prop_assert_eq!(event.event_id(), id);
         }

@@ -74,7 +74,7 @@ impl Reject {
         }
     }
 
-    /// Parses a line of a rejects file. An event is not one: it has a `source_id`.
+    /// Parses a line of a rejects file. An event is not one: it has a `source_id` or `sourceId`.
     pub(super) fn parse(text: &[u8]) -> Option<Self> {
         // Most lines are events, and need no further parsing.
         let text = text.trim_ascii();
@@ -357,6 +357,7 @@ mod tests {
         for event in [
             r#"{"source_id":"fw"}"#,
             r#"{"line":1,"source_id":"fw"}"#,
+            r#"{"line":1,"event_id":"1","code":"c","message":"m","retryable":false,"sourceId":"fw","text":"x"}"#,
             r#"{"line":1,"event_id":"1","code":"c","message":"m","retryable":false,"source_id":"fw","text":"x"}"#,
             r#"{"line":1,"event_id":"1","code":"c","message":"m","retryable":false}"#,
         ] {

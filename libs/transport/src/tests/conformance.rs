@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use uuid::Uuid;
 
 use super::server::{Rules, Server};
-use crate::{HttpTransport, MockBehavior, MockTransport, Transport, UdmEvent};
+use crate::{HttpTransport, MockBehavior, MockTransport, Transport, TransportErrorKind, UdmEvent};
 
 /// A transport to a service that accepts all events except those with the id `bad`.
 trait Subject {
@@ -109,6 +109,7 @@ macro_rules! conformance {
 conformance!(
     accepted_event_keeps_its_id_and_gets_a_server_id(true),
     event_without_an_id_is_sent_with_a_new_one(true),
+    id_in_the_other_spelling_is_the_id(true),
     rejected_event_is_a_result_with_an_error(true),
     batch_has_one_result_per_event_in_order(true),
     batch_of_accepted_events_is_a_success(true),
@@ -148,6 +149,16 @@ async fn event_without_an_id_is_sent_with_a_new_one(subject: &dyn Subject) {
     }
     assert_ne!(ids[0], ids[1]);
     assert_eq!(subject.received_ids(), ids);
+}
+
+async fn id_in_the_other_spelling_is_the_id(subject: &dyn Subject) {
+    let event = UdmEvent::new("fw").with_field("eventId", "a");
+    let result = subject.transport().send(&event).await;
+    assert!(result.success);
+    assert_eq!(result.event_id, "a");
+    assert_eq!(subject.received_ids(), ["a"]);
+    let result = subject.transport().send(&event.with_event_id("b")).await;
+    assert_eq!(result.error.unwrap().kind, TransportErrorKind::InvalidEvent, "the event has two ids");
 }
 
 async fn rejected_event_is_a_result_with_an_error(subject: &dyn Subject) {

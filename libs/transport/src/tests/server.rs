@@ -89,7 +89,9 @@ impl Request {
 }
 
 pub(super) fn id_of(event: &str) -> String {
-    serde_json::from_str::<Value>(event).unwrap()["event_id"].as_str().unwrap().to_owned()
+    let event: Value = serde_json::from_str(event).unwrap();
+    let id = event.get("event_id").or_else(|| event.get("eventId"));
+    id.unwrap().as_str().unwrap().to_owned()
 }
 
 /// Rules for posts without a scripted response.
