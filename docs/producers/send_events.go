@@ -117,6 +117,14 @@ func send(events []event) (rejected []result) {
 	}
 }
 
+// idName returns the name of the id: event_id and eventId are the same field.
+func idName(of event) string {
+	if _, found := of["eventId"]; found {
+		return "eventId"
+	}
+	return "event_id"
+}
+
 func newID() string {
 	id := make([]byte, 16)
 	rand.Read(id)
@@ -145,8 +153,8 @@ func main() {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}
-		if next["event_id"] == nil {
-			next["event_id"] = newID()
+		if id := idName(next); next[id] == nil {
+			next[id] = newID()
 		}
 		events, size = append(events, next), size+len(lines.Bytes())
 	}
@@ -158,7 +166,7 @@ func main() {
 		rejected = append(rejected, send(events)...)
 	}
 	for _, result := range rejected {
-		fmt.Fprintln(os.Stderr, result.event["event_id"], result.Code, result.Message)
+		fmt.Fprintln(os.Stderr, result.event[idName(result.event)], result.Code, result.Message)
 	}
 	if len(rejected) > 0 {
 		os.Exit(1)

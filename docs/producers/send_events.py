@@ -65,6 +65,11 @@ def send(events):
         events, attempt = [event for event, _ in failed], attempt + 1
 
 
+def id_name(event):
+    """`event_id` and `eventId` are the same field."""
+    return "eventId" if "eventId" in event else "event_id"
+
+
 def batches(lines):
     events, size = [], 0
     for line in filter(str.strip, lines):
@@ -72,8 +77,8 @@ def batches(lines):
             yield events
             events, size = [], 0
         event = json.loads(line)
-        if event.get("event_id") is None:
-            event["event_id"] = str(uuid.uuid4())
+        if event.get(id_name(event)) is None:
+            event[id_name(event)] = str(uuid.uuid4())
         events.append(event)
         size += len(line)
     if events:
@@ -83,5 +88,5 @@ def batches(lines):
 if __name__ == "__main__":
     rejects = [reject for events in batches(sys.stdin) for reject in send(events)]
     for event, error in rejects:
-        print(event["event_id"], error.get("code"), error["message"], file=sys.stderr)
+        print(event[id_name(event)], error.get("code"), error["message"], file=sys.stderr)
     sys.exit(1 if rejects else 0)

@@ -88,13 +88,24 @@ async fn forward(
     }
 }
 
+/// An event in one of the two spellings, without an id, with `null` or with an id.
+fn event(n: usize) -> Value {
+    match n % 5 {
+        0 => json!({ "source_id": "fw", "n": n }),
+        1 => json!({ "sourceId": "fw", "n": n }),
+        2 => json!({ "sourceId": "fw", "eventId": null, "n": n }),
+        3 => json!({ "sourceId": "fw", "eventId": format!("e-{n}") }),
+        _ => json!({ "source_id": "fw", "event_id": format!("e-{n}") }),
+    }
+}
+
 /// Runs an example with 1,200 valid events and an invalid one, and checks that the stream contains each once.
 async fn check_example(mut command: Command) {
     let installation = Installation::with_cheap_hashes();
     let run = installation.up().await;
     let proxy = UnreliableProxy::start(&run.run_file.base_url).await;
-    let mut lines: Vec<_> = (0..1200).map(|n| json!({ "source_id": "fw", "n": n }).to_string()).collect();
-    lines.insert(700, json!({ "event_id": "invalid", "source_id": "" }).to_string());
+    let mut lines: Vec<_> = (0..1200).map(|n| event(n).to_string()).collect();
+    lines.insert(700, json!({ "eventId": "invalid", "source_id": "" }).to_string());
     let input = installation.path("events.ndjson");
     std::fs::write(&input, lines.join("\n")).unwrap();
 
@@ -106,6 +117,7 @@ async fn check_example(mut command: Command) {
     assert!(errors.starts_with("invalid validation_failed ") && errors.lines().count() == 1, "{errors}");
     let ids = EventStream::connect(&run.run_file.nats_url).await.event_ids().await;
     assert_eq!((ids.len(), ids.values().max()), (1200, Some(&1)));
+    assert!((3..1200).step_by(5).all(|n| ids.contains_key(&format!("e-{n}"))), "ids of senders are kept");
 }
 
 #[tokio::test]
