@@ -18,6 +18,7 @@ mod system {
     mod login_flood;
     mod outages;
     mod producers;
+    mod published_events;
     mod quotas;
     mod restore;
     mod revocation;
