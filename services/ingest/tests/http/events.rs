@@ -187,5 +187,5 @@ async fn schema_is_public() {
     let schema: Value = system.client().get("/events/schema").await.expect(200);
     // `svc events schema` prints the same.
     assert_eq!(schema, udm::schema().to_value());
-    assert_eq!(schema["required"], serde_json::json!(["source_id"]));
+    assert_eq!(schema["then"]["required"], json!(["source_id"]));
 }
