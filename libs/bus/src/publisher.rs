@@ -65,7 +65,7 @@ pub enum PublishError {
     /// The memory budget of the tenant or of the publisher is exhausted.
     #[error("too many messages in flight")]
     Overloaded,
-    /// The server is not reachable, the stream has no leader, or the connection broke before the reply.
+    /// The server is not reachable, the stream has no leader or acknowledges nothing, or the connection broke before the reply.
     #[error("NATS is not available")]
     Unavailable,
     /// The stream has reached its maximum size.
@@ -172,7 +172,7 @@ struct Shared {
     atomic: bool,
     budget: MemoryBudget,
     metrics: Arc<PublisherMetrics>,
-    /// The connection, or `None` while publishing is not possible.
+    /// The connection, or `None` while no stream replies.
     link: watch::Sender<Option<Arc<Link>>>,
 }
 
@@ -240,12 +240,13 @@ impl Publisher {
         };
         let batch = Batch::new(messages.len(), &self.0.metrics);
         let mut atomic: Vec<Vec<Pending>> = self.0.targets.iter().map(|_| Vec::new()).collect();
+        let mut admitted: Vec<Option<bool>> = vec![None; self.0.targets.len()];
         for (index, (message, reservation)) in messages.into_iter().zip(reservations).enumerate() {
             let number = self.0.target_number(&message);
             let target = Arc::clone(&self.0.targets[number]);
-            let available = target.is_available();
+            let admitted = *admitted[number].get_or_insert_with(|| target.admits());
             let pending = Pending::new(message, target, reservation, deadline, &batch, index);
-            if !available {
+            if !admitted {
                 pending.settle(Err(PublishError::Unavailable));
             } else if self.0.atomic {
                 atomic[number].push(pending);
@@ -277,10 +278,11 @@ impl Publisher {
         self.0.target_number(message)
     }
 
-    /// Returns whether publishing is possible: connected, and at least one stream replied to the last probe. Messages for other
-    /// streams are rejected at once.
+    /// Returns whether publishing is possible: connected, and at least one stream replied to the last probe and acknowledges
+    /// messages. Messages for other streams are rejected at once, except for one call per second to a stream that only
+    /// replied to the probe.
     pub fn is_ready(&self) -> bool {
-        self.0.link.borrow().is_some()
+        self.0.link.borrow().is_some() && self.0.targets.iter().any(|target| target.is_available())
     }
 
     /// Waits until publishing to every stream is possible.
@@ -315,7 +317,7 @@ impl Shared {
     /// Rejects new messages until the next connection has probed the streams.
     fn disconnect(&self) {
         for target in &self.targets {
-            target.set_available(false);
+            target.set_responsive(false);
         }
         self.link.send_replace(None);
     }

@@ -4,6 +4,8 @@
 mod atomic;
 #[path = "publisher/broker.rs"]
 mod broker;
+#[path = "publisher/stalled.rs"]
+mod stalled;
 
 use std::time::Duration;
 

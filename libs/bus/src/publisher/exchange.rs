@@ -54,6 +54,14 @@ impl Exchange {
         self.first().map(|pending| &pending.target)
     }
 
+    /// Sets [`PublishError::AckTimeout`] for all messages after their deadline.
+    pub(super) fn expire(self, now: Instant) {
+        if let Some(first) = self.first().filter(|first| first.is_unanswered(now)) {
+            first.target.count_unanswered();
+        }
+        self.fail(&PublishError::AckTimeout);
+    }
+
     fn first(&self) -> Option<&Pending> {
         match self {
             Self::Single(pending) => Some(pending),
@@ -86,8 +94,10 @@ pub(super) fn settle_batch(batch: Vec<Pending>, reply: Reply<'_>) -> Vec<Pending
     };
     let Some(first) = first_sequence(&batch, payload) else { return batch };
     for (sequence, pending) in (first..).zip(batch) {
-        let stream = Arc::clone(&pending.target.name);
-        pending.settle(Ok(Ack { stream, sequence, duplicate: false }));
+        let target = Arc::clone(&pending.target);
+        let outcome = Ok(Ack { stream: Arc::clone(&target.name), sequence, duplicate: false });
+        target.settle(&outcome);
+        pending.settle(outcome);
     }
     Vec::new()
 }

@@ -93,7 +93,10 @@ impl Flight {
             }
             match exchange {
                 Exchange::Single(pending) => match ack::parse(reply, &pending.target.name) {
-                    Meaning::Outcome(outcome) => pending.settle(outcome),
+                    Meaning::Outcome(outcome) => {
+                        pending.target.settle(&outcome);
+                        pending.settle(outcome);
+                    }
                     Meaning::Resend => resend.push(pending),
                 },
                 Exchange::Batch(batch) => {
@@ -108,7 +111,7 @@ impl Flight {
     /// Fails the messages with a passed deadline, and sends the messages of `resend` again.
     pub(super) fn sweep(&self, now: Instant, resend: &mut Vec<Pending>) {
         for exchange in self.pending.remove_expired(now) {
-            exchange.fail(&PublishError::AckTimeout);
+            exchange.expire(now);
         }
         for pending in std::mem::take(resend) {
             if pending.deadline <= now {

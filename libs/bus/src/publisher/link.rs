@@ -272,27 +272,30 @@ impl Link {
         }
     }
 
-    /// Queries the streams every second, and enables publishing to those that have a leader. Ends when no stream is available for
-    /// several probes.
+    /// Queries the streams every second, and enables publishing to those that have a leader and acknowledge messages. Ends when no
+    /// stream replies to several probes.
     async fn probe(self: &Arc<Self>, shared: &Shared) {
         let mut tick = interval(PROBE_INTERVAL);
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let mut failed = 0;
+        let mut available = vec![false; shared.targets.len()];
+        let (mut reachable, mut failed) = (false, 0);
         while failed < MAX_FAILED_PROBES {
             tick.tick().await;
             let responsive = join_all(shared.targets.iter().map(|target| self.probe_stream(target))).await;
             let open = !self.flight.is_closed();
             let mut changed = false;
-            for (target, responsive) in shared.targets.iter().zip(responsive) {
-                let available = responsive && open;
-                if target.set_available(available) {
+            for ((target, responsive), known) in shared.targets.iter().zip(responsive).zip(&mut available) {
+                target.set_responsive(responsive && open);
+                let available = target.is_available();
+                if std::mem::replace(known, available) != available {
                     changed = true;
-                    tracing::info!(stream = &*target.name, available, "stream availability changed");
+                    log_availability(target);
                 }
             }
-            let any = shared.targets.iter().any(|target| target.is_available());
+            let any = shared.targets.iter().any(|target| target.is_responsive());
             failed = if any || !open { 0 } else { failed + 1 };
-            if changed {
+            if changed || any != reachable {
+                reachable = any;
                 shared.link.send_replace(any.then(|| Arc::clone(self)));
             }
         }
@@ -343,6 +346,16 @@ impl Link {
         self.command(command);
         let _close = Close { requests: &self.requests, number };
         reply.await.ok()
+    }
+}
+
+fn log_availability(target: &Target) {
+    let (stream, available) = (&*target.name, target.is_available());
+    if target.is_responsive() && !available {
+        let reason = "no acknowledgement";
+        tracing::warn!(stream, available, reason, "stream availability changed");
+    } else {
+        tracing::info!(stream, available, "stream availability changed");
     }
 }
 

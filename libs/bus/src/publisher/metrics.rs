@@ -56,7 +56,7 @@ pub(super) fn register_gauges(metrics: &Metrics, publisher: &Publisher) {
         let measured = Arc::clone(target);
         metrics.aggregate_at_scrape(
             "publish_available",
-            "Whether the stream replied to the last probe of every publisher of the process: 1 or 0",
+            "Whether the stream replied to the last probe and acknowledges the messages of every publisher of the process: 1 or 0",
             &[("stream", &*target.name)],
             Aggregate::Min,
             move || measured.is_available().into(),

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use tokio::sync::Notify;
 use tokio::time::Instant;
@@ -15,6 +16,9 @@ use crate::budget::Reservation;
 use crate::message::Message;
 
 type Outcome = Result<Ack, PublishError>;
+
+/// A deadline that passes earlier is no evidence that the stream is stalled.
+const MIN_REPLY_TIME: Duration = Duration::from_secs(1);
 
 /// The outcomes of one call of `publish_all`.
 pub(super) struct Batch {
@@ -79,6 +83,8 @@ pub(super) struct Pending {
     pub(super) message: Message,
     pub(super) target: Arc<Target>,
     pub(super) deadline: Instant,
+    /// Number of replies of the stream before the message.
+    replies_before: u64,
     batch: Arc<Batch>,
     index: usize,
     /// Released before the outcome is visible, so that a caller who has the outcome can use the memory.
@@ -94,7 +100,15 @@ impl Pending {
         batch: &Arc<Batch>,
         index: usize,
     ) -> Self {
-        Self { message, target, deadline, batch: Arc::clone(batch), index, reservation: Some(reservation) }
+        let replies_before = target.replies();
+        let (batch, reservation) = (Arc::clone(batch), Some(reservation));
+        Self { message, target, deadline, replies_before, batch, index, reservation }
+    }
+
+    /// Returns whether the stream has replied to no message since this one was submitted, and had enough time for it.
+    pub(super) fn is_unanswered(&self, now: Instant) -> bool {
+        now.saturating_duration_since(self.batch.started_at) >= MIN_REPLY_TIME
+            && self.target.replies() == self.replies_before
     }
 
     pub(super) fn settle(mut self, outcome: Outcome) {

@@ -1,19 +1,32 @@
-//! A stream of a publisher: its name, its metrics, its size, and whether it replies.
+//! A stream of a publisher: its name, its metrics, its size, and whether it stores messages.
+//!
+//! A stream is available while it replies to probes and acknowledges messages. A probe alone is not enough: a stream that could not
+//! write to a full volume still replies to probes, and to no message, until its server is restarted. After several messages
+//! without a reply, new messages are rejected at once, except for those of one call after each probe: the trial. The
+//! stream is available again when it acknowledges one.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use service::telemetry::Metrics;
 use tokio::sync::watch;
 
-use super::StreamSize;
 use super::metrics::StreamMetrics;
+use super::{Ack, PublishError, StreamSize};
+
+/// Number of messages without a reply after which a stream is stalled. One alone can be lost with its server.
+const MAX_UNANSWERED: u32 = 3;
 
 /// A stream of a publisher.
 pub(super) struct Target {
     pub(super) name: Arc<str>,
     pub(super) metrics: StreamMetrics,
-    available: AtomicBool,
+    /// Whether the stream replied to the last probe.
+    responsive: AtomicBool,
+    /// Number of messages that reached their deadline while the stream replied to probes only.
+    unanswered: AtomicU32,
+    /// Whether the next call to a stalled stream is published.
+    trial: AtomicBool,
     /// Number of acknowledgements and errors that the stream returned.
     replies: AtomicU64,
     size: watch::Sender<Option<StreamSize>>,
@@ -24,20 +37,54 @@ impl Target {
         Self {
             name: name.into(),
             metrics: StreamMetrics::new(metrics, name),
-            available: AtomicBool::new(false),
+            responsive: AtomicBool::new(false),
+            unanswered: AtomicU32::new(0),
+            trial: AtomicBool::new(false),
             replies: AtomicU64::new(0),
             size: watch::Sender::new(None),
         }
     }
 
-    /// Returns whether the stream replied to the last probe.
+    /// Returns whether the stream replied to the last probe and acknowledges messages.
     pub(super) fn is_available(&self) -> bool {
-        self.available.load(Ordering::Relaxed)
+        self.is_responsive() && !self.is_stalled()
     }
 
-    /// Sets whether the stream is available. Returns whether this is a change.
-    pub(super) fn set_available(&self, available: bool) -> bool {
-        self.available.swap(available, Ordering::Relaxed) != available
+    /// Returns whether the stream replied to the last probe.
+    pub(super) fn is_responsive(&self) -> bool {
+        self.responsive.load(Ordering::Relaxed)
+    }
+
+    /// Returns whether several messages had no reply, and none was acknowledged since.
+    pub(super) fn is_stalled(&self) -> bool {
+        self.unanswered.load(Ordering::Relaxed) >= MAX_UNANSWERED
+    }
+
+    /// Returns whether the messages of a call are published. Call it once per call, because it uses up the trial of a stalled stream.
+    pub(super) fn admits(&self) -> bool {
+        self.is_responsive() && (!self.is_stalled() || self.trial.swap(false, Ordering::Relaxed))
+    }
+
+    /// Sets the result of a probe. A stalled stream that replied gets a trial.
+    pub(super) fn set_responsive(&self, responsive: bool) {
+        self.responsive.store(responsive, Ordering::Relaxed);
+        self.trial.store(responsive && self.is_stalled(), Ordering::Relaxed);
+    }
+
+    /// Counts a message that reached its deadline after the stream had replied to none since the message was sent.
+    ///
+    /// If the stream does not reply to probes either, the server is the cause, and the next probe ends that.
+    pub(super) fn count_unanswered(&self) {
+        if self.is_responsive() {
+            self.unanswered.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Takes the outcome of a message that has a reply. Any but "not available" proves that the stream processes messages.
+    pub(super) fn settle(&self, outcome: &Result<Ack, PublishError>) {
+        if *outcome != Err(PublishError::Unavailable) {
+            self.unanswered.store(0, Ordering::Relaxed);
+        }
     }
 
     /// Returns the size at the last probe, if there was one.
