@@ -13,6 +13,7 @@ mod system {
     mod doctor;
     mod documents;
     mod event_stream;
+    mod event_types;
     mod faults;
     mod invalid_requests;
     mod login_flood;

@@ -6,12 +6,14 @@ package main
 import (
 	"context"
 	"crypto/rand"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log"
 	"net/url"
 	"os"
 	"os/signal"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -44,6 +46,20 @@ func handle(event jetstream.Msg) error {
 
 func tenant(event jetstream.Msg) string {
 	return strings.Split(event.Subject(), ".")[3]
+}
+
+// eventTypes returns the types that the durable is for, or none for all. Events of other types can have the subject of
+// GENERIC_EVENT.
+func eventTypes(consumer jetstream.Consumer) ([]string, error) {
+	var definition struct {
+		EventTypes []string `json:"event_types"`
+	}
+	text := consumer.CachedInfo().Config.Metadata["svc-definition"]
+	if text == "" {
+		return nil, nil
+	}
+	err := json.Unmarshal([]byte(text), &definition)
+	return definition.EventTypes, err
 }
 
 // deadLetter keeps the event for `svc events dlq`. It returns after the event is stored.
@@ -82,6 +98,10 @@ func run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	types, err := eventTypes(consumer)
+	if err != nil {
+		return err
+	}
 	events, err := consumer.Messages(jetstream.PullMaxMessages(100))
 	if err != nil {
 		return err
@@ -99,7 +119,9 @@ func run(ctx context.Context) error {
 			return err
 		}
 		replayFor := event.Headers().Get("Udm-Replay-For")
-		if replayFor == "" || replayFor == name {
+		isForThis := replayFor == "" || replayFor == name
+		isSelected := len(types) == 0 || slices.Contains(types, event.Headers().Get("ce-type"))
+		if isForThis && isSelected {
 			err = handle(event)
 		}
 		if errors.Is(err, errRejected) {

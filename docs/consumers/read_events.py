@@ -5,6 +5,7 @@ NATS_URL (nats://host:4222), NATS_USER (the name of the consumer) and NATS_PASSW
 """
 
 import asyncio
+import json
 import os
 import signal
 import sys
@@ -33,6 +34,12 @@ def handle(event):
     print(tenant, source, event.headers["ce-id"], event.headers["ce-type"], flush=True)
 
 
+async def event_types(events):
+    """Returns the types that the durable is for, or none for all. Events of other types can have the subject of GENERIC_EVENT."""
+    metadata = (await events.consumer_info()).config.metadata or {}
+    return json.loads(metadata.get("svc-definition", "{}")).get("event_types", [])
+
+
 async def dead_letter(stream, event, reason):
     """Keeps the event for `svc events dlq`. Returns after it is stored."""
     headers = {name: value for name, value in event.headers.items() if not name.startswith("Nats-")}
@@ -56,6 +63,7 @@ async def main():
     )
     stream = broker.jetstream(prefix="JS.API")
     events = await stream.pull_subscribe_bind(NAME, stream=os.environ.get("NATS_STREAM", "UDM"))
+    types = await event_types(events)
     while not stop.is_set():
         try:
             batch = await events.fetch(100, timeout=2)
@@ -66,9 +74,10 @@ async def main():
             await asyncio.sleep(1)
             continue
         for event in batch:
-            replay_for = event.headers.get("Udm-Replay-For", NAME)
+            is_for_this = event.headers.get("Udm-Replay-For", NAME) == NAME
+            is_selected = not types or event.headers["ce-type"] in types
             try:
-                if replay_for == NAME:
+                if is_for_this and is_selected:
                     handle(event)
             except Rejected as error:
                 await dead_letter(stream, event, str(error))

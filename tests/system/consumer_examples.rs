@@ -24,7 +24,16 @@ impl<'a> System<'a> {
         let platform_token = std::fs::read_to_string(&run.run_file.platform_token_file).unwrap();
         let user = ApiUser::first_admin(&run.run_file).await;
         let system = Self { run, user, platform_token: platform_token.trim().to_owned() };
-        system.platform("POST", "/consumers", json!({ "name": "consumer" })).await;
+        let types = ["USER_LOGIN", "GENERIC_EVENT"];
+        system.platform("POST", "/consumers", json!({ "name": "consumer", "event_types": types })).await;
+        // The last ones have the subject of GENERIC_EVENT, and reach the consumer.
+        for first in [0, 503] {
+            let invented = (first..first + 503).map(|number| format!("INVENTED_{number}"));
+            let events: Vec<_> = invented
+                .map(|name| json!({ "source_id": "fw", "metadata": { "event_type": name } }))
+                .collect();
+            system.user.client.post("/events/batch", &events).await.expect::<Value>(202);
+        }
         system
     }
 
@@ -132,7 +141,7 @@ async fn the_nats_command_line_reads_an_event() {
     let mut command = Command::new(nats);
     command.args(["--js-api-prefix", "JS.API", "--inbox-prefix", "_INBOX.consumer"]);
     command
-        .args(["consumer", "next", "UDM", "consumer", "--ack", "--count", "3"])
+        .args(["consumer", "next", "UDM", "consumer", "--ack", "--count", "9"])
         .env("HOME", installation.path(""));
     system.configure(&mut command);
     let output = e2e::output_of(command).await;

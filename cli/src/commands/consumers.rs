@@ -72,7 +72,7 @@ pub(crate) struct Create {
     /// Name: 1 to 63 characters of a-z, 0-9 and `-`.
     #[arg(value_name = "NAME")]
     name: ConsumerName,
-    /// Event type to read; repeatable [default: all].
+    /// Event type to read; repeatable. The consumer also gets other types with the subject of `GENERIC_EVENT` [default: all].
     #[arg(long, value_name = "TYPE")]
     event_type: Vec<String>,
     /// Partitions to read, such as 0-31, to share the events among consumers [default: all].

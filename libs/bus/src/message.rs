@@ -39,7 +39,7 @@ const HEADER_BYTES: usize = 512;
 const HEADER_CAPACITY: usize = 256;
 
 /// Headers as they are sent: lines of name and value.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct HeaderLines(Vec<u8>);
 
 impl HeaderLines {
@@ -107,7 +107,7 @@ impl EventContext {
 #[derive(Clone, Debug)]
 pub struct Message(Arc<Content>);
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Content {
     subject: Subject,
     partition: u8,
@@ -170,6 +170,20 @@ impl Message {
         payload: Bytes,
     ) -> Self {
         Self(Arc::new(Content { subject: subject.into(), partition, own, shared, payload }))
+    }
+
+    /// The event type in the subject, or `None` for an audit event.
+    pub(crate) fn event_type(&self) -> Option<&str> {
+        EventSubject::event_type_in(&self.0.subject)
+    }
+
+    /// Replaces the event type in the subject by that of events without a type. The header `ce-type` remains.
+    pub(crate) fn use_generic_subject(&mut self) {
+        if let Some(event_type) = self.event_type() {
+            let prefix = self.0.subject.strip_suffix(event_type).unwrap_or_default();
+            let subject = format!("{prefix}{}", udm::DEFAULT_EVENT_TYPE);
+            Arc::make_mut(&mut self.0).subject = subject.into();
+        }
     }
 
     /// The subject to publish to.

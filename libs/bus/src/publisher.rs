@@ -20,6 +20,7 @@ mod link;
 mod metrics;
 mod pending;
 mod protocol;
+mod subjects;
 mod target;
 
 use std::sync::Arc;
@@ -35,8 +36,9 @@ use tokio_util::sync::CancellationToken;
 use crate::budget::MemoryBudget;
 use crate::connect::{Config, ConnectError, back_off};
 use crate::message::Message;
+use crate::replicas::Replicas;
 use crate::streams::{Durability, Profile, UDM_STREAM};
-use crate::subject::PARTITIONS;
+use crate::subject::{EventSubject, PARTITIONS};
 
 #[cfg(fuzzing)]
 pub use ack::fuzzed as fuzzed_reply;
@@ -45,6 +47,7 @@ use metrics::PublisherMetrics;
 use pending::{Batch, Pending};
 #[cfg(fuzzing)]
 pub use protocol::fuzzed as fuzzed_operations;
+use subjects::BoundedSubjects;
 use target::Target;
 
 /// Acknowledgement: the stream stores the message.
@@ -142,11 +145,21 @@ pub struct StreamSet {
     streams: Vec<String>,
     /// Whether several messages are published as an atomic batch.
     atomic: bool,
+    /// The processes that publish events; `None` for other streams.
+    replicas: Option<Replicas>,
+}
+
+impl StreamSet {
+    /// Divides the free subjects of a tenant among these replicas.
+    #[must_use]
+    pub fn with_replicas(self, replicas: Replicas) -> Self {
+        Self { replicas: Some(replicas), ..self }
+    }
 }
 
 impl From<&str> for StreamSet {
     fn from(stream: &str) -> Self {
-        Self { name: stream.into(), streams: vec![stream.to_owned()], atomic: false }
+        Self { name: stream.into(), streams: vec![stream.to_owned()], atomic: false, replicas: None }
     }
 }
 
@@ -157,6 +170,7 @@ impl From<&Profile> for StreamSet {
             name: UDM_STREAM.into(),
             streams: profile.streams.names(),
             atomic: profile.durability == Durability::Strict,
+            replicas: Some(Replicas::fixed(1)),
         }
     }
 }
@@ -170,6 +184,8 @@ struct Shared {
     /// The streams in the order of their partitions.
     targets: Vec<Arc<Target>>,
     atomic: bool,
+    /// `None` if the streams do not contain events.
+    subjects: Option<BoundedSubjects>,
     budget: MemoryBudget,
     metrics: Arc<PublisherMetrics>,
     /// The connection, or `None` while no stream replies.
@@ -191,13 +207,14 @@ impl Publisher {
         tasks: &Tasks,
     ) -> Result<Self, ConnectError> {
         let dialer = Dialer::new(config)?;
-        let StreamSet { name, streams, atomic } = streams.into();
+        let StreamSet { name, streams, atomic, replicas } = streams.into();
         let shared = Arc::new(Shared {
             targets: streams.iter().map(|stream| Arc::new(Target::new(stream, metrics))).collect(),
             budget: MemoryBudget::with_max_reservations(limits.messages, limits.bytes),
             metrics: Arc::new(PublisherMetrics::new(metrics, &name)),
             name,
             atomic,
+            subjects: replicas.map(|replicas| BoundedSubjects::new(replicas, metrics)),
             link: watch::Sender::new(None),
         });
         tasks.spawn("publisher", Arc::clone(&shared).run(dialer, tasks.stopping().clone()));
@@ -228,7 +245,7 @@ impl Publisher {
     pub async fn publish_all(
         &self,
         tenant: &TenantId,
-        messages: Vec<Message>,
+        mut messages: Vec<Message>,
         deadline: Instant,
     ) -> Vec<Result<Ack, PublishError>> {
         let Some(link) = self.0.link.borrow().clone() else {
@@ -238,6 +255,9 @@ impl Publisher {
         let Ok(reservations) = self.0.budget.reserve_all(tenant, &sizes) else {
             return self.0.reject_all(&messages, &PublishError::Overloaded);
         };
+        if let Some(subjects) = &self.0.subjects {
+            subjects.apply(tenant, &mut messages, self.0.subjects_of(tenant, &link)).await;
+        }
         let batch = Batch::new(messages.len(), &self.0.metrics);
         let mut atomic: Vec<Vec<Pending>> = self.0.targets.iter().map(|_| Vec::new()).collect();
         let mut admitted: Vec<Option<bool>> = vec![None; self.0.targets.len()];
@@ -304,6 +324,16 @@ impl Shared {
     /// Returns the number of the stream of the message.
     fn target_number(&self, message: &Message) -> usize {
         usize::from(message.partition()) * self.targets.len() / usize::from(PARTITIONS)
+    }
+
+    /// Returns the subjects of a tenant in the streams, or `None` if a stream does not answer.
+    async fn subjects_of(&self, tenant: &TenantId, link: &Link) -> Option<Vec<EventSubject>> {
+        let filter = EventSubject::of_tenant(tenant, None, None);
+        let mut subjects = Vec::new();
+        for target in &self.targets {
+            subjects.extend(link.subjects(&target.name, &filter).await?);
+        }
+        Some(subjects.iter().filter_map(|subject| subject.parse().ok()).collect())
     }
 
     fn reject_all(&self, messages: &[Message], error: &PublishError) -> Vec<Result<Ack, PublishError>> {

@@ -37,7 +37,7 @@ const REMEMBERED: u32 = 120;
 const SEND_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The number of active replicas, including this one. Clones share it.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct Replicas(Arc<AtomicU32>);
 
 /// A message on [`REPLICA_SUBJECT`].

@@ -23,7 +23,8 @@ pub struct InvalidSubject;
 /// Subject of an event: `udm.v1.<part>.<tenant>.<event_type>`.
 ///
 /// It does not contain the source: the memory of the broker grows with the number of subjects, and a tenant has an unlimited
-/// number of sources. The partition narrows a filter, and the header `ce-source` contains the source.
+/// number of sources. The partition narrows a filter, and the header `ce-source` contains the source. The types of a tenant are
+/// bounded: further ones have the subject of `GENERIC_EVENT`, and the header `ce-type` contains the type.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct EventSubject {
     partition: u8,
@@ -51,10 +52,27 @@ impl EventSubject {
         format!("{EVENT_PREFIX}.{partition:02}.>")
     }
 
+    /// Returns the types that filter the events of these types, or nothing for all events. Events of any type can have the subject of
+    /// `GENERIC_EVENT`, so a reader with a filter checks their header `ce-type`.
+    pub(crate) fn filter_types(event_types: &[String]) -> Vec<&str> {
+        let mut types: Vec<_> = event_types.iter().map(String::as_str).collect();
+        if !types.is_empty() {
+            types.push(udm::DEFAULT_EVENT_TYPE);
+        }
+        types.sort_unstable();
+        types.dedup();
+        types
+    }
+
     /// The filter for the events of a tenant: those of one partition or of all, and of one type or of all.
     pub fn of_tenant(tenant: &TenantId, partition: Option<u8>, event_type: Option<&str>) -> String {
         let partition = partition.map_or_else(|| "*".to_owned(), |partition| format!("{partition:02}"));
         format!("{EVENT_PREFIX}.{partition}.{tenant}.{}", event_type.unwrap_or("*"))
+    }
+
+    /// Returns the event type in a subject of this grammar, or `None` for a subject of another kind.
+    pub(crate) fn event_type_in(subject: &str) -> Option<&str> {
+        subject.strip_prefix(EVENT_PREFIX)?.rsplit_once('.').map(|(_, event_type)| event_type)
     }
 
     /// Returns whether the text is an event type.
@@ -84,7 +102,7 @@ impl EventSubject {
         &self.tenant
     }
 
-    /// The type of the event.
+    /// The type of the event, or `GENERIC_EVENT`.
     pub fn event_type(&self) -> &str {
         &self.event_type
     }

@@ -6,6 +6,7 @@ use bytes::Bytes;
 use chrono::{DateTime, Utc};
 use percent_encoding::percent_decode_str;
 
+const TYPE: &str = "ce-type";
 /// Set by `svc events dlq replay`: the only consumer that needs the event again.
 const REPLAY_FOR: &str = "Udm-Replay-For";
 
@@ -19,7 +20,7 @@ pub struct Event {
     pub source_id: String,
     /// Id of the producer, or generated. Unique within the source.
     pub event_id: String,
-    /// `metadata.event_type`, or `GENERIC_EVENT`.
+    /// `metadata.event_type`, or `GENERIC_EVENT`. The subject of the message can contain `GENERIC_EVENT` for any type.
     pub event_type: String,
     /// `metadata.event_timestamp`, or the time of receipt.
     pub time: DateTime<Utc>,
@@ -52,7 +53,7 @@ impl Event {
                 .map_err(|_| MalformedMessage("ce-source"))?
                 .into_owned(),
             event_id: text("ce-id")?,
-            event_type: text("ce-type")?,
+            event_type: text(TYPE)?,
             time: text("ce-time")?.parse().map_err(|_| MalformedMessage("ce-time"))?,
             received_at: milliseconds
                 .and_then(DateTime::from_timestamp_millis)
@@ -72,6 +73,13 @@ impl Event {
     pub(crate) fn unique_key(&self) -> String {
         format!("{} {} {}", self.tenant_id, self.event_id, self.source_id)
     }
+}
+
+/// Returns whether the message has one of these types; no types: all. A message without a type is selected, because the handler of
+/// malformed messages must see it.
+pub(crate) fn has_type_of(message: &Message, event_types: &[String]) -> bool {
+    let event_type = message.headers.as_ref().and_then(|headers| headers.get(TYPE));
+    event_types.is_empty() || event_type.is_none_or(|own| event_types.iter().any(|name| name == own.as_str()))
 }
 
 /// Returns whether the message is sent again for another consumer.

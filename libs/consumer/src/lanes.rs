@@ -16,6 +16,8 @@ pub(crate) struct Delivery {
     pub(crate) position: Position,
     /// Number of this delivery, starting at 1.
     pub(crate) number: u64,
+    /// Whether the durable is for events of this type.
+    pub(crate) is_selected: bool,
     pub(crate) message: Arc<Message>,
 }
 

@@ -11,6 +11,8 @@
 //!   can handle the events a second time that the previous one handled last.
 //! - After a crash or a lost connection, reading continues after the acknowledgement time of the durable (30 s), so that
 //!   unacknowledged events come first, in their order. After a stop it continues at once.
+//! - A durable with event types also delivers events of other types with the subject of `GENERIC_EVENT` (docs/consumers.md). They are
+//!   acknowledged without the handler.
 //! - The span of the handler belongs to the trace of the request that sent the event.
 //!
 //! # Failures

@@ -5,12 +5,14 @@ use std::mem::take;
 use std::sync::Arc;
 use std::time::Duration;
 
-use async_nats::jetstream::consumer::{Consumer, pull};
+use async_nats::jetstream::consumer::{Consumer, Info, pull};
 use async_nats::jetstream::stream::ConsumerErrorKind;
 use async_nats::jetstream::{AckKind, Context, ErrorCode, Message};
 use futures::StreamExt as _;
+use serde::Deserialize;
 use tokio::sync::mpsc;
 
+use crate::event::has_type_of;
 use crate::lanes::Delivery;
 use crate::{BoxError, ConsumerError};
 
@@ -20,11 +22,16 @@ pub(crate) const REQUEST_TIME: Duration = Duration::from_secs(2);
 /// Number of requests until an event that was returned to the server is not awaited any more.
 const MAX_REDELIVERY_REQUESTS: u32 = 5;
 
+/// Key of the metadata in which the service keeps the definition of a durable.
+const DEFINITION: &str = "svc-definition";
+
 /// The durable in one stream.
 pub(crate) struct Source {
     /// Number of the stream in the configuration.
     index: usize,
     pub(crate) consumer: Consumer<pull::Config>,
+    /// The event types that the durable is for; empty: all. It also delivers other events with the subject of `GENERIC_EVENT`.
+    event_types: Vec<String>,
     /// Number of the last delivery.
     last: Cell<u64>,
     /// Unacknowledged events of an earlier session that have not arrived.
@@ -36,8 +43,9 @@ pub(crate) struct Source {
 impl Source {
     pub(crate) fn new(index: usize, consumer: Consumer<pull::Config>) -> Self {
         let info = consumer.cached_info();
-        let (last, due) = (info.delivered.consumer_sequence, info.num_ack_pending);
-        Self { index, consumer, last: Cell::new(last), due: Cell::new(due), redelivered: RefCell::default() }
+        let (last, due) = (Cell::new(info.delivered.consumer_sequence), Cell::new(info.num_ack_pending));
+        let event_types = event_types(info);
+        Self { index, consumer, event_types, last, due, redelivered: RefCell::default() }
     }
 
     /// Number of unacknowledged events of an earlier session that have not arrived.
@@ -56,6 +64,7 @@ impl Source {
         Ok(Delivery {
             position: (self.index, info.stream_sequence),
             number: u64::try_from(info.delivered).unwrap_or_default(),
+            is_selected: has_type_of(&message, &self.event_types),
             message: Arc::new(message),
         })
     }
@@ -111,6 +120,19 @@ impl Source {
         }
         Ok(())
     }
+}
+
+/// Returns the event types of the definition of a durable; empty: all.
+fn event_types(info: &Info) -> Vec<String> {
+    #[derive(Default, Deserialize)]
+    struct Definition {
+        #[serde(default)]
+        event_types: Vec<String>,
+    }
+
+    let definition = info.config.metadata.get(DEFINITION);
+    let definition: Option<Definition> = definition.and_then(|text| serde_json::from_str(text).ok());
+    definition.unwrap_or_default().event_types
 }
 
 /// Returns the durable of a stream.

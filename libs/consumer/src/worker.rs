@@ -66,7 +66,9 @@ where
         let recovery = Rc::clone(recovery);
         async move {
             let (outcome, alone) = match Event::parse(&delivery.message, delivery.number) {
-                _ if is_replay_for_other(&delivery.message, &self.name) => (Ok(()), Alone::default()),
+                _ if !delivery.is_selected || is_replay_for_other(&delivery.message, &self.name) => {
+                    (Ok(()), Alone::default())
+                }
                 Ok(event) => self.handle(event, &mut delivery, &recovery, &mut untried).await,
                 Err(error) => (Err(Cause { attempts: 0, reason: error.to_string() }), Alone::default()),
             };

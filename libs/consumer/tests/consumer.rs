@@ -6,6 +6,7 @@ mod consumer {
     mod broker;
     mod crashes;
     mod delivery;
+    mod event_types;
     mod handlers;
     mod interruptions;
 }

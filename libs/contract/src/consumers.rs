@@ -95,7 +95,8 @@ pub struct CreateConsumer {
     /// Tenant to read. Absent: the events of all tenants. The tenant need not exist yet.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub tenant_id: Option<TenantId>,
-    /// Event types to read, at most 16. Absent: all.
+    /// Event types to read, at most 16. Absent: all. The consumer also gets events of other types with the subject of
+    /// `GENERIC_EVENT`, and checks the header `ce-type`.
     #[serde(skip_serializing_if = "Vec::is_empty", default, deserialize_with = "value::null_is_default")]
     #[schemars(with = "Option<Vec<String>>", length(max = MAX_EVENT_TYPES))]
     pub event_types: Vec<String>,

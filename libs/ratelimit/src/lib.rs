@@ -19,7 +19,9 @@ mod source;
 
 pub use buffered::BufferedLimiter;
 pub use layer::class_of;
-pub use limit::{CREDENTIAL, DEFAULT, DEVICE, INVITE, InvalidRate, LOGIN, Limit, RESET, Rate, TOKEN};
+pub use limit::{
+    CREDENTIAL, DEFAULT, DEVICE, EVENT_STREAM, INVITE, InvalidRate, LOGIN, Limit, RESET, Rate, TOKEN,
+};
 pub use limiter::{Limiter, LimiterMetrics, RateLimitError};
 pub use local::LocalLimiter;
 pub use source::{Network, Source, source};

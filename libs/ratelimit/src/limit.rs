@@ -37,6 +37,12 @@ pub const CREDENTIAL: Variable = variable(
     "60/min",
     "Rate limit of requests to ingest with a missing or invalid credential, per client address and replica.",
 );
+/// Limit of event streams that are opened.
+pub const EVENT_STREAM: Variable = variable(
+    "SVC_LIMIT_EVENT_STREAM",
+    "60/min",
+    "Rate limit of opened event streams (`GET /events/stream`) per tenant and replica of ingest.",
+);
 /// Limit of all other routes.
 pub const DEFAULT: Variable = variable(
     "SVC_LIMIT_DEFAULT",

@@ -37,6 +37,7 @@ service::variables! {
             .one_of([("on", true), ("off", false)]),
         pub(crate) kubernetes: KubernetesApi,
         pub(crate) failed_credentials: Limit = Limit::setting(ratelimit::CREDENTIAL, "credential"),
+        pub(crate) event_streams: Limit = Limit::setting(ratelimit::EVENT_STREAM, "event_stream"),
     }
 }
 

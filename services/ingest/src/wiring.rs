@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use authn::{CredentialCache, CredentialVerifier, Feed, SessionClient, TokenReviewer, WorkloadVerifier};
-use bus::{AuditReader, EventReader, MemoryBudget, PublishLimits, Publisher, Replicas, StreamMode};
+use bus::{AuditReader, EventReader, MemoryBudget, PublishLimits, Publisher, Replicas, StreamMode, StreamSet};
 use prometheus_client::metrics::gauge::Gauge;
 use ratelimit::{LimiterMetrics, LocalLimiter};
 use service::clock::SystemClock;
@@ -84,7 +84,8 @@ pub async fn build(config: &Config, parts: Parts) -> Result<Routers, Box<dyn Err
     let (limits, metrics) = (PublishLimits::default(), telemetry.metrics());
     let for_consumers = nats.clone();
     let (mode, profile) = (config.stream.mode(), config.stream.profile());
-    let publisher = Publisher::start(nats.clone(), &profile, limits, metrics, &tasks)?;
+    let streams = StreamSet::from(&profile).with_replicas(replicas.clone());
+    let publisher = Publisher::start(nats.clone(), streams, limits, metrics, &tasks)?;
     let quotas = Quotas::new(config.default_quota(), replicas.clone());
     let share = |size| StreamShare::new(config.tenant_stream_share, replicas.clone(), size);
     let shares = publisher.stream_sizes().into_iter().map(share).collect();
@@ -96,7 +97,8 @@ pub async fn build(config: &Config, parts: Parts) -> Result<Routers, Box<dyn Err
     });
     let reader = EventReader::connect(&nats, profile.streams, POSITION_INTERVAL, &tasks).await?;
     let audit = Audit::new(AuditReader::new(&reader));
-    let readers = Readers::new(reader, verifier.clone(), tasks.draining().clone());
+    let opened = LocalLimiter::new(config.event_streams, clock.clone(), LimiterMetrics::of(metrics));
+    let readers = Readers::new(reader, verifier.clone(), opened, tasks.draining().clone());
     let open: Gauge = metrics.metric("event_streams_open", "Open responses of `GET /events/stream`", &[]);
     let counted_readers = readers.clone();
     metrics.at_scrape(move || {

@@ -5,7 +5,7 @@ use std::ops::RangeInclusive;
 use serde::{Deserialize, Serialize};
 use tenancy::TenantId;
 
-use crate::subject::PARTITIONS;
+use crate::subject::{EventSubject, PARTITIONS};
 
 /// Selects events by partition, tenant and type. The default selects all.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -16,7 +16,7 @@ pub struct DurableFilter {
     /// Tenant; `None` selects all.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub tenant_id: Option<TenantId>,
-    /// Types; an empty list selects all.
+    /// Types; an empty list selects all. The subjects also select events of other types that have the subject of `GENERIC_EVENT`.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub event_types: Vec<String>,
 }
@@ -34,6 +34,7 @@ impl DurableFilter {
             (Some(tenant), []) => vec![format!("{tenant}.>")],
             (tenant, types) => {
                 let tenant = tenant.unwrap_or("*");
+                let types = EventSubject::filter_types(types);
                 types.iter().map(|event_type| format!("{tenant}.{event_type}")).collect()
             }
         };
@@ -73,9 +74,16 @@ mod tests {
         for (filter, subjects) in [
             (filter(None, None, &[]), vec!["udm.v1.>"]),
             (filter(None, Some("acme"), &[]), vec!["udm.v1.*.acme.>"]),
-            (filter(None, None, &["A", "B"]), vec!["udm.v1.*.*.A", "udm.v1.*.*.B"]),
+            (
+                filter(None, None, &["A", "B"]),
+                vec!["udm.v1.*.*.A", "udm.v1.*.*.B", "udm.v1.*.*.GENERIC_EVENT"],
+            ),
+            (filter(None, None, &["GENERIC_EVENT"]), vec!["udm.v1.*.*.GENERIC_EVENT"]),
             (filter(Some((8, 9)), None, &[]), vec!["udm.v1.08.>", "udm.v1.09.>"]),
-            (filter(Some((63, 63)), Some("acme"), &["A"]), vec!["udm.v1.63.acme.A"]),
+            (
+                filter(Some((63, 63)), Some("acme"), &["A"]),
+                vec!["udm.v1.63.acme.A", "udm.v1.63.acme.GENERIC_EVENT"],
+            ),
             (filter(Some((0, 63)), Some("acme"), &[]), vec!["udm.v1.*.acme.>"]),
         ] {
             assert_eq!(filter.subjects(&ALL), subjects);

@@ -322,14 +322,23 @@ impl Link {
 
     /// Returns the size of the stream and the number of messages with a subject that matches the filter.
     pub(super) async fn usage(&self, stream: &str, subjects: &str) -> Option<StreamUsage> {
-        let request = serde_json::json!({ "subjects_filter": subjects }).to_string();
-        let StreamInfo { config, state, .. } = self.stream_info(stream, request).await?;
+        let StreamInfo { config, state, .. } = self.stream_info(stream, subjects_filter(subjects)).await?;
         Some(StreamUsage {
             max_bytes: u64::try_from(config.max_bytes).ok(),
             bytes: state.bytes,
             messages: state.messages,
             matching: state.subjects.values().sum(),
         })
+    }
+
+    /// Returns the subjects in the stream that match the filter.
+    pub(super) async fn subjects(
+        &self,
+        stream: &str,
+        filter: &str,
+    ) -> Option<impl Iterator<Item = String> + use<>> {
+        let info = self.stream_info(stream, subjects_filter(filter)).await?;
+        Some(info.state.subjects.into_keys())
     }
 
     async fn stream_info(&self, stream: &str, request: String) -> Option<StreamInfo> {
@@ -347,6 +356,10 @@ impl Link {
         let _close = Close { requests: &self.requests, number };
         reply.await.ok()
     }
+}
+
+fn subjects_filter(subjects: &str) -> String {
+    serde_json::json!({ "subjects_filter": subjects }).to_string()
 }
 
 fn log_availability(target: &Target) {

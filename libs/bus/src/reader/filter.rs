@@ -8,7 +8,7 @@ use chrono::{DateTime, Utc};
 use percent_encoding::percent_decode_str;
 use tenancy::TenantId;
 
-use crate::message::{CE_ID, CE_SOURCE, RECEIVED_AT};
+use crate::message::{CE_ID, CE_SOURCE, CE_TYPE, RECEIVED_AT};
 use crate::streams::EventStreams;
 use crate::subject::{EventSubject, partition};
 
@@ -29,8 +29,10 @@ pub struct EventFilter {
 /// An event in a stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoredEvent {
-    /// The tenant and the type.
-    pub subject: EventSubject,
+    /// The tenant.
+    pub tenant: TenantId,
+    /// The type.
+    pub event_type: String,
     /// The source.
     pub source_id: String,
     /// The id that the producer set, or a generated one.
@@ -59,9 +61,7 @@ impl EventFilter {
         if is_whole && selected.len() > MAX_SUBJECTS / 2 {
             selected = vec![None];
         }
-        let mut types: Vec<_> = self.event_types.iter().map(|name| Some(name.as_str())).collect();
-        types.sort_unstable();
-        types.dedup();
+        let mut types: Vec<_> = EventSubject::filter_types(&self.event_types).into_iter().map(Some).collect();
         if types.is_empty() || selected.len() * types.len() > MAX_SUBJECTS {
             types = vec![None];
         }
@@ -82,8 +82,8 @@ impl EventFilter {
             let is_of = |selected: &[String], value: &str| {
                 selected.is_empty() || selected.iter().any(|selected| selected == value)
             };
-            *event.subject.tenant() == self.tenant
-                && is_of(&self.event_types, event.subject.event_type())
+            event.tenant == self.tenant
+                && is_of(&self.event_types, &event.event_type)
                 && is_of(&self.source_ids, &event.source_id)
         })
     }
@@ -95,10 +95,14 @@ fn stored_event(message: &Message) -> Option<StoredEvent> {
     let source = header(headers, CE_SOURCE)?;
     let source_id = percent_decode_str(&source).decode_utf8().ok()?.into_owned();
     let subject: EventSubject = message.subject.parse().ok()?;
-    (subject.partition() == partition(subject.tenant(), &source_id)).then_some(())?;
+    let event_type = header(headers, CE_TYPE)?;
+    let is_valid = subject.partition() == partition(subject.tenant(), &source_id)
+        && (subject.event_type() == event_type || subject.event_type() == udm::DEFAULT_EVENT_TYPE);
+    is_valid.then_some(())?;
     let received_at = header(headers, RECEIVED_AT)?.parse().ok()?;
     Some(StoredEvent {
-        subject,
+        tenant: subject.tenant().clone(),
+        event_type,
         source_id,
         event_id: header(headers, CE_ID)?,
         received_at: DateTime::from_timestamp_millis(received_at)?,
@@ -124,9 +128,12 @@ mod tests {
     fn subjects_select_partitions_and_types() {
         let all = 0..=PARTITIONS - 1;
         assert_eq!(subjects(&[], 0, all.clone()), ["udm.v1.*.acme.*"]);
-        assert_eq!(subjects(&["A", "B", "A"], 0, all.clone()), ["udm.v1.*.acme.A", "udm.v1.*.acme.B"]);
+        let types = ["udm.v1.*.acme.A", "udm.v1.*.acme.B", "udm.v1.*.acme.GENERIC_EVENT"];
+        assert_eq!(subjects(&["A", "B", "A"], 0, all.clone()), types);
+        assert_eq!(subjects(&["GENERIC_EVENT"], 0, all.clone()), ["udm.v1.*.acme.GENERIC_EVENT"]);
         let own = partition(&"acme".parse().unwrap(), "fw-0");
-        assert_eq!(subjects(&["A"], 1, all), [format!("udm.v1.{own:02}.acme.A")]);
+        let expected = ["A", "GENERIC_EVENT"].map(|name| format!("udm.v1.{own:02}.acme.{name}"));
+        assert_eq!(subjects(&["A"], 1, all), expected);
         assert_eq!(subjects(&[], 0, 2..=3), ["udm.v1.02.acme.*", "udm.v1.03.acme.*"]);
         let other = (own + 1) % PARTITIONS;
         assert!(subjects(&["A"], 1, other..=other).is_empty());
@@ -141,6 +148,6 @@ mod tests {
                 assert!(subjects(&types, sources, partitions).len() <= MAX_SUBJECTS, "{sources}");
             }
         }
-        assert_eq!(subjects(&types, 100, 0..=63).len(), 20);
+        assert_eq!(subjects(&types, 100, 0..=63).len(), 21);
     }
 }

@@ -1,4 +1,4 @@
-//! A stream that replies to probes and stores nothing: calls fail at once, and one call per second finds out when it is over.
+//! A stream that replies to probes and stores nothing: calls fail at once, and one call per second finds out when that has ended.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -59,7 +59,8 @@ fn source_in(range: std::ops::RangeInclusive<u8>) -> String {
 }
 
 #[tokio::test]
-async fn a_stream_on_a_full_volume_rejects_messages_at_once_until_it_acknowledges_one() -> anyhow::Result<()> {
+async fn a_stream_on_a_full_volume_rejects_messages_at_once_until_it_acknowledges_one() -> anyhow::Result<()>
+{
     let mut broker = Broker::start().await?;
     let metrics = Metrics::new("test");
     let publisher =
@@ -101,9 +102,8 @@ async fn one_call_per_second_is_published_to_a_stalled_stream() -> anyhow::Resul
         tick.tick().await;
         calls += 1;
         let (publisher, tenant) = (publisher.clone(), tenant.clone());
-        running.push(tokio::spawn(async move {
-            publisher.publish_all(&tenant, events(10), patient()).await
-        }));
+        running
+            .push(tokio::spawn(async move { publisher.publish_all(&tenant, events(10), patient()).await }));
     }
     let outcomes: Vec<_> = join_all(running).await.into_iter().map(Result::unwrap).collect();
     let trials = outcomes.iter().filter(|outcomes| outcomes.contains(&Err(PublishError::AckTimeout))).count();
@@ -115,8 +115,8 @@ async fn one_call_per_second_is_published_to_a_stalled_stream() -> anyhow::Resul
 }
 
 #[tokio::test]
-async fn the_audit_stream_on_a_full_volume_is_unavailable_until_it_acknowledges_a_message() -> anyhow::Result<()>
-{
+async fn the_audit_stream_on_a_full_volume_is_unavailable_until_it_acknowledges_a_message()
+-> anyhow::Result<()> {
     let mut broker = Broker::start().await?;
     let publisher = broker.publisher_of("AUDIT", PublishLimits::default()).await?;
     let subject = AuditSubject::new(Some(&acme()), "identity", "user_invited")?;

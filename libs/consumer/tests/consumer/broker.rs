@@ -6,7 +6,7 @@ use std::time::Duration;
 use async_nats::HeaderMap;
 use async_nats::jetstream::consumer::{AckPolicy, Info, PullConsumer, pull};
 use async_nats::jetstream::{self, Context};
-use bus::{EventContext, EventStreams, EventSubject, Message, Profile};
+use bus::{DurableFilter, Durables, EventContext, EventStreams, EventSubject, Message, Profile};
 use bytes::Bytes;
 use chrono::DateTime;
 use consumer::{Config, ConsumerError, Event, Failure};
@@ -16,6 +16,8 @@ use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
 pub(crate) const PASSWORD: &str = "password";
+/// In the changes of an event, the type in its subject instead of a header.
+const SUBJECT_TYPE: &str = "subject";
 
 /// The time after which the server delivers an unacknowledged event again.
 pub(crate) const ACK_WAIT: Duration = Duration::from_secs(1);
@@ -91,9 +93,28 @@ impl Broker {
         for (name, value) in changes {
             headers.insert(*name, *value);
         }
-        let subject = message.subject().clone();
+        let subject = match changes.iter().find(|(name, _)| *name == SUBJECT_TYPE) {
+            Some((_, event_type)) => message.subject().replace("USER_LOGIN", event_type),
+            None => message.subject().to_string(),
+        };
         let stored = self.admin.publish_with_headers(subject, headers, message.payload().clone()).await;
         stored.unwrap().await.unwrap();
+    }
+
+    /// Creates the durable again, as the service does, for these event types.
+    pub(crate) async fn define(&self, event_types: &[&str]) {
+        self.admin.delete_consumer_from_stream("consumer", "UDM").await.unwrap();
+        let url = self.server.url.replace("nats://", &format!("nats://administrator:{PASSWORD}@"));
+        let durables = Durables::connect(&bus::Config::new(url, "test"), EventStreams::ONE).await.unwrap();
+        let event_types = event_types.iter().map(ToString::to_string).collect();
+        let filter = DurableFilter { event_types, ..DurableFilter::default() };
+        durables.create("consumer", &filter).await.unwrap();
+    }
+
+    /// Publishes an event of this type with the subject of an event without a type.
+    pub(crate) async fn publish_generic(&self, source: &str, number: u32, event_type: &str) {
+        let changes = [("ce-type", event_type), (SUBJECT_TYPE, "GENERIC_EVENT")];
+        self.publish_with(source, number, &changes).await;
     }
 
     pub(crate) async fn info(&self) -> Info {

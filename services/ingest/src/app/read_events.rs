@@ -4,6 +4,7 @@ use authn::{Caller, CredentialCache, CredentialWatch};
 use bus::{EventFilter, EventRead, EventReader, MemoryBudget, READ_BYTES, Reservation, Start};
 use contract::internal::Credential;
 use contract::{ProblemKind, Scope};
+use ratelimit::{LocalLimiter, Source};
 use service::Problem;
 use tokio_util::sync::CancellationToken;
 
@@ -18,6 +19,8 @@ pub(crate) struct Readers {
     reader: EventReader,
     budget: MemoryBudget,
     credentials: CredentialCache,
+    /// Streams that a tenant has opened: the broker does work for each, also if it ends at once.
+    opened: LocalLimiter,
     draining: CancellationToken,
 }
 
@@ -43,10 +46,11 @@ impl Readers {
     pub(crate) fn new(
         reader: EventReader,
         credentials: CredentialCache,
+        opened: LocalLimiter,
         draining: CancellationToken,
     ) -> Self {
         let budget = MemoryBudget::with_max_reservations(MAX_STREAMS, MAX_STREAMS * READ_BYTES);
-        Self { reader, budget, credentials, draining }
+        Self { reader, budget, credentials, opened, draining }
     }
 
     /// Number of open streams.
@@ -59,14 +63,15 @@ impl App {
     /// Starts to read events of the caller's tenant.
     ///
     /// # Errors
-    /// 403 for a source that the API key does not allow, 429 or 503 if too many streams are open, 503 without the broker.
+    /// 403 for a source that the API key does not allow, 429 or 503 if too many streams are open, 429 if the tenant opens too many
+    /// in a short time, 503 without the broker.
     #[tracing::instrument(skip_all)]
     pub(crate) async fn read_events(
         &self,
         caller: &Caller,
         request: ReadRequest,
     ) -> Result<OpenStream, Problem> {
-        let Readers { reader, budget, credentials, draining } = &self.readers;
+        let Readers { reader, budget, credentials, opened, draining } = &self.readers;
         let tenant = caller.tenant_id();
         let filter = EventFilter {
             tenant: tenant.clone(),
@@ -77,6 +82,9 @@ impl App {
             let is_full = budget.reservations() >= MAX_STREAMS;
             if is_full { ProblemKind::Overloaded } else { ProblemKind::TooManyStreams }
         })?;
+        let opened_by = Source::from(tenant.as_str());
+        opened.check(&opened_by)?;
+        opened.count(&opened_by);
         let unavailable = |error| Problem::new(ProblemKind::DependencyUnavailable).caused_by(error);
         let read = reader.read(&filter, request.start, request.follow).await.map_err(unavailable)?;
         let credential = credentials.watch(caller, Scope::EventsRead, self.clock.clone());

@@ -134,12 +134,12 @@ fn empty(name: &str, position: &Position) -> Event {
 /// escaped.
 fn data(event: &StoredEvent) -> Option<String> {
     let text = std::str::from_utf8(&event.payload).ok()?.replace(['\n', '\r'], " ");
-    let tenant = event.subject.tenant().as_str();
+    let tenant = event.tenant.as_str();
     let data = StreamedEvent {
         event_id: event.event_id.clone(),
         server_event_id: udm::server_event_id(tenant, &event.source_id, &event.event_id),
         source_id: event.source_id.clone(),
-        event_type: event.subject.event_type().to_owned(),
+        event_type: event.event_type.clone(),
         received_at: event.received_at,
         event: RawValue::from_string(text).ok()?,
     };

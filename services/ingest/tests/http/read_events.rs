@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use contract::Role;
 use contract::events::{AcceptedEvent, StreamedEvent};
+use futures::StreamExt as _;
 use reqwest::{Method, Response};
 use serde_json::{Value, json};
 use testkit::{Client, wait_until, within};
@@ -282,6 +283,67 @@ async fn the_number_of_streams_of_a_tenant_is_limited() {
         (request.send().await.unwrap().status() == 200).then_some(())
     })
     .await;
+}
+
+#[tokio::test]
+async fn a_tenant_opens_a_limited_number_of_streams_in_a_short_time() {
+    let system = TestSystem::start_with(&[("SVC_LIMIT_EVENT_STREAM", "3/h")]).await.unwrap();
+    let (acme, other) = (system.create_tenant("acme").await, system.create_tenant("other").await);
+    let member = json!({ "name": "reader", "scopes": ["events:read"] });
+    let (_, key) = system.create_api_key(&acme, &member).await;
+    // A rejected request does not count.
+    acme.client.get("/events/stream?after=7").await.expect_problem(422, "validation_failed");
+    for client in [&acme.client, &key, &acme.client] {
+        assert!(Reader::open(client, "?follow=false").await.rest().await.is_empty());
+    }
+    for client in [&acme.client, &key] {
+        let problem = client.get("/events/stream?follow=false").await.expect_problem(429, "rate_limited");
+        assert!(problem.retry_after_ms.unwrap() > 0);
+    }
+    Reader::started(&other.client, "").await;
+}
+
+#[tokio::test]
+async fn events_of_invented_types_have_a_bounded_number_of_subjects_and_filters_find_them() {
+    let system = TestSystem::start().await.unwrap();
+    let (acme, other) = (system.create_tenant("acme").await, system.create_tenant("other").await);
+    for first in [0, 600] {
+        let event = |number| {
+            let event_type = format!("INVENTED_{number}");
+            json!({ "source_id": "fw", "event_id": event_type, "metadata": { "event_type": event_type } })
+        };
+        let events: Vec<_> = (first..first + 600).map(event).collect();
+        acme.client.post("/events/batch", &events).await.expect::<Value>(202);
+    }
+    send(&acme.client, "fw", "INVENTED_7", "again").await;
+    send(&acme.client, "fw", "GENERIC_EVENT", "generic").await;
+    send(&other.client, "fw", "INVENTED_1100", "of-other").await;
+
+    let client = async_nats::connect(&system.nats.url).await.unwrap();
+    let stream = async_nats::jetstream::new(client).get_stream("UDM").await.unwrap();
+    let subjects = async |filter: &str| {
+        let subjects = stream.info_with_subjects(filter).await.unwrap();
+        subjects.map(|subject| subject.unwrap().0).collect::<Vec<_>>().await
+    };
+    let of_acme = subjects("udm.v1.*.acme.*").await;
+    assert_eq!(of_acme.len(), 1_001);
+    assert!(of_acme.iter().any(|subject| subject.ends_with(".GENERIC_EVENT")));
+    assert_eq!(subjects("udm.v1.*.other.INVENTED_1100").await.len(), 1);
+
+    for (query, expected) in [
+        ("event_type=INVENTED_7", &["INVENTED_7", "again"][..]),
+        ("event_type=INVENTED_1100&event_type=INVENTED_1199", &["INVENTED_1100", "INVENTED_1199"]),
+        ("event_type=INVENTED_7&event_type=INVENTED_1100", &["INVENTED_7", "INVENTED_1100", "again"]),
+        ("event_type=INVENTED_1100&source_id=fw", &["INVENTED_1100"]),
+        ("event_type=GENERIC_EVENT", &["generic"]),
+        ("event_type=INVENTED_9999", &[]),
+    ] {
+        let query = format!("?since=2020-01-01T00:00:00Z&follow=false&{query}");
+        assert_eq!(Reader::open(&acme.client, &query).await.rest().await, expected, "{query}");
+    }
+    let query = "?since=2020-01-01T00:00:00Z&event_type=INVENTED_1100";
+    let event = Reader::open(&acme.client, query).await.next_event().await;
+    assert_eq!(event.event_type, "INVENTED_1100");
 }
 
 #[tokio::test]
