@@ -15,6 +15,7 @@ mod system {
     mod event_stream;
     mod event_types;
     mod faults;
+    mod full_volume;
     mod invalid_requests;
     mod login_flood;
     mod outages;

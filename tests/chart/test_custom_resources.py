@@ -61,7 +61,7 @@ def portable(pattern):
 def custom_resources():
     """Yields each custom resource with its source."""
     sources = {name: chart.case(name) for name in (*chart.MATRIX, *chart.TRIALS)}
-    sources |= {name: test_examples.documents(name) for name in ("cloudnative-pg.yaml", "external-secrets.yaml")}
+    sources |= {name: test_examples.documents(name) for name in ("cloudnative-pg.yaml", "external-secrets.yaml", "nats-alerts.yaml")}
     if test_examples.NATS_CHART:
         sources["nats-values.yaml"] = test_examples.nats_objects()
     for name, objects in sources.items():

@@ -13,6 +13,7 @@ import unittest
 from pathlib import Path
 
 import chart
+import test_monitoring
 import test_notes
 import test_render
 
@@ -113,7 +114,41 @@ class Postgres(unittest.TestCase):
         self.assertEqual(monitor["selector"]["matchLabels"], {"cnpg.io/cluster": "svc-postgres"})
 
 
+VOLUME_TEST = """
+rule_files: [rules.yaml]
+evaluation_interval: 1m
+tests:
+  - interval: 1m
+    input_series:
+      - {series: 'kubelet_volume_stats_available_bytes{namespace="svc", persistentvolumeclaim="nats-js-nats-0"}', values: '5x30'}
+      - {series: 'kubelet_volume_stats_capacity_bytes{namespace="svc", persistentvolumeclaim="nats-js-nats-0"}', values: '100x30'}
+      - {series: 'kubelet_volume_stats_available_bytes{namespace="svc", persistentvolumeclaim="nats-js-nats-1"}', values: '10x30'}
+      - {series: 'kubelet_volume_stats_capacity_bytes{namespace="svc", persistentvolumeclaim="nats-js-nats-1"}', values: '100x30'}
+    alert_rule_test:
+      - eval_time: 20m
+        alertname: NatsVolumeNearlyFull
+        exp_alerts:
+          - exp_labels: {severity: critical, namespace: svc, persistentvolumeclaim: nats-js-nats-0}
+            exp_annotations:
+              summary: "5% of the volume nats-js-nats-0 is free. On a full volume, NATS stores no event."
+"""
+
+
 class Nats(unittest.TestCase):
+    @unittest.skipUnless(test_monitoring.PROMTOOL, "promtool is not on this machine")
+    def test_alert_fires_for_a_volume_that_has_less_space_than_full_streams_leave(self):
+        (rule,) = documents("nats-alerts.yaml")
+        with tempfile.TemporaryDirectory() as directory:
+            Path(directory, "rules.yaml").write_text(json.dumps(rule["spec"]))
+            Path(directory, "test.yaml").write_text(VOLUME_TEST)
+            for arguments in (["check", "rules", "rules.yaml"], ["test", "rules", "test.yaml"]):
+                run = subprocess.run([test_monitoring.PROMTOOL, *arguments], cwd=directory, capture_output=True, text=True)
+                self.assertEqual(run.returncode, 0, run.stdout + run.stderr)
+        store = self.values["config"]["jetstream"]["fileStore"]
+        left = 1 - gibibytes(store["maxSize"]) / gibibytes(store["pvc"]["size"])
+        threshold = float(re.search(r"< (\S+)$", rule["spec"]["groups"][0]["rules"][0]["expr"].strip())[1])
+        self.assertLess(threshold, left)
+
     def setUp(self):
         (self.values,) = documents("nats-values.yaml")
 
