@@ -49,7 +49,7 @@ struct Options {
         long,
         value_delimiter = ',',
         value_name = "MEASUREMENT",
-        default_value = "images,logins,session-checks,timing,credentials,scale,batch-events,polls,single-events,linger,send-command,sustained,waiting-events,many-tenants,relay,tail,strict,replicas,connections"
+        default_value = "images,logins,session-checks,timing,credentials,scale,batch-events,polls,single-events,linger,send-command,sustained,waiting-events,many-tenants,invented-types,relay,tail,strict,replicas,connections"
     )]
     only: Vec<Measurement>,
     /// Number of rounds of each measurement [default: as many as fit into ten minutes]
@@ -87,6 +87,8 @@ enum Measurement {
     WaitingEvents,
     /// The broker with many tenants and sources
     ManyTenants,
+    /// Events of a tenant while another one with 200,000 event types opens readers
+    InventedTypes,
     /// Audit events per second from the outbox to the broker
     Relay,
     /// Time until a reader of `/events/stream` has an event
@@ -163,6 +165,7 @@ async fn measure(
                 Measurement::Sustained => bench.sustained().await?,
                 Measurement::WaitingEvents => bench.waiting_events().await?,
                 Measurement::ManyTenants => bench.many_tenants().await?,
+                Measurement::InventedTypes => bench.invented_types(launcher).await?,
                 Measurement::Relay => bench.relay().await?,
                 Measurement::Tail => bench.tail().await?,
                 Measurement::Strict => bench.strict().await?,

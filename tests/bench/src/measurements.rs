@@ -3,6 +3,7 @@
 mod connections;
 mod credentials;
 mod durability;
+mod event_types;
 mod events;
 mod images;
 mod linger;
