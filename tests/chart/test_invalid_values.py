@@ -88,10 +88,6 @@ CONTRADICTIONS = {
         "nats.credentials.ingest and nats.url are both set, but only one is allowed",
     ),
     "no size limit of the stream": ({"nats": {"stream": {"maxBytes": ""}}}, "--set nats.stream.maxBytes=20GiB"),
-    "no size limit of the streams of identity": (
-        {"nats": {"stream": {"maxBytes": ""}}, "ingest": {"enabled": False}},
-        "--set nats.stream.maxBytes=20GiB",
-    ),
     "mail to a server and to files": ({"mail": {"existingSecret": "svc-mail", "toFiles": True}}, "mail.toFiles=false"),
     "egress without Postgres": (
         {"networkPolicy": {"egress": {"enabled": True, "nats": [chart.NATS]}}},
@@ -220,6 +216,11 @@ class InvalidValues(unittest.TestCase):
         )
         for part in ("image.tag", "publicUrl", "secrets.existingSecret", "both enabled"):
             self.assertIn(part, message)
+
+    def test_identity_and_ingest_each_need_the_size_of_the_streams(self):
+        for other in ("identity", "ingest"):
+            values = {"nats": {"stream": {"maxBytes": ""}}, other: {"enabled": False}}
+            self.assertIn("--set nats.stream.maxBytes=20GiB", chart.error(values), other)
 
     def test_every_check_of_the_chart_has_a_case(self):
         checks = (chart.CHART / "templates/_checks.tpl").read_text()
