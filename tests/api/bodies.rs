@@ -12,7 +12,9 @@ fn optional_fields(document: &Value) -> Vec<(Method, String, String, bool)> {
         for (method, operation) in operations.as_object().unwrap() {
             let body = &operation["requestBody"]["content"]["application/json"]["schema"]["$ref"];
             let Some(schema) = body.as_str().and_then(|body| document.pointer(&body[1..])) else { continue };
-            let required = schema["required"].as_array().cloned().unwrap_or_default();
+            // A field with two spellings is required if the other one is absent.
+            let required = schema.get("required").unwrap_or(&schema["then"]["required"]);
+            let required = required.as_array().cloned().unwrap_or_default();
             let callers = operation["security"].as_array().unwrap();
             let of_platform =
                 callers.iter().all(|caller| caller.get("platform").is_some()) && !callers.is_empty();

@@ -1,5 +1,6 @@
 """The names of the resources of the operator on a real API server: kubectl finds all other resources as without the operator."""
 
+import concurrent.futures
 import contextlib
 import json
 import re
@@ -12,7 +13,8 @@ from installation import CHART
 from managed import operator
 
 OWN = [foreign.of_definition(each) for each in json.loads((CHART / "files/crds.json").read_text())]
-REQUEST = re.compile(r"GET https?://[^/]+(?P<path>/[^\s?]+)\S* (?P<status>\d{3})")
+# A request in the log of kubectl, in the format of 1.34 or an older one.
+REQUEST = re.compile(r'GET"? (?:url=")?https?://[^/]+(?P<path>/[^\s?"]+)')
 # Requests for the lists of resources.
 DISCOVERY = re.compile(r"/apis?|/api/[^/]+|/apis/[^/]+/[^/]+")
 
@@ -22,6 +24,8 @@ def compare_names(system):
     with other_products(system.cluster) as listed:
         names = sorted({name for each in listed for name in each.names() | set(each.categories)} | discovered_names())
         before = found_by(names)
+        if before["svc"] != {"/api/v1/services"}:
+            raise TestError(f"operator: without the operator, `kubectl get svc` finds {sorted(before['svc'])}")
         with operator(system):
             after = found_by(names)
             for name in names:
@@ -92,7 +96,10 @@ def found_by(names):
     """Returns the paths that `kubectl get <name>` requests for each name, with a new discovery cache."""
     with tempfile.TemporaryDirectory() as cache:
         options = ("--all-namespaces", "--cache-dir", cache, "-v=6")
-        return {name: paths(run("kubectl", "get", name, *options, check=False, with_errors=True)) for name in names}
+        find = lambda name: paths(run("kubectl", "get", name, *options, check=False, with_errors=True))  # noqa: E731
+        find("svc")
+        with concurrent.futures.ThreadPoolExecutor(4) as pool:
+            return dict(zip(names, pool.map(find, names)))
 
 
 def paths(log):

@@ -300,6 +300,22 @@ mod tests {
     }
 
     #[test]
+    fn both_spellings_are_read_and_the_original_one_is_written() {
+        let read = serde_json::from_str::<UdmEvent>;
+        let event = read(r#"{"sourceId":"fw","about":[{"assetId":"a","natIp":[]}]}"#).unwrap();
+        let written = r#"{"source_id":"fw","about":[{"asset_id":"a","natIp":[]}]}"#;
+        assert_eq!(serde_json::to_string(&event).unwrap(), written);
+        for (text, expected) in [
+            (r#"{"source_id":"fw","sourceId":"fw"}"#, "duplicate field `source_id`"),
+            (r#"{"source_id":"fw","x":1,"x":2}"#, "duplicate field `x`"),
+            ("[]", "expected an object"),
+        ] {
+            let error = read(text).unwrap_err().to_string();
+            assert!(error.contains(expected), "{text}: {error}");
+        }
+    }
+
+    #[test]
     fn absent_fields_are_omitted() {
         assert_eq!(serde_json::to_string(&UdmEvent::new("fw")).unwrap(), r#"{"source_id":"fw"}"#);
     }
