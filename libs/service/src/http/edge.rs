@@ -5,6 +5,7 @@
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::Router;
 use axum::body::Body;
@@ -22,6 +23,7 @@ use http::header::{
 };
 use http::uri::Authority;
 use http::{HeaderMap, HeaderValue, StatusCode, Version};
+use tokio::time::timeout;
 use tower::Layer as _;
 use tower::layer::layer_fn;
 use tracing::Instrument as _;
@@ -35,6 +37,10 @@ use crate::telemetry::{Metrics, RequestContext, RequestSpan, Telemetry, caller, 
 /// Browsers use HTTPS only for one year, renewed by every response (RFC 6797). Without `includeSubDomains`, because other hosts
 /// can be below the public one.
 const HSTS: HeaderValue = HeaderValue::from_static("max-age=31536000");
+
+/// Time from the request head to the response head. The steps of a request have their own, shorter timeouts. This one limits their sum, and
+/// steps that have none. The time to send the body of the response is not limited.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// HTTP edge of a service.
 #[derive(Clone)]
@@ -93,9 +99,7 @@ impl Edge {
             (request.method().clone(), request.extensions().get::<MatchedPath>().cloned());
         let response = match check_host(&request) {
             Err(problem) => problem.into_response(),
-            Ok(()) => AssertUnwindSafe(next.run(request)).catch_unwind().await.unwrap_or_else(|panic| {
-                Problem::new(ProblemKind::Internal).caused_by(panic_text(&*panic)).into_response()
-            }),
+            Ok(()) => respond(next.run(request)).await,
         };
         let mut response = if let Some(mut problem) = problem_of(&response) {
             if problem.kind == ProblemKind::Forbidden && problem.detail.is_none() {
@@ -181,6 +185,18 @@ async fn pass(State(endpoint): State<Arc<EndpointEdge>>, mut request: Request, n
     measurement.record_status(response.status());
     span.record_status(response.status());
     response
+}
+
+/// Awaits the response of a handler, at most until its deadline.
+async fn respond(response: impl Future<Output = Response>) -> Response {
+    match timeout(REQUEST_TIMEOUT, AssertUnwindSafe(response).catch_unwind()).await {
+        Ok(Ok(response)) => response,
+        Ok(Err(panic)) => Problem::new(ProblemKind::Internal).caused_by(panic_text(&*panic)).into_response(),
+        Err(elapsed) => {
+            let detail = "The service did not respond in time. The request may have taken effect. Wait for the time in Retry-After and repeat it.";
+            Problem::new(ProblemKind::DependencyUnavailable).detail(detail).caused_by(elapsed).into_response()
+        }
+    }
 }
 
 /// Checks `Host` (RFC 9112, section 3.2). A request without a connection, which a test sends to the router, needs none.
@@ -296,6 +312,7 @@ mod tests {
     async fn send(request: http::request::Builder) -> (Response<()>, contract::Problem) {
         let router = Router::new()
             .route("/panic", get(async || -> () { panic!("secret cause") }))
+            .route("/never", get(async || std::future::pending::<()>().await))
             .route("/busy", get(async || Problem::new(ProblemKind::Overloaded).caused_by("secret cause")))
             .route("/header", get(async || HeaderError::Missing(tenancy::X_TENANT_ID)))
             .fallback(not_found);
@@ -305,6 +322,14 @@ mod tests {
         let body = body.collect().await.unwrap().to_bytes();
         assert!(!String::from_utf8_lossy(&body).contains("secret cause"));
         (Response::from_parts(parts, ()), serde_json::from_slice(&body).unwrap())
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_request_without_a_response_in_time_gets_503_with_retry_after() {
+        let (response, problem) = send(Request::builder().uri("/never")).await;
+        assert_eq!((response.status().as_u16(), problem.code.as_str()), (503, "dependency_unavailable"));
+        assert_eq!(response.headers()[RETRY_AFTER], "1");
+        assert!(problem.detail.contains("may have taken effect"), "{}", problem.detail);
     }
 
     #[tokio::test]

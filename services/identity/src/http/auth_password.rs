@@ -1,6 +1,7 @@
 //! `/auth/password`, and the JSON body of routes that verify a password.
 
 use std::net::IpAddr;
+use std::time::Duration;
 
 use authn::page_session_cookie;
 use axum::Json;
@@ -13,6 +14,7 @@ use ratelimit::source;
 use serde::de::DeserializeOwned;
 use service::Problem;
 use service::http::{ClientAddress, JsonBody, TenantHeader, UserHeader};
+use tokio::time::timeout;
 
 use super::callers::OptionalCaller;
 use crate::app::App;
@@ -67,9 +69,13 @@ pub(super) async fn change(
     Ok(StatusCode::NO_CONTENT)
 }
 
+/// Shorter than the timeout of a request, after which the response would not be 204.
+const RESET_TIMEOUT: Duration = Duration::from_secs(9);
+
 /// `POST /auth/password/reset`: always 204. An invalid request is counted and logged.
 pub(super) async fn reset(State(app): State<App>, request: Request) -> StatusCode {
-    if let Err(problem) = request_reset(&app, request).await {
+    let requested = timeout(RESET_TIMEOUT, request_reset(&app, request)).await;
+    if let Err(problem) = requested.unwrap_or_else(|_| Err(ProblemKind::DependencyUnavailable.into())) {
         app.resets_dropped.inc();
         tracing::debug!(code = problem.kind().code(), "password reset request dropped");
     }

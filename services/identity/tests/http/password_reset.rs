@@ -275,3 +275,27 @@ async fn a_late_mail_of_an_older_reset_does_not_replace_the_newer_token() {
     assert_eq!(system.wait_for_mails(2).await.len(), 2);
     confirm(&system, &newer, NEW).await.expect_empty(204);
 }
+
+#[tokio::test]
+async fn a_request_that_waits_for_the_database_gets_204_and_other_requests_get_503() {
+    let system = TestSystem::start().await.unwrap();
+    let admin = system.create_tenant("acme").await;
+    // In new connections, Postgres does not end a statement that waits.
+    system
+        .run_sql(
+            "do $$ begin
+                execute format('alter role svc_identity in database %I set lock_timeout = 0', current_database());
+                execute format('alter role svc_identity in database %I set statement_timeout = 0', current_database());
+            end $$;
+            select pg_terminate_backend(pid) from pg_stat_activity
+            where datname = current_database() and usename = 'svc_identity'",
+        )
+        .await;
+    let mut locking = system.database.superuser().await.unwrap();
+    sqlx::raw_sql("begin; lock table identity.outbox").execute(&mut locking).await.unwrap();
+    let invite = json!({ "email": "new@acme.example", "role": "member" });
+    let invite = admin.client.post("/users/invite", &invite);
+    let (invited, ()) = tokio::join!(invite, request(&system, "admin@acme.example"));
+    invited.expect_problem(503, "dependency_unavailable");
+    assert!(invited.headers.contains_key("retry-after"), "{invited}");
+}
