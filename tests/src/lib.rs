@@ -8,6 +8,7 @@ mod api;
 mod clock;
 mod environment;
 mod events;
+mod postgres;
 mod process;
 mod proxy;
 mod services;
@@ -18,6 +19,7 @@ pub use api::{ApiUser, api_client, expect_no_internals, token_in, wait_for_mail}
 pub use clock::WrongClock;
 pub use environment::{program, program_path, required_variable, tools, variable};
 pub use events::{EventStream, Producers, expect_rejected_events};
+pub use postgres::{PostgresServer, ReplicatedPostgres};
 pub use process::{Process, StoppedProcesses, descendants, is_alive, kill, output_of};
 pub use proxy::{Proxy, free_address};
 pub use services::{ALL_SERVICES, Broker, Instance, Service, Services};

@@ -12,7 +12,7 @@ use testkit::{LIMITS_OFF, NatsCluster, NatsServer, TestDatabase, wait_until};
 
 use crate::environment::program;
 use crate::proxy::free_address;
-use crate::{Process, Proxy, api_client, output_of};
+use crate::{Process, Proxy, ReplicatedPostgres, api_client, output_of};
 
 /// The services, in the order in which they can start.
 pub const ALL_SERVICES: [Upstream; 3] = [Upstream::Identity, Upstream::Session, Upstream::Ingest];
@@ -88,12 +88,22 @@ impl Services {
     pub async fn prepare() -> Self {
         Self::prepare_with(NatsServer::start_with_accounts().await.unwrap()).await
     }
+
+    /// Creates a broker, and a database with empty schemas on the primary. Its commits are durable and wait for the standby, in contrast to
+    /// those of other tests.
+    pub async fn prepare_on(postgres: &ReplicatedPostgres) -> Self {
+        Self::prepare_in(NatsServer::start().await.unwrap(), postgres.create_database().await).await
+    }
 }
 
 impl<B: Broker> Services<B> {
     /// Creates a database with empty schemas, and this broker.
     pub async fn prepare_with(nats: B) -> Self {
-        let database = TestDatabase::create().await.unwrap();
+        Self::prepare_in(nats, TestDatabase::create().await.unwrap()).await
+    }
+
+    /// Empties the schemas of this database.
+    pub async fn prepare_in(nats: B, database: TestDatabase) -> Self {
         let mut superuser = database.superuser().await.unwrap();
         let reset = format!("drop schema identity cascade; drop schema session cascade; {SCHEMAS}");
         sqlx::raw_sql(sqlx::AssertSqlSafe(reset)).execute(&mut superuser).await.unwrap();

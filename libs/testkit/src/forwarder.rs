@@ -67,6 +67,11 @@ impl Forwarder {
         });
     }
 
+    /// Sets the port for new connections. Others stay open.
+    pub fn redirect(&self, port: u16) {
+        self.state.send_modify(|state| state.target = Some(port));
+    }
+
     /// Begins or ends a disturbance.
     pub fn disturb(&self, disturbance: Disturbance) {
         self.state.send_modify(|state| {

@@ -39,6 +39,15 @@ impl TestDatabase {
         let server =
             Url::parse(&server.context("SVC_TEST_DATABASE_URL is not set: run the tests with `make test`")?)?;
         let template = TEMPLATE.get_or_try_init(|| template(&server)).await?;
+        Self::create_from(server, template).await
+    }
+
+    /// Creates a database on another server, where no role needs a password.
+    pub async fn create_on(server: &Url) -> anyhow::Result<Self> {
+        Self::create_from(server.clone(), &template(server).await?).await
+    }
+
+    async fn create_from(server: Url, template: &str) -> anyhow::Result<Self> {
         let name = format!("test_{}", Uuid::now_v7().simple());
         let mut connection = connect(&server).await?;
         let unused = std::mem::take(&mut *unused());

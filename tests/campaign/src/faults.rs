@@ -88,6 +88,9 @@ pub(crate) enum Kind {
     CrashDatabase,
     /// The primary of Postgres stops permanently, and its standby is promoted.
     PromoteStandby,
+    /// The primary of Postgres stops and its standby is promoted. A standby starts at the address of the former primary, to which new
+    /// connections lead until the end. Connections that are open then stay open.
+    SwapServers,
     /// No bytes arrive, and connections stay open.
     Interrupt,
     /// Bytes arrive this many milliseconds later.
@@ -190,9 +193,10 @@ fn random_fault(random: &mut StdRng, at: u64) -> Fault {
             (Target::Broker, kind)
         }
         9 => {
-            let kind = match random.random_range(0..3) {
+            let kind = match random.random_range(0..4) {
                 0 => Kind::PauseDatabase,
                 1 => Kind::CrashDatabase,
+                2 => Kind::SwapServers,
                 _ => Kind::PromoteStandby,
             };
             (Target::Database, kind)
@@ -232,7 +236,7 @@ mod tests {
         let names = |text: String| text.split('(').next().unwrap().to_owned();
         let kinds: std::collections::BTreeSet<_> =
             faults().map(|fault| names(format!("{:?}", fault.kind))).collect();
-        assert_eq!(kinds.len(), 14, "{kinds:?}");
+        assert_eq!(kinds.len(), 15, "{kinds:?}");
         let targets: std::collections::BTreeSet<_> = faults().map(|fault| fault.target).collect();
         assert_eq!(targets.len(), 17, "{targets:?}");
         assert!(faults().all(|fault| fault.at + fault.duration <= 60_000));

@@ -3,7 +3,6 @@
 //! person, and that each change is audited. docs/reliability.md describes the guarantees and the faults.
 
 mod audit;
-mod database;
 mod faults;
 mod findings;
 mod http;

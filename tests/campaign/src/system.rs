@@ -7,16 +7,15 @@ use std::time::Duration;
 use anyhow::Context as _;
 use contract::paths::Upstream;
 use e2e::{
-    ALL_SERVICES, Broker, Instance, Proxy, Service, Services, StoppedProcesses, WrongClock, descendants, kill,
+    ALL_SERVICES, Broker, Instance, Proxy, ReplicatedPostgres, Service, Services, StoppedProcesses,
+    WrongClock, descendants, free_address, kill,
 };
 use rustix::process::Signal;
-use sqlx::{Connection as _, PgConnection};
 use testkit::{Disturbance, Forwarder, NatsCluster};
 use tokio::sync::Mutex;
 use tokio::time::sleep;
 use url::Url;
 
-use crate::database::Database;
 use crate::faults::{Fault, Kind, NODES, Path, Target, processes};
 use crate::mails::Mails;
 use crate::resources::{Values, add_disk, add_process};
@@ -25,6 +24,8 @@ use crate::resources::{Values, add_disk, add_process};
 const STREAMS: [(&str, &str); 2] = [("SVC_STREAM_REPLICAS", "3"), ("SVC_STREAM_MAX_BYTES", "4GiB")];
 /// Settings of ingest.
 const INGEST: [(&str, &str); 2] = [("SVC_NATS_DURABILITY", "standard"), ("SVC_TENANT_STREAM_SHARE", "100")];
+
+const DATABASE_PATHS: [Path; 2] = [Path::IdentityDatabase, Path::SessionDatabase];
 
 /// A cluster that several tasks use.
 pub(crate) struct Cluster {
@@ -54,7 +55,7 @@ pub(crate) struct System {
     ingest: Vec<Slot>,
     clock: WrongClock,
     network: HashMap<Path, Forwarder>,
-    database: Mutex<Database>,
+    database: Mutex<ReplicatedPostgres>,
     _proxy: Proxy,
 }
 
@@ -70,10 +71,10 @@ impl System {
             network.insert(Path::Node(number), forwarder);
         }
         let cluster = Cluster { url: urls.join(","), nodes: Mutex::new(cluster) };
-        let services = Services::prepare_with(cluster).await;
+        let database = ReplicatedPostgres::start().await;
+        let services = Services::prepare_in(cluster, database.create_database().await).await;
         services.migrate_all().await;
-        keep_commits(&mut PgConnection::connect(&services.superuser_url()).await?).await?;
-        let database = Mutex::new(Database::start(&services.superuser_url()).await?);
+        let database = Mutex::new(database);
         let instances = |service| -> Vec<Instance> {
             (0..processes(service)).map(|number| services.instance(service, number)).collect()
         };
@@ -161,8 +162,8 @@ impl System {
             add_disk(&mut values, &name, &node.data());
         }
         let database = self.database.lock().await;
-        add_process(&mut values, "postgres", database.pid());
-        add_disk(&mut values, "postgres", database.data());
+        add_process(&mut values, "postgres", database.primary.pid());
+        add_disk(&mut values, "postgres", database.primary.data());
         Ok(values)
     }
 
@@ -272,19 +273,27 @@ impl System {
         let mut database = self.database.lock().await;
         match fault.kind {
             Kind::PauseDatabase => {
-                let stopped = StoppedProcesses::stop_tree(database.pid());
+                let stopped = StoppedProcesses::stop_tree(database.primary.pid());
                 sleep(fault.duration()).await;
                 drop(stopped);
             }
             Kind::PromoteStandby => {
-                let port = database.promote().await?;
-                for path in [Path::IdentityDatabase, Path::SessionDatabase] {
-                    self.network[&path].set_target(port);
+                database.fail_over().await;
+                for path in DATABASE_PATHS {
+                    self.network[&path].set_target(database.primary.port());
                 }
-                database.replace_standby().await?;
+                database.start_standby(free_address().port()).await;
+            }
+            Kind::SwapServers => {
+                let port = database.fail_over().await;
+                database.start_standby(port).await;
+                sleep(fault.duration()).await;
+                for path in DATABASE_PATHS {
+                    self.network[&path].redirect(database.primary.port());
+                }
             }
             Kind::CrashDatabase => {
-                if let Some(backend) = descendants(database.pid()).last() {
+                if let Some(backend) = descendants(database.primary.pid()).last() {
                     kill(*backend, Signal::KILL);
                     sleep(Duration::from_secs(1)).await;
                 }
@@ -329,11 +338,4 @@ async fn database_variables(
 async fn stop(service: &mut Service) {
     service.process.signal(Signal::KILL);
     service.process.wait().await;
-}
-
-/// The server of the tests runs with `synchronous_commit=off`. The commits of this database are durable, and wait for the standby.
-async fn keep_commits(connection: &mut PgConnection) -> anyhow::Result<()> {
-    let statement = "do $$ begin execute format('alter database %I set synchronous_commit = on', current_database()); end $$";
-    sqlx::query(statement).execute(connection).await?;
-    Ok(())
 }
