@@ -14,6 +14,7 @@ mod system {
     mod documents;
     mod event_stream;
     mod event_types;
+    mod failover;
     mod faults;
     mod full_volume;
     mod invalid_requests;

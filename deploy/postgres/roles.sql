@@ -22,7 +22,7 @@ alter role svc_identity set search_path = identity;
 alter role svc_session_migrator set search_path = session;
 alter role svc_session set search_path = session;
 
--- A request takes at most ten seconds. Longer statements would only block others.
+-- The services wait six seconds for a statement, and a request takes at most ten. Longer statements would only block others.
 alter role svc_identity set statement_timeout = '5s';
 alter role svc_identity set lock_timeout = '2s';
 alter role svc_identity set idle_in_transaction_session_timeout = '10s';

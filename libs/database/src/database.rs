@@ -58,6 +58,8 @@ pub(crate) fn connect_options(
 #[derive(Clone)]
 pub struct Database {
     pool: Pool,
+    /// The same connections, of which `pool` leaves one free.
+    lookup_pool: Pool,
     /// Relays that wait for locks must not delay requests.
     relay_pool: Pool,
     outbox: Outbox,
@@ -91,15 +93,24 @@ impl Database {
         let (options, retired) = (connect_options(&access, schema)?, Retired::default());
         // A relay settles messages during a claim.
         let for_relays = (connections / 3).max(2);
-        let open = |connections, timeout| Pool::new(options.clone(), retired.clone(), connections, timeout);
-        let relay_pool = open(for_relays, RELAY_ACQUIRE_TIMEOUT)?;
-        let pool = open(connections - for_relays, ACQUIRE_TIMEOUT)?;
-        Ok(Self { pool, relay_pool, outbox: Outbox::new(schema), access, retired })
+        let open = |connections, timeout, other| {
+            Pool::new(options.clone(), retired.clone(), connections, timeout, other)
+        };
+        let lookup_pool = open(connections - for_relays, ACQUIRE_TIMEOUT, None)?;
+        let relay_pool = open(for_relays, RELAY_ACQUIRE_TIMEOUT, Some(&lookup_pool))?;
+        let pool = lookup_pool.with_reserve();
+        Ok(Self { pool, lookup_pool, relay_pool, outbox: Outbox::new(schema), access, retired })
     }
 
     /// The pool of the requests, for statements that call a `security definer` function of the schema.
     pub fn pool(&self) -> &Pool {
         &self.pool
+    }
+
+    /// The connections of [`Self::pool`] with the one that it leaves free, for lookups of credentials: they continue while all writes
+    /// wait, for example for a standby. A statement must neither write nor lock.
+    pub fn lookup_pool(&self) -> &Pool {
+        &self.lookup_pool
     }
 
     /// The pool of the relays.
@@ -147,7 +158,7 @@ impl Database {
     #[must_use]
     pub fn measured(self, metrics: &Metrics, tasks: &Tasks) -> Self {
         let service = ("service", self.schema());
-        let help = "Whether Postgres replied to the last probe: 1 or 0";
+        let help = "Whether Postgres accepted and completed writes at the last probe: 1 or 0";
         let available = metrics.metric("database_available", help, &[service]);
         tasks.spawn("database probe", self.clone().probe(available, tasks.clone()));
         let (database, stopping) = (self.clone(), tasks.stopping().clone());
@@ -162,8 +173,7 @@ impl Database {
 
     async fn probe(self, available: Gauge, tasks: Tasks) {
         while !tasks.stopping().is_cancelled() {
-            let answered = sqlx::query("select 1").execute(self.pool()).await.is_ok();
-            available.set(answered.into());
+            available.set(self.lookup_pool.probe().await.into());
             tokio::join!(self.pool.close_idle(), self.relay_pool.close_idle());
             tokio::select! {
                 () = tokio::time::sleep(PROBE_INTERVAL) => {}
@@ -181,7 +191,7 @@ fn measure(
 ) {
     let help = "Maximum number of Postgres connections of a pool: requests or relays";
     let max: Gauge = metrics.metric("database_connections_max", help, &[service, name]);
-    max.set(i64::try_from(pool.max_connections()).unwrap_or(i64::MAX));
+    max.set(i64::try_from(pool.max_size()).unwrap_or(i64::MAX));
     let connections = |state| -> Gauge {
         let help = "Postgres connections of a pool by state: idle or busy";
         metrics.metric("database_connections", help, &[service, name, ("state", state)])

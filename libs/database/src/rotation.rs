@@ -12,6 +12,7 @@ use sqlx::{ConnectOptions as _, Connection as _};
 use tokio::time::{sleep, timeout};
 
 use crate::database::{ACQUIRE_TIMEOUT, connect_options};
+use crate::pool::timed_out;
 use crate::{Database, Error};
 
 /// Interval of checks for a change.
@@ -19,18 +20,35 @@ const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The connections that were opened before a time. Clones share the time.
 #[derive(Clone, Default)]
-pub(crate) struct Retired(Arc<RwLock<Option<Instant>>>);
+pub(crate) struct Retired(Arc<RwLock<Before>>);
+
+#[derive(Default)]
+struct Before {
+    time: Option<Instant>,
+    /// The server of the last connection: the time of its start.
+    server: Option<String>,
+}
 
 impl Retired {
-    /// Returns whether a connection of this age is one of them.
-    pub(crate) fn contains(&self, age: Duration) -> bool {
-        let before = *self.0.read().unwrap_or_else(PoisonError::into_inner);
-        before.is_some_and(|before| age > before.elapsed())
+    /// Returns whether a connection that was opened at this time is one of them.
+    pub(crate) fn contains(&self, opened_at: Instant) -> bool {
+        self.0.read().unwrap_or_else(PoisonError::into_inner).time.is_some_and(|time| opened_at < time)
     }
 
     /// Includes all connections that were opened before now.
-    fn include_all(&self) {
-        *self.0.write().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
+    pub(crate) fn include_all(&self) {
+        self.0.write().unwrap_or_else(PoisonError::into_inner).time = Some(Instant::now());
+    }
+
+    /// Includes all connections that were opened before this one, if it reached another server than the last one. A connection to a
+    /// former primary that still runs can work for minutes.
+    pub(crate) fn include_other_servers(&self, server: &str, opened_at: Instant) {
+        let mut before = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        if before.time.is_none_or(|time| time <= opened_at)
+            && before.server.replace(server.to_owned()).is_some_and(|last| last != server)
+        {
+            before.time = Some(opened_at);
+        }
     }
 }
 
@@ -67,8 +85,8 @@ impl Database {
 
     async fn switch(&self) -> Result<(), Error> {
         let options = connect_options(&self.access, self.schema())?;
-        let timed_out = |_| Err(sqlx::Error::Io(std::io::ErrorKind::TimedOut.into()));
-        timeout(ACQUIRE_TIMEOUT, options.connect()).await.unwrap_or_else(timed_out)?.close().await?;
+        let connecting = timeout(ACQUIRE_TIMEOUT, options.connect()).await;
+        connecting.unwrap_or_else(|_| Err(timed_out()))?.close().await?;
         self.pool().set_options(options.clone());
         self.relay_pool().set_options(options);
         Ok(())

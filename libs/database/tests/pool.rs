@@ -155,6 +155,33 @@ async fn a_commit_that_fails_leaves_no_transaction_on_its_connection() {
 }
 
 #[tokio::test]
+async fn a_server_that_is_read_only_is_not_used() {
+    let (test, database) = start().await;
+    let mut superuser = test.superuser().await.unwrap();
+    let mut set = async |value: &str| {
+        let set = format!(
+            "do $$ begin execute format('alter database %I set default_transaction_read_only = {value}', current_database()); end $$"
+        );
+        sqlx::raw_sql(sqlx::AssertSqlSafe(set)).execute(&mut superuser).await.unwrap();
+    };
+    set("on").await;
+    let error = database.pool().acquire().await.err().unwrap();
+    assert!(error.to_string().contains("the server is read-only"), "{error}");
+    assert!(matches!(database::Error::from(error), database::Error::Unavailable(_)));
+    set("off").await;
+    database.pool().acquire().await.unwrap();
+}
+
+#[tokio::test]
+async fn lookups_have_a_connection_while_all_others_are_in_use() {
+    let (_test, database) = start().await;
+    let _in_use = all_connections(&database).await;
+    let error = sqlx::query("select 1").execute(database.pool()).await.unwrap_err();
+    assert!(matches!(error, sqlx::Error::PoolTimedOut), "{error}");
+    sqlx::query("select 1").execute(database.lookup_pool()).await.unwrap();
+}
+
+#[tokio::test]
 async fn the_error_names_the_cause_if_no_database_listens() {
     // The port is free again after this statement.
     let address = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();

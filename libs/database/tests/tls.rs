@@ -70,8 +70,8 @@ fn the_number_of_connections_is_a_setting() {
     };
     assert_eq!(
         [connections(&[]), connections(&[("SVC_DATABASE_CONNECTIONS", "20")])],
-        [4, 14],
-        "two thirds are for requests"
+        [3, 13],
+        "two thirds are for requests, and one of them only for lookups"
     );
     assert!(load(&[("SVC_DATABASE_CONNECTIONS", "3")]).is_err());
 }

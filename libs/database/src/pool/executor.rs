@@ -5,8 +5,9 @@ use futures::stream::{self, BoxStream};
 use futures::{StreamExt as _, TryFutureExt as _, TryStreamExt as _};
 use sqlx::postgres::{PgQueryResult, PgRow, PgStatement, PgTypeInfo};
 use sqlx::{Describe, Either, Execute, Executor, Postgres, SqlStr};
+use tokio::time::timeout;
 
-use super::Pool;
+use super::{Pool, STATEMENT_TIMEOUT, timed_out};
 
 impl<'p> Executor<'p> for &'p Pool {
     type Database = Postgres;
@@ -22,7 +23,8 @@ impl<'p> Executor<'p> for &'p Pool {
     {
         let results = async move {
             let mut connection = self.acquire().await?;
-            let results: Vec<_> = connection.fetch_many(query).try_collect().await?;
+            let results = connection.fetch_many(query).try_collect::<Vec<_>>();
+            let results = timeout(STATEMENT_TIMEOUT, results).await.unwrap_or_else(|_| Err(timed_out()))?;
             connection.release();
             Ok(results)
         };
@@ -36,7 +38,8 @@ impl<'p> Executor<'p> for &'p Pool {
     {
         Box::pin(async move {
             let mut connection = self.acquire().await?;
-            let row = connection.fetch_optional(query).await?;
+            let row = timeout(STATEMENT_TIMEOUT, connection.fetch_optional(query));
+            let row = row.await.unwrap_or_else(|_| Err(timed_out()))?;
             connection.release();
             Ok(row)
         })

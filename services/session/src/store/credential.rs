@@ -108,7 +108,7 @@ pub(crate) async fn find(
         from session.find_credentials($1)"#,
         &digests
     )
-    .fetch_all(database.pool())
+    .fetch_all(database.lookup_pool())
     .await?;
     rows.into_iter().map(Row::decode).collect()
 }
