@@ -6,6 +6,7 @@ use std::time::Duration;
 use authn::page_session_cookie;
 use axum::Json;
 use axum::extract::{FromRequest, FromRequestParts as _, Request, State};
+use contract::ProblemKind;
 use contract::identity::{ChangePassword, ConfirmReset, InspectReset, InspectedReset, Login, RequestReset};
 use contract::session::{IssuedSession, MAX_USER_AGENT, PageSession, SessionMethod};
 use http::header::{SET_COOKIE, USER_AGENT};
