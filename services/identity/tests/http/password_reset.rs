@@ -2,7 +2,7 @@
 
 use contract::Role;
 use serde_json::{Value, json};
-use testkit::{PASSWORD, TestResponse};
+use testkit::{PASSWORD, TestResponse, join_all, wait_until};
 use testsystem::TestSystem;
 
 const NEW: &str = "another-horse-battery-10";
@@ -291,11 +291,17 @@ async fn a_request_that_waits_for_the_database_gets_204_and_other_requests_get_5
             where datname = current_database() and usename = 'svc_identity'",
         )
         .await;
+    wait_until("requests use new connections", async || {
+        let users = join_all((0..6).map(|_| admin.client.get("/users"))).await;
+        users.iter().all(|response| response.status == 200).then_some(())
+    })
+    .await;
     let mut locking = system.database.superuser().await.unwrap();
     sqlx::raw_sql("begin; lock table identity.outbox").execute(&mut locking).await.unwrap();
     let invite = json!({ "email": "new@acme.example", "role": "member" });
     let invite = admin.client.post("/users/invite", &invite);
     let (invited, ()) = tokio::join!(invite, request(&system, "admin@acme.example"));
-    invited.expect_problem(503, "dependency_unavailable");
+    let problem = invited.expect_problem(503, "dependency_unavailable");
+    assert!(problem.detail.contains("may have taken effect"), "{invited}");
     assert!(invited.headers.contains_key("retry-after"), "{invited}");
 }
