@@ -43,7 +43,7 @@ pub(super) struct BoundedSubjects {
 #[derive(Default)]
 struct TenantSubjects {
     known: Subjects,
-    /// Those that were added since the last query, whose response can lack them.
+    /// Those that were added since the last query. Its response can lack them.
     added: Subjects,
     /// How many can be added until the next query.
     free: Size,

@@ -1,5 +1,7 @@
 //! A stream that replies to probes and stores nothing: calls fail at once, and one call per second finds out when that has ended.
 
+#![expect(clippy::unwrap_used, reason = "fixtures of tests")]
+
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -12,6 +14,7 @@ use futures::StreamExt as _;
 use futures::future::join_all;
 use service::telemetry::Metrics;
 use testkit::wait_until;
+use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout};
 
 use crate::broker::{self, Broker, SECOND, acme, deadline, event, event_of, events};
@@ -55,7 +58,7 @@ async fn until_published(publisher: &Publisher, message: &Message) {
 
 /// Returns a source of the partition range of a stream.
 fn source_in(range: std::ops::RangeInclusive<u8>) -> String {
-    (0..).map(|n| format!("fw-{n}")).find(|source| range.contains(&partition(&acme(), source))).unwrap()
+    (0..1000).map(|n| format!("fw-{n}")).find(|source| range.contains(&partition(&acme(), source))).unwrap()
 }
 
 #[tokio::test]
@@ -96,16 +99,15 @@ async fn one_call_per_second_is_published_to_a_stalled_stream() -> anyhow::Resul
     broker.server.fail_writes(true)?;
     stall(&publisher, ["a", "b", "c"].map(|id| event(id, b"{}"))).await;
     let (tenant, started_at) = (acme(), Instant::now());
-    let (mut calls, mut running) = (0, Vec::new());
+    let (mut calls, mut running) = (0, JoinSet::new());
     let mut tick = tokio::time::interval(Duration::from_millis(10));
     while started_at.elapsed() < 3 * SECOND {
         tick.tick().await;
         calls += 1;
         let (publisher, tenant) = (publisher.clone(), tenant.clone());
-        running
-            .push(tokio::spawn(async move { publisher.publish_all(&tenant, events(10), patient()).await }));
+        running.spawn(async move { publisher.publish_all(&tenant, events(10), patient()).await });
     }
-    let outcomes: Vec<_> = join_all(running).await.into_iter().map(Result::unwrap).collect();
+    let outcomes = running.join_all().await;
     let trials = outcomes.iter().filter(|outcomes| outcomes.contains(&Err(PublishError::AckTimeout))).count();
     assert!((1..=4).contains(&trials), "{trials} of {calls} calls");
     for outcomes in outcomes {
