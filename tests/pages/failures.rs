@@ -83,7 +83,7 @@ impl Visit {
         for (number, (method, path)) in sent.iter().enumerate() {
             for (failure, text) in FAILURES {
                 let name = format!("{method} {path} with {failure:?}");
-                // The device is approved or denied then, so the page says only that its logout failed.
+                // The device is approved or denied then, so the page shows only that its logout failed.
                 let text = if path.ends_with("/logout") { "The logout on this page failed." } else { text };
                 self.failure = Some(text);
                 self.proxy.fail(Target::Api(number), failure);

@@ -141,7 +141,7 @@ fn signals_that_the_calling_program_ignores_stay_ignored() {
 
 /// A shell that runs a script with `svc` as its first argument, on a separate terminal. bash, if there is one: others do not wait
 /// for the end of the command.
-fn shell(client: &Client, script: &str, terminal: File) -> Child {
+fn shell(client: &Client, script: &str, terminal: &File) -> Child {
     let svc = client.command(&[]);
     let bash = ["/bin/bash", "/usr/bin/bash"].into_iter().find(|path| std::fs::exists(path).unwrap());
     let mut session = Command::new("/usr/bin/setsid");
@@ -166,7 +166,8 @@ fn ctrl_c_ends_a_loop_of_commands() {
         std::fs::write(client.home().join("events.ndjson"), "{\"source_id\":\"fw\"}\n").unwrap();
         let (mut keyboard, terminal) = terminal();
         let script = format!("for i in 1 2 3; do echo run $i; $1 {command}; done; echo end of the loop");
-        let child = shell(&client, &script, terminal);
+        let child = shell(&client, &script, &terminal);
+        drop(terminal);
         read_until(&keyboard, "run 1\r\n");
         let _connection = silent.0.accept().unwrap();
         keyboard.write_all(&[3]).unwrap();

@@ -6,7 +6,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use authn::{CredentialCache, CredentialVerifier, Feed, SessionClient, TokenReviewer, WorkloadVerifier};
-use bus::{AuditReader, EventReader, MemoryBudget, PublishLimits, Publisher, Replicas, StreamMode, StreamSet};
+use bus::{
+    AuditReader, EventReader, MemoryBudget, PublishLimits, Publisher, Replicas, StreamMode, StreamSet,
+};
 use prometheus_client::metrics::gauge::Gauge;
 use ratelimit::{LimiterMetrics, LocalLimiter};
 use service::clock::SystemClock;
