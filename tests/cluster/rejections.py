@@ -1,13 +1,15 @@
 """Releases that cannot start: the cluster reports the cause, and running pods are not affected."""
 
-import json
 import re
 import time
 
-from builds import PRESENT
+import image
+from builds import PRESENT, load_programs
 from cluster import TestError
 
 MISSING = ("no-database", "no-nats", "no-tokens")
+# The tag of an image that appears after its upgrade was abandoned.
+LATE = "e2e-late"
 # Time limit of Helm in seconds. The release never becomes ready.
 TIMEOUT = 25
 
@@ -85,23 +87,19 @@ def upgrade_with_leftover_job(system):
 
 
 def upgrade_after_abandoned_one(system):
-    """No node accepts the pods of an upgrade, so it is abandoned. Later a node accepts them. The migration does not run."""
+    """An upgrade to an image that the registry does not have is abandoned. Later the image is there. Its migration does not run."""
     installation, cluster, started = system.installation, system.cluster, time.monotonic()
-    label, component = "e2e.svc.internal/late", "app.kubernetes.io/component=identity-migration"
+    component = "app.kubernetes.io/component=identity-migration"
     before = job_names(cluster, component)
-    selector = json.dumps({"nodeSelector": {label: "true"}})
     expect_failure(
-        lambda: installation.release("upgrade", PRESENT, "--set-json", f"identity={selector}", seconds=TIMEOUT),
-        system.report, "an upgrade without a node",
+        lambda: installation.release("upgrade", PRESENT, "--set", f"image.tag={LATE}", seconds=TIMEOUT),
+        system.report, "an upgrade to an image that does not exist",
     )  # fmt: skip
     (abandoned,) = job_names(cluster, component) - before
     installation.release("upgrade", PRESENT)
-    node = cluster.get("nodes")["items"][0]["metadata"]["name"]
-    cluster.kubectl("label", "node", node, f"{label}=true")
-    try:
-        cluster.kubectl("wait", "--for=condition=complete", "--timeout=120s", f"job/{abandoned}")
-    finally:
-        cluster.kubectl("label", "node", node, f"{label}-")
+    load_programs(installation.work, system.report, LATE, image.ROOT, ["svc-identity"], "the image of the abandoned upgrade")
+    # kubelet tries at most five minutes later to start the container.
+    cluster.kubectl("wait", "--for=condition=complete", "--timeout=360s", f"job/{abandoned}")
     output = cluster.kubectl("logs", f"job/{abandoned}")
     if "no migration runs, because the current release has another Job" not in output:
         system.report.fail(f"the migration of an abandoned upgrade ran: {output[-300:]!r}")

@@ -171,7 +171,11 @@ fn success(response: &RouteResponse, components: &mut Components) -> Value {
             value["content"]["application/json"]["schema"] = json!({ "type": "object" });
         }
         ResponseBody::Page => value["content"]["text/html"]["schema"] = json!({ "type": "string" }),
-        ResponseBody::File => value["content"]["*/*"] = json!({}),
+        ResponseBody::File => {
+            for media_type in ["text/css", "text/javascript", "image/png", "image/svg+xml"] {
+                value["content"][media_type]["schema"] = json!({ "type": "string" });
+            }
+        }
     }
     value
 }

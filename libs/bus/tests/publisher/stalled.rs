@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bus::{
-    AuditSubject, EventStreams, Message, Profile, PublishError, PublishLimits, Publisher, StreamSet,
-    partition,
+    AuditProfile, AuditSubject, EventStreams, Message, Profile, PublishError, PublishLimits, Publisher,
+    StreamSet, partition,
 };
 use bytes::Bytes;
 use futures::StreamExt as _;
@@ -120,6 +120,7 @@ async fn one_call_per_second_is_published_to_a_stalled_stream() -> anyhow::Resul
 async fn the_audit_stream_on_a_full_volume_is_unavailable_until_it_acknowledges_a_message()
 -> anyhow::Result<()> {
     let mut broker = Broker::start().await?;
+    bus::ensure(&broker.jetstream().await?, &AuditProfile::single_server(64 << 20)).await?;
     let publisher = broker.publisher_of("AUDIT", PublishLimits::default()).await?;
     let subject = AuditSubject::new(Some(&acme()), "identity", "user_invited")?;
     let audit = |id: &str| Message::audit(&subject, id, None, Bytes::from_static(b"{}")).unwrap();

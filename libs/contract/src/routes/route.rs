@@ -410,7 +410,7 @@ pub enum ResponseBody {
     Document,
     /// HTML.
     Page,
-    /// A style sheet, a script or an image.
+    /// A style sheet, a script, or a PNG or SVG image.
     File,
 }
 
