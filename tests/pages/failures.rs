@@ -268,7 +268,7 @@ async fn a_fault_of_the_page_is_not_presented_as_one_of_the_network() {
     let browser = &visit.browser;
     // As in a browser that lacks a feature. The first is used during a request, the second when the result is shown.
     for (feature, text) in [
-        ("delete Element.prototype.getClientRects", "This page has a fault."),
+        ("delete Element.prototype.getClientRects", "This page has an error."),
         ("Date.prototype.toLocaleString = () => undefined.missing", INCOMPLETE),
     ] {
         let script = browser.run_before_load(feature).await;

@@ -102,7 +102,7 @@ async fn after_another_account_logged_in_a_tab_reports_it_and_continues_to_work(
     let admin = browser.system.create_tenant("acme").await;
     browser.system.create_tenant("globex").await;
     browser.system.add_user(&admin, "ada@acme.example", Role::Member).await;
-    let replaced = "Another account has logged in in this browser.";
+    let replaced = "This browser is now logged in to another account.";
     // Of another tenant, an administrator of the same tenant, and a member of it.
     for (mine, theirs) in [
         (("acme", EMAIL), ("globex", "admin@globex.example")),

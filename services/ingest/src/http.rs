@@ -114,7 +114,7 @@ async fn health(State(app): State<App>) -> Result<Json<Health>, Problem> {
     if app.publisher.is_ready() {
         return Ok(Json(Health { status: HealthStatus::Ok }));
     }
-    Err(Problem::new(ProblemKind::DependencyUnavailable).detail("The event stream is not reachable."))
+    Err(Problem::new(ProblemKind::DependencyUnavailable).detail("No stream of events is available."))
 }
 
 fn format(headers: &HeaderMap) -> Option<Format> {

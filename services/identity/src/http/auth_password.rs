@@ -113,7 +113,7 @@ pub(super) async fn confirm_reset(
 }
 
 /// The JSON body of a route that verifies a password, counted by the limit of logins. The request is counted after its body
-/// arrived and before anything is looked up or hashed, so that a request that is shed because of a full hash queue also counts. If
+/// arrived and before anything is looked up or hashed, so that a request that is shed by a full hash queue also counts. If
 /// the counter is unavailable, the request fails with 503.
 pub(super) struct LimitedJson<T>(T);
 

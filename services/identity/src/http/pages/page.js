@@ -72,7 +72,7 @@ export class Problem extends Error {
   }
 }
 
-// Any other error is a fault of the page, and is not presented as one of the network or the service.
+// Any other error is an error of the page itself, and is not presented as one of the network or the service.
 export function message(error) {
   if (error instanceof Problem) return error.message;
   console.error(error);
@@ -96,7 +96,7 @@ function problemOf(status, document) {
 
 export async function send(method, path, { body, headers, keepalive } = {}) {
   const json = body && { "content-type": "application/json" };
-  // Throws if the request is invalid, which is a fault of the page.
+  // Throws if the request is invalid, which is an error of the page itself.
   const request = new Request(new URL(path, api), {
     method,
     keepalive,
