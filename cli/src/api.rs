@@ -32,8 +32,8 @@ const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
 /// Pause before a retry if the response has no `Retry-After`.
 const DEFAULT_RETRY_AFTER: Duration = Duration::from_secs(1);
 
-/// The part of the time limit in which the connection must exist. It is not the whole, so that a request without a response at the
-/// end of the time limit was certainly sent, and one that was certainly not sent has another error.
+/// The part of the time limit in which the connection must be established. It is less than the whole time limit, so that the error shows
+/// whether the request can have been sent: without a connection, it fails earlier and with another error.
 const CONNECT_SHARE: (u32, u32) = (3, 4);
 
 /// Longest wait for the answer to a handshake that a server without TLS may not answer.

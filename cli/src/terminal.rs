@@ -24,12 +24,13 @@ static CHANGED: Mutex<Changed> = Mutex::new(Changed {
     has_open_line: false,
 });
 
-/// Not held during output, which can block: the thread of the signals must get it.
+/// The lock is not held during output, which can block, because the thread of the signals must get it.
 fn changed() -> MutexGuard<'static, Changed> {
     CHANGED.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Restores the echo for good: another question blocks. Returns whether the line of a question has no end.
+/// Restores the echo and keeps the lock, so that a later question blocks and cannot change the echo again. Returns whether the line of
+/// a question has not ended.
 pub(crate) fn restore() -> bool {
     let mut changed = changed();
     #[cfg(unix)]

@@ -108,7 +108,7 @@ func send(events []event) (rejected []result) {
 		}
 		time.Sleep(pause)
 		if time.Since(started) > retryTime {
-			// The process was stopped meanwhile: the service could store the events twice.
+			// The process was suspended: the service could store the events twice.
 			for _, event := range events {
 				rejected = append(rejected, result{Message: "not sent again", Retryable: true, event: event})
 			}

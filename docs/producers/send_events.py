@@ -60,7 +60,7 @@ def send(events):
             return rejected + failed
         time.sleep(pause)
         if time.monotonic() - started > RETRY_SECONDS:
-            # The process was stopped meanwhile: the service could store the events twice.
+            # The process was suspended: the service could store the events twice.
             return rejected + failed
         events, attempt = [event for event, _ in failed], attempt + 1
 

@@ -71,7 +71,7 @@ impl CatalogEntry {
         self.requires.variables()
     }
 
-    /// Adds to an error after which the command must not be repeated without a check how to check.
+    /// Adds how to check whether the command had its effect, to an error after which it must not be repeated without this check.
     pub(crate) fn explain(&self, error: CliError) -> CliError {
         let Some(check) = self.after_lost_response else { return error };
         let may_have_effect = ProblemKind::from_code(&error.code).is_some_and(may_have_effect);

@@ -6,7 +6,8 @@
 //!   the work, create a durable per range of partitions.
 //! - An event is acknowledged after the handler has returned. It becomes a dead letter only after its own failures (see below):
 //!   `svc events dlq list` shows it, and `svc events dlq replay` sends it again.
-//! - Half of [`Config::max_in_flight`] waiting events of failing sources stop the reading of others until they are handled.
+//! - If more than half of [`Config::max_in_flight`] events wait for failing or blocked ones of their sources, no new events are read
+//!   until some of them are handled.
 //! - Delivery is at least once. Events that this process has handled are skipped when they are delivered again; a restarted process
 //!   can handle the events a second time that the previous one handled last.
 //! - After a crash or a lost connection, reading continues after the acknowledgement time of the durable (30 s), so that
@@ -38,8 +39,8 @@
 //! occupies one of the threads for blocking code, 512 by default (`max_blocking_threads`). In a `current_thread` runtime, other handlers
 //! and `stop` wait for it.
 //!
-//! A handler is dropped at its next await when [`Config::stop_timeout`] ends after a stop or a lost connection; one that blocks is
-//! finished, and the next event of its source waits for it.
+//! A handler is dropped at its next await when [`Config::stop_timeout`] ends after a stop or a lost connection. A handler that blocks
+//! runs to its end, and the next event of its source waits for it.
 //!
 //! ```no_run
 //! use consumer::{Config, ConsumerError, Failure};

@@ -1,8 +1,8 @@
 //! The start of a process: the previous one may have been ended by the handler of an event that it was handling. The events that
 //! were in flight are then handled one at a time, so that only the one that was running at a crash can become a dead letter.
 //!
-//! Only the broker remembers anything about a process that has ended: the number of deliveries of each event. It is therefore the
-//! memory of crashes. Before an attempt, the event is returned to the server and received again until the number is 16 · k, where k
+//! When a process has ended, only the broker has state about it: the number of deliveries of each event. This number records the
+//! crashes. Before an attempt, the event is returned to the server and received again until the number is 16 · k, where k
 //! is the number of crashes including this attempt. If the process ends, the next delivery has the number 16 · k + 1. After an
 //! attempt that returned, one more delivery removes the mark.
 

@@ -87,8 +87,9 @@ impl From<OperatorId> for String {
     }
 }
 
-/// How long the ownership of a resource does not change again: after a release, only a newer generation of the same resource is
-/// accepted, so that a delayed write of a former leader changes nothing; and two operators that take over from each other do it rarely.
+/// Time after a change of ownership in which it does not change again. After a release, only a newer generation of the same resource
+/// is accepted, so that a delayed write of a former leader changes nothing. Two operators that take over from each other do so at most
+/// once in this time.
 pub const SETTLING_TIME: TimeDelta = TimeDelta::minutes(10);
 
 /// Returns whether a resource may become the owner again after its release at a time. The release was wrong: the resource exists.

@@ -56,8 +56,8 @@ const PLANNER_SETTINGS: &str = "set plan_cache_mode = force_generic_plan;
 /// In the same round trip: whether the server is read-only, as a standby is; which server it is; and the process of the connection.
 const STATE: &str = "select current_setting('transaction_read_only')::boolean, pg_postmaster_start_time()::text, pg_backend_pid()";
 
-/// Whether the server is read-only now, and whether it executes a statement of the service for longer than the timeout of the runtime
-/// roles allows: a commit that waits for a standby or for the disk.
+/// Whether the server is read-only now, and whether a statement of the service runs for longer than the timeout of the runtime roles
+/// allows. Only a commit that waits for a standby or for the disk does.
 const PROBE: &str = "select current_setting('transaction_read_only')::boolean, exists (
         select from pg_stat_activity
         where datname = current_database() and application_name = current_setting('application_name')

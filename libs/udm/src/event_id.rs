@@ -53,7 +53,8 @@ impl<'a> Visitor<'a> for EventIdVisitor {
 /// Namespace of server event ids: UUIDv5 of `udm.server_event_id` in the DNS namespace of RFC 9562.
 const NAMESPACE: Uuid = Uuid::from_u128(0xdb67_7c08_a25e_543d_b842_fe9b_1c97_24ee);
 
-/// Returns the server event id, which is the same at every retry and must never change: the UUIDv5 of tenant, source and event id, separated by zero bytes: none of the three can contain one.
+/// Returns the server event id, which is the same at every retry and must never change. It is the UUIDv5 of tenant, source and event
+/// id, separated by zero bytes, which none of the three can contain.
 pub fn server_event_id(tenant: &str, source_id: &str, event_id: &str) -> Uuid {
     let mut name = Vec::with_capacity(tenant.len() + source_id.len() + event_id.len() + 2);
     name.extend_from_slice(tenant.as_bytes());

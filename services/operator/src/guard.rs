@@ -1,5 +1,5 @@
-//! Holds the removals of a new leader that misses many resources, until a person confirms them: a wrong view is more likely than the deletion
-//! of many resources while no operator ran.
+//! Holds the removals of a new leader that does not find many resources, until a person confirms them. A mistake is more likely than the
+//! deletion of many resources while no operator ran.
 
 use std::collections::HashSet;
 

@@ -1,4 +1,4 @@
-//! Bounds the number of subjects of a tenant in the streams of events: the broker holds all subjects in memory, and while it counts
+//! Bounds the number of subjects of a tenant in the streams of events. The broker holds all subjects in memory, and while it counts
 //! those of a new reader, the messages of all tenants wait.
 //!
 //! A tenant has at most 1,000 event types and 2,048 subjects, which are pairs of type and partition. Further events have the
