@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Prints the events of a durable consumer. Needs Python 3.9 and nats-py 2.
+"""Prints the events of a durable consumer. Needs Python 3.9 and nats-py 2.13 or newer.
 
 NATS_URL (nats://host:4222), NATS_USER (the name of the consumer) and NATS_PASSWORD configure it. SIGINT or SIGTERM stops it.
 """

@@ -51,10 +51,10 @@ impl ProblemText {
     }
 }
 
-/// Returns whether a request with this problem may have had its effect: the service can lose a dependency after a commit. All
-/// other problems that are retryable reject a request before it is processed.
+/// Returns whether a request with this problem may have had its effect: the service can lose a dependency after a commit, and
+/// an event can be stored although its acknowledgement was late. All other problems that are retryable reject a request before it is processed.
 pub(crate) const fn may_have_effect(kind: P) -> bool {
-    matches!(kind, P::DependencyUnavailable)
+    matches!(kind, P::DependencyUnavailable | P::AckTimeout)
 }
 
 /// Texts for an object that does not exist.

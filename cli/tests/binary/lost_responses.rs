@@ -279,13 +279,18 @@ fn a_lost_session_of_a_device_login_is_not_a_denial() {
 }
 
 #[test]
-fn events_of_standard_input_get_other_ids_in_another_run_so_it_is_not_retryable() {
+fn sending_events_is_retryable_only_if_another_run_continues_at_a_checkpoint() {
     let server = Server::new(|_, _| String::new());
     let client = Client::for_url(&server.url).with_variable("SVC_API_KEY", "svc_ak_x");
     let event = "{\"source_id\":\"fw\"}\n";
     std::fs::write(client.home().join("events.ndjson"), event).unwrap();
-    for (file, retryable) in [("-", false), ("events.ndjson", true)] {
-        let send = ["events", "send", "-f", file, "--timeout", "500ms", "--output", "json"];
+    for (file, checkpoint, retryable) in
+        [("-", false, false), ("events.ndjson", false, false), ("events.ndjson", true, true)]
+    {
+        let mut send = vec!["events", "send", "-f", file, "--timeout", "500ms", "--output", "json"];
+        if checkpoint {
+            send.extend(["--checkpoint", "events.checkpoint"]);
+        }
         let error = client.run_with(&send, event).error();
         assert_eq!(error["retryable"], retryable, "{file}: {error}");
         assert!(error["remediation"].as_str().unwrap().contains("send only the rejects"), "{error}");

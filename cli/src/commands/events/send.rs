@@ -177,8 +177,10 @@ impl Command for Send {
             context.out().print(&summary)?;
         }
         self.exit_result(&result, &summary).map_err(|error| {
-            // Another run with other ids stores the same events twice, unless nothing was stored.
-            let retryable = error.retryable && (has_stable_ids || summary.rejects_file.is_none());
+            // Another run stores the same events twice if their ids differ, or if the first run was longer ago than the broker remembers
+            // ids. With a checkpoint, it sends only those that are not stored.
+            let continues = self.checkpoint.is_some() && has_stable_ids;
+            let retryable = error.retryable && (continues || summary.rejects_file.is_none());
             CliError { retryable, ..error }.with_credential(&source_of_credential)
         })
     }

@@ -78,7 +78,10 @@ async function revoke(session, item) {
 }
 
 async function logOut() {
-  await remove(current);
+  const id = current;
+  await remove(id);
+  // The same person has logged in again in another tab: the cookie is that of the new session.
+  if (current !== id) await remove(current);
   sessionStorage.removeItem(STORAGE);
   page.showSection("done");
 }
