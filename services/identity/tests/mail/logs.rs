@@ -27,7 +27,10 @@ fn start(database: &TestDatabase, server: &MailServer, level: &str, log: &File) 
         command.env(secret, "a-secret-for-tests-of-32-or-more-characters");
     }
     // Unused ports: this test needs neither the session service nor the broker.
-    command.env("SVC_SESSION_URL", "http://127.0.0.1:1").env("SVC_NATS_URL", "nats://127.0.0.1:1");
+    command
+        .env("SVC_SESSION_URL", "http://127.0.0.1:1")
+        .env("SVC_NATS_URL", "nats://127.0.0.1:1")
+        .env("SVC_STREAM_MAX_BYTES", "64MiB");
     command.env("SVC_DATABASE_URL", database.url("svc_identity"));
     command.env("SVC_ARGON2_MEMORY_COST", "64").env("SVC_HASH_WORKERS", "1");
     command.stdin(Stdio::null()).stdout(log.try_clone().unwrap()).stderr(log.try_clone().unwrap());

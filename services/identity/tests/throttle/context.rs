@@ -46,6 +46,7 @@ impl Context {
             ("SVC_SESSION_URL", &session_url),
             ("SVC_SERVICE_TOKEN", SECRET),
             ("SVC_NATS_URL", "nats://127.0.0.1:1"),
+            ("SVC_STREAM_MAX_BYTES", "64MiB"),
             ("SVC_PLATFORM_TOKEN", &platform_token),
             ("SVC_LIMITER_KEY", SECRET),
             ("SVC_TRUSTED_PROXIES", "0.0.0.0/32"),

@@ -319,7 +319,7 @@ async fn events_of_invented_types_have_a_bounded_number_of_subjects_and_filters_
     send(&acme.client, "fw", "GENERIC_EVENT", "generic").await;
     send(&other.client, "fw", "INVENTED_1100", "of-other").await;
 
-    let client = async_nats::connect(&system.nats.url).await.unwrap();
+    let client = system.nats.connect("administrator").await.unwrap();
     let stream = async_nats::jetstream::new(client).get_stream("UDM").await.unwrap();
     let subjects = async |filter: &str| {
         let subjects = stream.info_with_subjects(filter).await.unwrap();
