@@ -26,6 +26,7 @@ mod target;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures::future::join_all;
 use service::telemetry::Metrics;
 use service::{Tasks, chain};
 use tenancy::TenantId;
@@ -329,11 +330,9 @@ impl Shared {
     /// Returns the subjects of a tenant in the streams, or `None` if a stream does not answer.
     async fn subjects_of(&self, tenant: &TenantId, link: &Link) -> Option<Vec<EventSubject>> {
         let filter = EventSubject::of_tenant(tenant, None, None);
-        let mut subjects = Vec::new();
-        for target in &self.targets {
-            subjects.extend(link.subjects(&target.name, &filter).await?);
-        }
-        Some(subjects.iter().filter_map(|subject| subject.parse().ok()).collect())
+        let queries = self.targets.iter().map(|target| link.subjects(&target.name, &filter));
+        let subjects: Option<Vec<_>> = join_all(queries).await.into_iter().collect();
+        Some(subjects?.into_iter().flatten().filter_map(|subject| subject.parse().ok()).collect())
     }
 
     fn reject_all(&self, messages: &[Message], error: &PublishError) -> Vec<Result<Ack, PublishError>> {

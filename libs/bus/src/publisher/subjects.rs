@@ -47,7 +47,7 @@ struct TenantSubjects {
     added: Subjects,
     /// How many can be added until the next query.
     free: Size,
-    /// `None` before the first query.
+    /// When the last query ended; `None` before the first one.
     queried_at: Option<Instant>,
     used_at: Option<Instant>,
     /// Held during a query.
@@ -91,9 +91,10 @@ impl BoundedSubjects {
         }
         if let Some(turn) = self.turn(tenant, Instant::now()) {
             let _turn = turn.lock().await;
+            // If the request ends meanwhile, the next one queries again.
             if self.starts_query(tenant, Instant::now()) {
                 let found = query.await;
-                self.set(tenant, found.as_deref());
+                self.set(tenant, found.as_deref(), Instant::now());
             }
             excess = self.add(tenant, messages, Instant::now());
         }
@@ -132,22 +133,22 @@ impl BoundedSubjects {
         own.is_query_due(now).then(|| Arc::clone(&own.turn))
     }
 
-    /// Returns whether the caller, which has the turn, sends the query: no other call has sent it meanwhile.
+    /// Returns whether the caller, which has the turn, sends the query: no other call has completed it meanwhile.
     fn starts_query(&self, tenant: &TenantId, now: Instant) -> bool {
         let mut tenants = self.lock();
         let own = tenants.entry(tenant.clone()).or_default();
         let is_due = own.is_query_due(now);
         if is_due {
-            own.queried_at = Some(now);
             own.added = Subjects::default();
         }
         is_due
     }
 
     /// Sets the subjects in the streams. Without them, those that are known remain.
-    fn set(&self, tenant: &TenantId, found: Option<&[EventSubject]>) {
+    fn set(&self, tenant: &TenantId, found: Option<&[EventSubject]>, now: Instant) {
         let mut tenants = self.lock();
         let own = tenants.entry(tenant.clone()).or_default();
+        own.queried_at = Some(now);
         if let Some(found) = found {
             own.known = std::mem::take(&mut own.added);
             for subject in found {
@@ -226,6 +227,7 @@ mod tests {
 
     use bytes::Bytes;
     use chrono::DateTime;
+    use futures::future::poll_immediate;
 
     use super::*;
     use crate::message::EventContext;
@@ -324,10 +326,26 @@ mod tests {
         streams.publish(&replica, types(5000..5001)).await;
         assert_eq!(streams.types(), 0, "the next query is not due");
         assert!(replica.starts_query(&tenant, later));
+        replica.set(&tenant, Some(&[]), later);
         assert!(!replica.starts_query(&tenant, later + QUERY_INTERVAL / 2));
-        replica.set(&tenant, Some(&[]));
         streams.publish(&replica, types(5000..5001)).await;
         assert_eq!(streams.types(), 1);
+    }
+
+    #[tokio::test]
+    async fn a_request_that_ends_during_the_query_replaces_no_subject_of_another_one() {
+        let replica = replica(1);
+        let [mut ended, mut waiting, mut next] = [0, 1, 2].map(|number| types(number..number + 1));
+        let (tenant, found) = (acme(), || async { Some(Vec::new()) });
+        let mut first = Box::pin(replica.apply(&tenant, &mut ended, std::future::pending()));
+        let mut second = Box::pin(replica.apply(&tenant, &mut waiting, found()));
+        assert!(poll_immediate(&mut first).await.is_none());
+        assert!(poll_immediate(&mut second).await.is_none(), "one request queries");
+        drop(first);
+        second.await;
+        replica.apply(&tenant, &mut next, found()).await;
+        let types = [&waiting[0], &next[0]].map(|message| message.event_type().unwrap());
+        assert_eq!((types, replica.replaced.get()), (["T1", "T2"], 0));
     }
 
     #[tokio::test]
