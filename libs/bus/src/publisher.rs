@@ -209,8 +209,9 @@ impl Publisher {
     ) -> Result<Self, ConnectError> {
         let dialer = Dialer::new(config)?;
         let StreamSet { name, streams, atomic, replicas } = streams.into();
+        let target = |(number, stream): (usize, &String)| Arc::new(Target::new(number, stream, metrics));
         let shared = Arc::new(Shared {
-            targets: streams.iter().map(|stream| Arc::new(Target::new(stream, metrics))).collect(),
+            targets: streams.iter().enumerate().map(target).collect(),
             budget: MemoryBudget::with_max_reservations(limits.messages, limits.bytes),
             metrics: Arc::new(PublisherMetrics::new(metrics, &name)),
             name,

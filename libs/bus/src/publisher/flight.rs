@@ -1,6 +1,8 @@
 //! The messages in flight of one connection: the queue of those to send, and their outcomes after replies, deadlines and the end of
 //! the connection. It neither sends nor receives, so that a test simulates every order of these events.
 
+use std::sync::Arc;
+
 use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
 use tokio::time::Instant;
 
@@ -9,6 +11,7 @@ use super::ack::{self, Meaning};
 use super::exchange::{self, Exchange, MAX_BATCH};
 use super::pending::{Pending, PendingTable, ReplyToken};
 use super::protocol::Reply;
+use super::target::Target;
 use crate::message::Message;
 
 /// The messages in flight, and the queue of those that are not written to the connection yet.
@@ -82,26 +85,33 @@ impl Flight {
     }
 
     /// Settles messages by their replies. Messages that must be sent again after a short delay are added to `resend`.
+    ///
+    /// A reply to messages that have an outcome already proves that the stream, which was slow, processes messages.
     pub(super) fn settle_replied<'a>(
         &self,
+        targets: &[Arc<Target>],
         replies: impl IntoIterator<Item = (ReplyToken, Reply<'a>)>,
         resend: &mut Vec<Pending>,
     ) {
-        for (exchange, reply) in self.pending.remove_all(replies.into_iter()) {
-            if let Some(target) = exchange.target() {
-                target.count_reply();
-            }
+        for (token, exchange, reply) in self.pending.remove_all(replies.into_iter()) {
+            let Some(target) = targets.get(token.stream) else { continue };
+            target.count_reply();
             match exchange {
-                Exchange::Single(pending) => match ack::parse(reply, &pending.target.name) {
+                Some(Exchange::Single(pending)) => match ack::parse(reply, &target.name) {
                     Meaning::Outcome(outcome) => {
-                        pending.target.settle(&outcome);
+                        target.settle(&outcome);
                         pending.settle(outcome);
                     }
                     Meaning::Resend => resend.push(pending),
                 },
-                Exchange::Batch(batch) => {
+                Some(Exchange::Batch(batch)) => {
                     for pending in exchange::settle_batch(batch, reply) {
                         self.send(pending);
+                    }
+                }
+                None => {
+                    if let Meaning::Outcome(outcome) = ack::parse(reply, &target.name) {
+                        target.settle(&outcome);
                     }
                 }
             }

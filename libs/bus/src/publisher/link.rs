@@ -36,7 +36,7 @@ const MAX_FAILED_PROBES: u32 = 5;
 const MAX_PINGS: u32 = 2;
 /// Size of a burst. Longer ones do not take less time per message.
 const MAX_BURST: usize = 64 * 1024;
-/// First character of the last token of the subject of a reply to a request. That of a reply to a message is a number.
+/// First character of the last token of the subject of a reply to a request. That of a reply to a message is a digit.
 const REQUEST: char = 'r';
 
 /// Opens connections to the servers of a configuration.
@@ -220,7 +220,7 @@ impl Link {
                     if received.is_err() {
                         return "connection lost";
                     }
-                    if self.handle(&mut reader, &mut resend).is_err() {
+                    if self.handle(&shared.targets, &mut reader, &mut resend).is_err() {
                         return "malformed reply";
                     }
                 }
@@ -237,7 +237,12 @@ impl Link {
     }
 
     /// Handles what the server sent.
-    fn handle(&self, reader: &mut Reader, resend: &mut Vec<Pending>) -> Result<(), Malformed> {
+    fn handle(
+        &self,
+        targets: &[Arc<Target>],
+        reader: &mut Reader,
+        resend: &mut Vec<Pending>,
+    ) -> Result<(), Malformed> {
         let mut replies: Vec<(ReplyToken, Reply<'_>)> = Vec::new();
         let length = reader.handle(|operation| match operation {
             ServerOperation::Message(Delivery { subject, reply }) => {
@@ -254,7 +259,7 @@ impl Link {
             }
             ServerOperation::Error(_) | ServerOperation::Info(_) | ServerOperation::Ok => {}
         })?;
-        self.flight.settle_replied(replies, resend);
+        self.flight.settle_replied(targets, replies, resend);
         reader.discard(length);
         Ok(())
     }

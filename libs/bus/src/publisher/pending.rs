@@ -130,16 +130,18 @@ impl Drop for Pending {
 }
 
 /// Number of a message in its reply subject: a slot and its generation, so that a late reply does not match the next
-/// message in the slot.
+/// message in the slot, and the number of the stream, which a late reply belongs to as well.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct ReplyToken {
     index: u32,
     generation: u32,
+    pub(super) stream: usize,
 }
 
 impl fmt::Display for ReplyToken {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        (u64::from(self.generation) << 32 | u64::from(self.index)).fmt(f)
+        let Self { index, generation, stream } = self;
+        write!(f, "{}-{stream}", u64::from(*generation) << 32 | u64::from(*index))
     }
 }
 
@@ -147,9 +149,10 @@ impl FromStr for ReplyToken {
     type Err = std::num::ParseIntError;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let number: u64 = text.parse()?;
+        let (number, stream) = text.split_once('-').unwrap_or_default();
+        let number: u64 = number.parse()?;
         #[expect(clippy::cast_possible_truncation, reason = "the two halves of the number")]
-        Ok(Self { index: number as u32, generation: (number >> 32) as u32 })
+        Ok(Self { index: number as u32, generation: (number >> 32) as u32, stream: stream.parse()? })
     }
 }
 
@@ -170,6 +173,14 @@ struct Slot {
     exchange: Option<Exchange>,
 }
 
+impl Slot {
+    /// Returns the token of the messages, if there are any.
+    fn token(&self, index: u32) -> Option<ReplyToken> {
+        let stream = self.exchange.as_ref()?.target()?.number;
+        Some(ReplyToken { index, generation: self.generation, stream })
+    }
+}
+
 impl PendingTable {
     /// Adds messages and returns their token. If the table is closed, drops the messages, which settles them.
     pub(super) fn insert(&self, exchange: Exchange) -> Option<ReplyToken> {
@@ -184,7 +195,7 @@ impl PendingTable {
         });
         let slot = state.slots.get_mut(index as usize)?;
         slot.exchange = Some(exchange);
-        Some(ReplyToken { index, generation: slot.generation })
+        slot.token(index)
     }
 
     /// Removes the messages of a token. Returns `None` if they were removed before.
@@ -199,10 +210,13 @@ impl PendingTable {
         slot.is_some_and(|slot| slot.generation == token.generation && slot.exchange.is_some())
     }
 
-    /// Removes the messages of these replies under one lock.
-    pub(super) fn remove_all<T>(&self, replies: impl Iterator<Item = (ReplyToken, T)>) -> Vec<(Exchange, T)> {
+    /// Removes the messages of these replies under one lock: `None` if they were removed before.
+    pub(super) fn remove_all<T>(
+        &self,
+        replies: impl Iterator<Item = (ReplyToken, T)>,
+    ) -> Vec<(ReplyToken, Option<Exchange>, T)> {
         let mut state = self.lock();
-        replies.filter_map(|(token, reply)| Some((state.remove(token)?, reply))).collect()
+        replies.map(|(token, reply)| (token, state.remove(token), reply)).collect()
     }
 
     /// Removes the messages with a passed deadline.
@@ -248,7 +262,7 @@ impl TableState {
     fn remove_if(&mut self, condition: impl Fn(&Exchange) -> bool) -> Vec<Exchange> {
         let matches = |(index, slot): (u32, &Slot)| {
             slot.exchange.as_ref().filter(|exchange| condition(exchange))?;
-            Some(ReplyToken { index, generation: slot.generation })
+            slot.token(index)
         };
         let tokens: Vec<ReplyToken> = (0_u32..).zip(&self.slots).filter_map(matches).collect();
         tokens.into_iter().filter_map(|token| self.remove(token)).collect()

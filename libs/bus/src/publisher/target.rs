@@ -19,6 +19,8 @@ const MAX_UNANSWERED: u32 = 3;
 
 /// A stream of a publisher.
 pub(super) struct Target {
+    /// Position among the streams of the publisher.
+    pub(super) number: usize,
     pub(super) name: Arc<str>,
     pub(super) metrics: StreamMetrics,
     /// Whether the stream replied to the last probe.
@@ -27,14 +29,15 @@ pub(super) struct Target {
     unanswered: AtomicU32,
     /// Whether the next call to a stalled stream is published.
     trial: AtomicBool,
-    /// Number of acknowledgements and errors that the stream returned.
+    /// Number of acknowledgements and errors that the stream returned, also after the deadline of the message.
     replies: AtomicU64,
     size: watch::Sender<Option<StreamSize>>,
 }
 
 impl Target {
-    pub(super) fn new(name: &str, metrics: &Metrics) -> Self {
+    pub(super) fn new(number: usize, name: &str, metrics: &Metrics) -> Self {
         Self {
+            number,
             name: name.into(),
             metrics: StreamMetrics::new(metrics, name),
             responsive: AtomicBool::new(false),

@@ -56,6 +56,19 @@ async fn until_published(publisher: &Publisher, message: &Message) {
     .await;
 }
 
+/// Gives the events of a stream to another client.
+async fn divert(broker: &Broker, stream: &str) -> anyhow::Result<()> {
+    let jetstream = broker.jetstream().await?;
+    let mut config = jetstream.get_stream(stream).await?.cached_info().config.clone();
+    config.subjects = vec![format!("elsewhere.{stream}")];
+    jetstream.update_stream(config).await?;
+    Ok(())
+}
+
+fn partition_of(message: &async_nats::Message) -> u8 {
+    message.subject.split('.').nth(2).unwrap().parse().unwrap()
+}
+
 /// Returns a source of the partition range of a stream.
 fn source_in(range: std::ops::RangeInclusive<u8>) -> String {
     (0..1000).map(|n| format!("fw-{n}")).find(|source| range.contains(&partition(&acme(), source))).unwrap()
@@ -141,17 +154,14 @@ async fn a_stalled_stream_does_not_affect_the_others() -> anyhow::Result<()> {
     let profile = Profile { streams, ..Profile::single_server(64 << 20) };
     let broker = Broker::with_profile(&profile).await?;
     // A client receives the events of the first stream in its place, and replies to none at first.
-    let mut config = broker.jetstream().await?.get_stream("UDM_00_31").await?.cached_info().config.clone();
-    config.subjects = vec!["elsewhere".to_owned()];
-    broker.jetstream().await?.update_stream(config).await?;
+    divert(&broker, "UDM_00_31").await?;
     let client = bus::connect(&broker.config()).await?;
     let mut received = client.subscribe("udm.v1.>").await?;
     client.flush().await?;
     let replies = AtomicBool::new(false);
     let replying = async {
         while let Some(message) = received.next().await {
-            let partition: u8 = message.subject.split('.').nth(2).unwrap().parse().unwrap();
-            if partition < 32 && replies.load(Ordering::Relaxed) {
+            if partition_of(&message) < 32 && replies.load(Ordering::Relaxed) {
                 broker::reply(&client, message, r#"{"stream":"UDM_00_31","seq":1}"#).await;
             }
         }
@@ -173,6 +183,38 @@ async fn a_stalled_stream_does_not_affect_the_others() -> anyhow::Result<()> {
         () = replying => {}
         () = checks => {}
     }
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_late_acknowledgement_ends_the_stall_of_its_stream() -> anyhow::Result<()> {
+    let profile = Profile { streams: EventStreams::new(2).unwrap(), ..Profile::single_server(64 << 20) };
+    let broker = Broker::with_profile(&profile).await?;
+    for stream in ["UDM_00_31", "UDM_32_63"] {
+        divert(&broker, stream).await?;
+    }
+    let client = bus::connect(&broker.config()).await?;
+    let received = client.subscribe("udm.v1.>").await?;
+    client.flush().await?;
+    let metrics = Metrics::new("test");
+    let publisher =
+        Publisher::start(broker.config(), &profile, PublishLimits::default(), &metrics, &broker.tasks)?;
+    timeout(10 * SECOND, publisher.ready()).await?;
+    let [first, second] = [source_in(0..=31), source_in(32..=63)];
+    let events = |source: &str| ["a", "b", "c"].map(|id| event_of(source, &format!("{source}-{id}"), b"{}"));
+    tokio::join!(stall(&publisher, events(&first)), stall(&publisher, events(&second)));
+    assert!(!publisher.is_ready());
+
+    let unanswered: Vec<_> = received.take(6).collect().await;
+    for message in unanswered.into_iter().filter(|message| partition_of(message) >= 32) {
+        broker::reply(&client, message, r#"{"stream":"UDM_32_63","seq":1}"#).await;
+    }
+    let is_available = |stream: &str, value: u8| {
+        is_exposed(&metrics, &format!(r#"svc_publish_available{{stream="{stream}"}} {value}"#))
+    };
+    wait_until("the stream is available", async || is_available("UDM_32_63", 1).then_some(())).await;
+    assert!(is_available("UDM_00_31", 0), "{}", metrics.text());
+    assert!(publisher.is_ready());
     Ok(())
 }
 

@@ -2,7 +2,6 @@
 //! connections break. No step depends on time or threads, so a seed repeats a schedule, and a failing one is shortened.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -15,7 +14,6 @@ use tenancy::TenantId;
 use super::super::Ack;
 use super::super::metrics::PublisherMetrics;
 use super::super::pending::Batch;
-use super::super::target::Target;
 use super::*;
 use crate::budget::MemoryBudget;
 use crate::message::MESSAGE_ID;
@@ -207,7 +205,7 @@ impl Simulation {
             acknowledged: BTreeMap::new(),
             first_acknowledgements: Vec::new(),
             budget: MemoryBudget::with_max_reservations(4_000, 1 << 24),
-            target: Arc::new(Target::new(STREAM, &metrics)),
+            target: Arc::new(Target::new(0, STREAM, &metrics)),
             metrics: Arc::new(PublisherMetrics::new(&metrics, STREAM)),
         }
     }
@@ -273,7 +271,8 @@ impl Simulation {
         let reply = if copied { self.replies[which].clone() } else { self.replies.remove(which) };
         let (token, payload) = &reply;
         let reply = payload.as_ref().map_or(Reply::NoResponders, |text| Reply::Payload(text.as_bytes()));
-        self.flight.settle_replied([(*token, reply)], &mut self.resend);
+        let targets = std::slice::from_ref(&self.target);
+        self.flight.settle_replied(targets, [(*token, reply)], &mut self.resend);
     }
 
     fn sweep(&mut self) {

@@ -22,7 +22,7 @@ fn pending(budget: &MemoryBudget, deadline: Instant) -> (Pending, Arc<Batch>) {
     let reservation = budget.reserve(&tenant, message.size()).unwrap();
     let metrics = Metrics::new("test");
     let batch = Batch::new(1, &Arc::new(PublisherMetrics::new(&metrics, "UDM")));
-    let target = Arc::new(Target::new("UDM", &metrics));
+    let target = Arc::new(Target::new(0, "UDM", &metrics));
     (Pending::new(message, target, reservation, deadline, &batch, 0), batch)
 }
 
@@ -57,8 +57,8 @@ fn step() -> impl Strategy<Value = Step> {
 
 proptest! {
     #[test]
-    fn reply_tokens_round_trip(index: u32, generation: u32) {
-        let token = ReplyToken { index, generation };
+    fn reply_tokens_round_trip(index: u32, generation: u32, stream: usize) {
+        let token = ReplyToken { index, generation, stream };
         prop_assert_eq!(token.to_string().parse::<ReplyToken>(), Ok(token));
     }
 
