@@ -302,9 +302,9 @@ impl Publisher {
 
     /// Returns whether publishing is possible: connected, and at least one stream replied to the last probe and acknowledges
     /// messages. Messages for other streams are rejected at once, except for one call per second to a stream that only
-    /// replied to the probe.
+    /// replied to the probe. If there was no such call for several seconds, the stream counts until the next one.
     pub fn is_ready(&self) -> bool {
-        self.0.link.borrow().is_some() && self.0.targets.iter().any(|target| target.is_available())
+        self.0.link.borrow().is_some() && self.0.targets.iter().any(|target| target.is_ready())
     }
 
     /// Waits until publishing to every stream is possible.

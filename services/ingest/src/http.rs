@@ -109,7 +109,7 @@ async fn schema() -> Json<serde_json::Value> {
     Json(udm::schema().to_value())
 }
 
-/// `GET /health`: returns whether events can be accepted.
+/// `GET /health`: returns whether events can be accepted, as far as ingest knows.
 async fn health(State(app): State<App>) -> Result<Json<Health>, Problem> {
     if app.publisher.is_ready() {
         return Ok(Json(Health { status: HealthStatus::Ok }));

@@ -4,6 +4,9 @@
 //! write to a full volume still replies to probes, and to no message, until its server is restarted. After several messages
 //! without a reply, new messages are rejected at once, except for those of one call after each probe: the trial. The
 //! stream is available again when it acknowledges one.
+//!
+//! A load balancer sends no calls while ingest reports that it is not ready. Therefore a stalled stream counts as ready if its
+//! trial was not used for a while, until the next call uses it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -16,6 +19,9 @@ use super::{Ack, PublishError, StreamSize};
 
 /// Number of messages without a reply after which a stream is stalled. One alone can be lost with its server.
 const MAX_UNANSWERED: u32 = 3;
+/// Number of probes without a call after which a stalled stream counts as ready. This takes longer than the publish timeout of
+/// ingest, so the previous trial has its outcome.
+const UNUSED_TRIALS: u32 = 6;
 
 /// A stream of a publisher.
 pub(super) struct Target {
@@ -27,8 +33,8 @@ pub(super) struct Target {
     responsive: AtomicBool,
     /// Number of messages that reached their deadline while the stream replied to probes only.
     unanswered: AtomicU32,
-    /// Whether the next call to a stalled stream is published.
-    trial: AtomicBool,
+    /// Number of probes that a stalled stream replied to since the last trial. The next call is a trial if there was one.
+    unused_trials: AtomicU32,
     /// Number of acknowledgements and errors that the stream returned, also after the deadline of the message.
     replies: AtomicU64,
     size: watch::Sender<Option<StreamSize>>,
@@ -42,7 +48,7 @@ impl Target {
             metrics: StreamMetrics::new(metrics, name),
             responsive: AtomicBool::new(false),
             unanswered: AtomicU32::new(0),
-            trial: AtomicBool::new(false),
+            unused_trials: AtomicU32::new(0),
             replies: AtomicU64::new(0),
             size: watch::Sender::new(None),
         }
@@ -51,6 +57,11 @@ impl Target {
     /// Returns whether the stream replied to the last probe and acknowledges messages.
     pub(super) fn is_available(&self) -> bool {
         self.is_responsive() && !self.is_stalled()
+    }
+
+    /// Returns whether the stream is available, or replies to probes and can be available again: no call has tried it for a while.
+    pub(super) fn is_ready(&self) -> bool {
+        self.is_available() || self.unused_trials.load(Ordering::Relaxed) >= UNUSED_TRIALS
     }
 
     /// Returns whether the stream replied to the last probe.
@@ -65,13 +76,17 @@ impl Target {
 
     /// Returns whether the messages of a call are published. Call it once per call, because it uses up the trial of a stalled stream.
     pub(super) fn admits(&self) -> bool {
-        self.is_responsive() && (!self.is_stalled() || self.trial.swap(false, Ordering::Relaxed))
+        self.is_responsive() && (!self.is_stalled() || self.unused_trials.swap(0, Ordering::Relaxed) > 0)
     }
 
     /// Sets the result of a probe. A stalled stream that replied gets a trial.
     pub(super) fn set_responsive(&self, responsive: bool) {
         self.responsive.store(responsive, Ordering::Relaxed);
-        self.trial.store(responsive && self.is_stalled(), Ordering::Relaxed);
+        if responsive && self.is_stalled() {
+            self.unused_trials.fetch_add(1, Ordering::Relaxed);
+        } else {
+            self.unused_trials.store(0, Ordering::Relaxed);
+        }
     }
 
     /// Counts a message that reached its deadline after the stream had replied to none since the message was sent.

@@ -56,6 +56,10 @@ async fn until_published(publisher: &Publisher, message: &Message) {
     .await;
 }
 
+async fn until_ready(publisher: &Publisher) {
+    wait_until("the publisher is ready", async || publisher.is_ready().then_some(())).await;
+}
+
 /// Gives the events of a stream to another client.
 async fn divert(broker: &Broker, stream: &str) -> anyhow::Result<()> {
     let jetstream = broker.jetstream().await?;
@@ -183,6 +187,33 @@ async fn a_stalled_stream_does_not_affect_the_others() -> anyhow::Result<()> {
         () = replying => {}
         () = checks => {}
     }
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_stalled_stream_without_calls_is_ready_for_one_call() -> anyhow::Result<()> {
+    let mut broker = Broker::start().await?;
+    let metrics = Metrics::new("test");
+    let publisher =
+        Publisher::start(broker.config(), "UDM", PublishLimits::default(), &metrics, &broker.tasks)?;
+    timeout(10 * SECOND, publisher.ready()).await?;
+    broker.server.fail_writes(true)?;
+    stall(&publisher, ["a", "b", "c"].map(|id| event(id, b"{}"))).await;
+    assert!(!publisher.is_ready());
+
+    until_ready(&publisher).await;
+    let unavailable = r#"svc_publish_available{stream="UDM"} 0"#;
+    assert!(is_exposed(&metrics, unavailable), "no message was acknowledged: {}", metrics.text());
+    let outcome = publisher.publish(&acme(), event("full", b"{}"), patient()).await;
+    assert_eq!(outcome, Err(PublishError::AckTimeout));
+    assert!(!publisher.is_ready());
+
+    broker.server.fail_writes(false)?;
+    broker.server.restart().await?;
+    until_ready(&publisher).await;
+    publisher.publish(&acme(), event("after", b"{}"), deadline(5)).await?;
+    assert!(publisher.is_ready());
+    assert!(is_exposed(&metrics, r#"svc_publish_available{stream="UDM"} 1"#), "{}", metrics.text());
     Ok(())
 }
 
