@@ -122,14 +122,43 @@ impl Limiter {
     /// The rate limit is exceeded, or the database is unavailable.
     pub async fn count(&self, limit: &Limit, source: impl Into<Source>) -> Result<(), RateLimitError> {
         let Some(rate) = &limit.rate else { return Ok(()) };
-        let metrics = &self.0.metrics;
-        let decision = self.decide(limit.name, rate, &source.into()).await;
-        match &decision {
-            Ok(()) => metrics.allowed(limit.name),
-            Err(RateLimitError::Limited { .. }) => metrics.rejected(limit.name),
-            Err(RateLimitError::Unavailable(_)) => metrics.unavailable(limit.name),
+        let source = source.into();
+        self.check(limit, &source)?;
+        let Shared { clock, rejections, metrics, .. } = &*self.0;
+        let now = clock.now();
+        match self.store(limit.name, rate, source.networks(), now).await {
+            Ok(None) => {
+                metrics.allowed(limit.name);
+                Ok(())
+            }
+            Ok(Some((network, until))) => {
+                rejections.insert(limit.name, &network.name, until, now);
+                metrics.rejected(limit.name);
+                Err(limited(until, now))
+            }
+            Err(error) => {
+                metrics.unavailable(limit.name);
+                Err(RateLimitError::Unavailable(error))
+            }
         }
-        decision
+    }
+
+    /// Rejects a request of a source that this replica has rejected, until the limit allows the next one. Needs no statement, and counts no
+    /// request of the source.
+    ///
+    /// # Errors
+    /// The rate limit is exceeded.
+    pub fn check(&self, limit: &Limit, source: impl Into<Source>) -> Result<(), RateLimitError> {
+        let Shared { clock, rejections, metrics, .. } = &*self.0;
+        let (source, now) = (source.into(), clock.now());
+        let mut networks = source.networks().iter();
+        match networks.find_map(|network| rejections.find(limit.name, &network.name, now)) {
+            None => Ok(()),
+            Some(until) => {
+                metrics.rejected(limit.name);
+                Err(limited(until, now))
+            }
+        }
     }
 
     /// Counts a request that presents a secret, only if `lookup` fails with an error that `is_wrong` accepts.
@@ -147,7 +176,11 @@ impl Limiter {
         lookup: impl Future<Output = Result<T, E>>,
         is_wrong: impl Fn(&E) -> bool,
     ) -> Result<T, E> {
+        if limit.rate.is_none() {
+            return lookup.await;
+        }
         let source = source.into();
+        self.check(limit, &source)?;
         let _turn = self.0.guesses.turn(limit.name, &source).await;
         self.count(limit, &source).await?;
         let result = lookup.await;
@@ -158,26 +191,6 @@ impl Limiter {
             }
         }
         result
-    }
-
-    async fn decide(&self, limit: &'static str, rate: &Rate, source: &Source) -> Result<(), RateLimitError> {
-        let Shared { clock, rejections, .. } = &*self.0;
-        let now = clock.now();
-        let networks = source.networks();
-        let rejected = networks.iter().find_map(|network| rejections.find(limit, &network.name, now));
-        let until = match rejected {
-            Some(until) => until,
-            None => {
-                match self.store(limit, rate, networks, now).await.map_err(RateLimitError::Unavailable)? {
-                    None => return Ok(()),
-                    Some((network, until)) => {
-                        rejections.insert(limit, &network.name, until, now);
-                        until
-                    }
-                }
-            }
-        };
-        Err(RateLimitError::Limited { retry_after: (until - now).to_std().unwrap_or_default() })
     }
 
     /// Counts a request in the database. Returns the network that rejects it, with the time of the next allowed request.
@@ -297,6 +310,11 @@ impl Limiter {
             }
         }
     }
+}
+
+/// The rejection of a request until a time.
+fn limited(until: DateTime<Utc>, now: DateTime<Utc>) -> RateLimitError {
+    RateLimitError::Limited { retry_after: (until - now).to_std().unwrap_or_default() }
 }
 
 /// The statement that counts a request in nested networks, narrowest first. A network counts the requests that the narrower

@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot be set up fails there and then")]
 
+use std::cell::Cell;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -200,6 +201,46 @@ async fn wrong_secrets_at_the_same_time_do_not_exceed_the_limit() {
         7,
         "{results:?}"
     );
+}
+
+/// Polls a lookup of a source while another one does not end. Fails if it waits.
+async fn present_during_another(
+    limiter: &Limiter,
+    limit: &Limit,
+    meanwhile: impl Future<Output = ()>,
+) -> Result<(), Wrong> {
+    let source = || source("192.0.2.1".parse().unwrap());
+    let started = Cell::new(false);
+    let endless = async {
+        started.set(true);
+        std::future::pending().await
+    };
+    let first = std::pin::pin!(limiter.count_wrong(limit, source(), endless, |_: &Wrong| true));
+    let second = async {
+        wait_until("the first lookup runs", async || started.get().then_some(())).await;
+        meanwhile.await;
+        let lookup = std::future::ready(Ok(()));
+        let second = std::pin::pin!(limiter.count_wrong(limit, source(), lookup, |_: &Wrong| true));
+        let without_waiting = async { panic!("the second lookup waits") };
+        tokio::select! { biased; result = second => result, () = without_waiting => Ok(()) }
+    };
+    tokio::select! { result = first => result, result = second => result }
+}
+
+#[tokio::test]
+async fn lookups_of_one_source_without_a_limit_do_not_wait_for_each_other() {
+    let replicas = Replicas::new().await;
+    let off = Limit { name: "login", rate: None };
+    present_during_another(&replicas.replica(), &off, async {}).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_rejected_source_does_not_wait_for_a_lookup() {
+    let replicas = Replicas::new().await;
+    let (limit, limiter) = (limit("1/h"), replicas.replica());
+    let reject = async { _ = rejected(&limiter, &limit, "192.0.2.1").await };
+    let result = present_during_another(&limiter, &limit, reject).await;
+    assert!(matches!(result, Err(Wrong::Limit)), "{result:?}");
 }
 
 #[tokio::test]
