@@ -106,8 +106,8 @@ impl App {
 
     /// Finds the invite or the reset of a token. Returns the digest, the id, and the tenant. Unknown tokens count against the limit of
     /// the address. Valid ones do not, because people behind one address open their invites at the same time; each counts for
-    /// itself, so that it cannot cause lookups and hashes without limit.
-    async fn find_by_token<Id: ToString, F>(
+    /// itself, so that it cannot cause lookups and hashes without limit. Above this limit, a request needs no statement.
+    async fn find_by_token<Id, F>(
         &self,
         kind: TokenKind,
         raw_token: &str,
@@ -117,15 +117,19 @@ impl App {
     where
         F: Future<Output = Result<Option<(Id, TenantId)>, Error>>,
     {
+        let limit = &self.rate_limits.token;
+        let parsed = RawToken::parse(kind, raw_token).map(|token| token.digest());
+        if let Ok(digest) = parsed {
+            self.limiter.check(limit, digest.to_hex().as_str())?;
+        }
         let lookup = async {
-            let token = RawToken::parse(kind, raw_token).map_err(|_| ProblemKind::TokenInvalid)?;
-            let (id, tenant_id) = find(token.digest()).await?.ok_or(ProblemKind::TokenInvalid)?;
-            Ok((token.digest(), id, TenantScope::of_token(tenant_id)))
+            let digest = parsed.map_err(|_| ProblemKind::TokenInvalid)?;
+            let (id, tenant_id) = find(digest).await?.ok_or(ProblemKind::TokenInvalid)?;
+            Ok((digest, id, TenantScope::of_token(tenant_id)))
         };
         let is_wrong = |problem: &Problem| problem.kind() == ProblemKind::TokenInvalid;
-        let limit = &self.rate_limits.token;
         let found = self.limiter.count_wrong(limit, source(address), lookup, is_wrong).await?;
-        self.limiter.count(limit, found.1.to_string().as_str()).await?;
+        self.limiter.count(limit, found.0.to_hex().as_str()).await?;
         Ok(found)
     }
 }
