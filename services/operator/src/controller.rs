@@ -166,14 +166,17 @@ impl Controller {
                     Err(error) => Err(error),
                 };
                 match result {
+                    Ok(()) => self.report_release(write),
                     // The tenant is not owned by the resource, so there is nothing to suspend.
-                    Ok(()) | Err(CallError::Conflict(_)) => {
-                        self.kubernetes.set_finalizer(resource, false).await?;
-                    }
+                    Err(CallError::Conflict(_)) => {}
                     Err(error) => return Err(error.into()),
                 }
+                self.kubernetes.set_finalizer(resource, false).await?;
             }
-            Write::Release { tenant_id, owner } => self.identity.release(tenant_id, *owner).await?,
+            Write::Release { tenant_id, owner } => {
+                self.identity.release(tenant_id, *owner).await?;
+                self.report_release(write);
+            }
             Write::PutProducer { uid, producer, .. } => {
                 let take_over_from = self.take_over_from.to_vec();
                 let write = ManagedProducer { producer: producer.clone(), take_over_from };
@@ -181,6 +184,7 @@ impl Controller {
             }
             Write::DeleteProducer { uid, tenant_id, is_final } => {
                 self.session.delete(*uid, tenant_id, *is_final).await?;
+                self.report_release(write);
             }
         }
         Ok(Written::Nothing)
@@ -191,7 +195,6 @@ impl Controller {
         if let Some((uid, _)) = write.subject() {
             memory.forget_failure(uid);
         }
-        self.report_release(write);
         match (write, written) {
             (
                 Write::PutTenant { resource, tenant_id, desired },
@@ -234,7 +237,7 @@ impl Controller {
         }
     }
 
-    /// Logs and counts a release.
+    /// Logs and counts a release that identity or session has made.
     fn report_release(&self, write: &Write) {
         let kind = match write {
             Write::Release { tenant_id, owner } => {

@@ -361,6 +361,33 @@ async fn a_deleted_tenant_is_retained_or_suspended_by_its_policy() {
 }
 
 #[tokio::test]
+async fn only_a_release_that_identity_has_made_is_reported() {
+    let blue = Cluster::start().await;
+    blue.apply_tenant(&json!({ "deletionPolicy": "Suspend" }));
+    blue.wait(ACME, "True", "Provisioned").await;
+    let metrics = Metrics::new("operator");
+    let counting = |controller| Controller { metrics: OperatorMetrics::new(&metrics), ..controller };
+    let green = blue.other(GREEN, counting).await;
+    // The second one is a tenant of this operator.
+    for (name, reason) in [("acme", "ManagedElsewhere"), ("globex", "Provisioned")] {
+        let path = ACME.replace("acme", name);
+        let spec = json!({ "displayName": "Green", "deletionPolicy": "Suspend" });
+        green.api.apply(&path, &json!({ "spec": spec }));
+        let status = if reason == "Provisioned" { "True" } else { "False" };
+        green.wait(&path, status, reason).await;
+        green.api.delete(&path);
+        wait_until("the resource is gone", async || green.api.get(&path).is_none().then_some(())).await;
+    }
+    assert_eq!(blue.tenant().await.status, contract::TenantStatus::Active);
+    wait_until("the write of the second one is counted", async || {
+        metrics.text().contains("svc_operator_releases_total{kind=\"SvcTenant\"}").then_some(())
+    })
+    .await;
+    let text = metrics.text();
+    assert!(text.contains("svc_operator_releases_total{kind=\"SvcTenant\"} 1\n"), "{text}");
+}
+
+#[tokio::test]
 async fn a_lost_secret_gets_a_new_token() {
     let cluster = Cluster::start().await;
     cluster.apply_tenant(&json!({}));
@@ -475,6 +502,28 @@ async fn a_second_cluster_takes_over_tenants_and_producers_without_a_rejected_ev
     stop.send(()).unwrap();
     let statuses = sender.await.unwrap();
     assert!(statuses.len() > 1 && statuses.iter().all(|status| *status == 202), "{statuses:?}");
+    green.api.delete(COLLECTOR);
+    green.wait_for_status(401).await;
+}
+
+#[tokio::test]
+async fn a_producer_without_a_resource_in_the_second_cluster_is_removed_after_its_namespace_is_allowed() {
+    let mut blue = Cluster::start().await;
+    blue.apply_tenant(&json!({}));
+    blue.apply_producer();
+    blue.wait(COLLECTOR, "True", "Provisioned").await;
+    blue.wait_for_status(202).await;
+    blue.leader.take().unwrap().abort();
+    let taking = |controller| Controller { take_over_from: Arc::new([BLUE.parse().unwrap()]), ..controller };
+    let green = blue.other(GREEN, taking).await;
+    green.apply_tenant(&json!({ "allowedNamespaces": null }));
+    green.wait(ACME, "True", "Provisioned").await;
+    green.apply_producer();
+    green.wait(COLLECTOR, "False", "NamespaceNotAllowed").await;
+    // The operator of the first cluster still has it.
+    assert_eq!(green.send().await, 202);
+    green.apply_tenant(&json!({}));
+    green.wait(COLLECTOR, "True", "Provisioned").await;
     green.api.delete(COLLECTOR);
     green.wait_for_status(401).await;
 }
