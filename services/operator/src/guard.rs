@@ -125,8 +125,8 @@ impl Held {
                         count,
                         limit,
                         uids = uids.join(" "),
-                        "too many resources are missing at the start; held the releases. If the resources were deleted, set \
-                         SVC_CONFIRMED_RELEASES to this number"
+                        "too many resources are missing or not allowed at the start; held the releases. If this is intended, set \
+                         SVC_CONFIRMED_RELEASES to the count"
                     );
                 }
                 *none = Some(if is_held { missing } else { HashSet::new() });
