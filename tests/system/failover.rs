@@ -188,6 +188,10 @@ async fn while_commits_wait_for_a_lost_standby_sessions_are_checked_and_events_a
         () = writes => {}
         never = checks => never,
     }
+    for (service, path) in [(&system.session, "/auth/sessions"), (&system.identity, "/users")] {
+        let read = client(service).bearer(&system.user.token).header("X-User-ID", &system.user.user_id);
+        expect_unavailable(&within(RESPONSE_TIMEOUT, "a read", read.get(path)).await);
+    }
     producers.wait_for_acknowledged(20).await;
     assert_eq!(producers.rejected(), 0);
     let connections = system.postgres.primary.connections_of_services().await;
