@@ -25,12 +25,13 @@
 //! | returns [`Failure::Retry`] | after [`Config::retry_for`], 3,600 s from the first failure: an outage of half an hour costs no event |
 //! | returns [`Failure::Reject`] | at once |
 //! | panics | after 5 panics, typically 7.5 s |
-//! | ends the process (abort, memory limit, SIGKILL) | after 5 crashes in a row while it was the event that ran |
-//! | blocks, or does not return | never |
+//! | ends the process (abort, memory limit) | after 5 crashes in a row while its first attempt was the only one that ran |
+//! | blocks, or does not return | never, if the program ends with `stop`. A SIGKILL during the only attempt that runs is a crash |
 //!
-//! The program must restart itself after a crash, as Kubernetes and systemd do. The events that were in flight are then handled one
+//! The program must restart itself after a crash, as Kubernetes and systemd do. The events that were in flight are then tried one
 //! at a time before new ones are read. If one takes longer than 10 s, the next one starts too; for one that was running at the last
-//! crash, 5 minutes.
+//! crash, 1 minute. Events that failed are tried again at the same time as others. After 2 minutes, all remaining ones start, and new
+//! events are read.
 //!
 //! # Threads
 //!

@@ -2,30 +2,39 @@
 //! were in flight are then handled one at a time, so that only the one that was running at a crash can become a dead letter.
 //!
 //! When a process has ended, only the broker has state about it: the number of deliveries of each event. This number records the
-//! crashes. Before an attempt, the event is returned to the server and received again until the number is 16 · k, where k
+//! crashes. Before its first attempt, the event is returned to the server and received again until the number is 16 · k, where k
 //! is the number of crashes including this attempt. If the process ends, the next delivery has the number 16 · k + 1. After an
-//! attempt that returned, one more delivery removes the mark.
+//! attempt that failed or was abandoned, one more delivery removes the mark.
+//!
+//! Each restart also increases the number of an event that only waits. Such an event is delivered past the next mark before it is
+//! near it ([`unmarked`]).
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::pin::pin;
 use std::rc::Rc;
 use std::time::Duration;
 
 use tokio::sync::{Notify, Semaphore, SemaphorePermit, mpsc, oneshot};
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep, timeout};
 
 use crate::lanes::Delivery;
 use crate::source::Source;
 
 /// Number of crashes during the handling of an event until it becomes a dead letter.
 pub(crate) const MAX_CRASHES: u64 = 5;
-/// Distance of two marks. Other causes of deliveries rarely add up to a mark.
+/// Distance of two marks.
 const STEP: u64 = 16;
+/// Distance to a mark at which an event is delivered past it. Several crashes during this would have to follow each other.
+const NEAR: u64 = 4;
 const CYCLE: u64 = STEP * (MAX_CRASHES + 1);
 /// Time after which other events are handled too, although the attempt has not returned.
 const TRIAL_TIME: Duration = Duration::from_secs(10);
 /// The same for an event that was being handled at the last crash.
-const SUSPECT_TRIAL_TIME: Duration = Duration::from_mins(5);
+const SUSPECT_TRIAL_TIME: Duration = Duration::from_mins(1);
+/// Time after which no attempt runs alone, so that new events are read although many handlers block.
+const MAX_TIME: Duration = Duration::from_mins(2);
+/// Time to remove a mark when the events in flight are abandoned.
+const UNMARK_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// How a session starts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,9 +50,12 @@ pub(crate) enum Start {
 /// The part of a session in which events are handled one at a time.
 pub(crate) struct Recovery {
     start: Start,
+    started: Instant,
     is_over: Cell<bool>,
     /// The attempt that runs has the permit.
     gate: Semaphore,
+    /// Events in flight with a mark.
+    marked: RefCell<Vec<Delivery>>,
     /// Events that were started and have no completed attempt.
     untried: Cell<usize>,
     changed: Notify,
@@ -76,8 +88,10 @@ impl Recovery {
     pub(crate) fn new(start: Start, sources: Rc<[Source]>, others: mpsc::UnboundedSender<Delivery>) -> Self {
         Self {
             start,
+            started: Instant::now(),
             is_over: Cell::new(start == Start::Normal),
             gate: Semaphore::new(1),
+            marked: RefCell::default(),
             untried: Cell::new(0),
             changed: Notify::new(),
             sources,
@@ -95,10 +109,9 @@ impl Recovery {
     }
 
     /// Ends the recovery when all events of the previous process have arrived and were tried. Events that wait behind a failed one
-    /// of their source need not be tried.
+    /// of their source need not be tried. An event that failed is tried again at the same time as others.
     pub(crate) fn update(&self) {
-        let is_tried = self.untried.get() == 0 && self.sources.iter().all(|source| source.due() == 0);
-        if is_tried && self.gate.available_permits() > 0 {
+        if self.untried.get() == 0 && self.sources.iter().all(|source| source.due() == 0) {
             self.is_over.set(true);
         }
     }
@@ -126,20 +139,21 @@ impl Recovery {
         }
     }
 
-    /// Runs an attempt. While the recovery is not over, it runs alone and the event is marked. The result contains the right to run
-    /// alone, for the acknowledgement.
+    /// Runs an attempt. The first one of an event that is `untried` runs alone, and the event is marked. The result contains the
+    /// right to run alone, for the acknowledgement.
     pub(crate) async fn attempt<E, A>(
         &self,
         delivery: &mut Delivery,
+        crashes: u64,
         untried: &mut Option<Untried>,
         attempt: impl FnOnce(Option<Starting>) -> A,
     ) -> (Result<(), E>, Alone<'_>)
     where
         A: Future<Output = Result<(), E>>,
     {
-        let permit = if self.is_over() { None } else { self.gate.acquire().await.ok() };
-        // It can have ended meanwhile.
-        let (false, Some(permit)) = (self.is_over(), permit) else {
+        let permit = if untried.is_some() { self.gate.acquire().await.ok() } else { None };
+        let Some(permit) = permit.filter(|_| self.started.elapsed() < MAX_TIME) else {
+            drop(untried.take());
             return (attempt(None).await, Alone::default());
         };
         let (reached, is_reached) = oneshot::channel();
@@ -158,30 +172,49 @@ impl Recovery {
                 return (attempt.await, Alone::default());
             }
         }
-        let crashes = self.crashes(delivery);
         self.redeliver(delivery, marked(delivery.number, crashes)).await;
+        self.marked.borrow_mut().push(delivery.clone());
         // Fails only if the task has ended.
         let _ = allow.send(());
         let result = tokio::select! {
-            result = &mut attempt => result,
-            () = sleep(if crashes > 0 { SUSPECT_TRIAL_TIME } else { TRIAL_TIME }) => {
-                drop(permit);
-                drop(untried.take());
-                // Keeps the mark: the process can still crash.
-                return (attempt.await, Alone::default());
-            }
+            result = &mut attempt => Some(result),
+            () = sleep(if crashes > 0 { SUSPECT_TRIAL_TIME } else { TRIAL_TIME }) => None,
         };
-        if result.is_err() {
+        // The mark of a first crash remains while others run: the process can still crash. The event then runs alone for longer.
+        if matches!(result, Some(Err(_))) || (result.is_none() && crashes > 0) {
             self.redeliver(delivery, delivery.number + 1).await;
+            self.forget(delivery);
         }
-        (result, Alone(Some(permit)))
+        if let Some(result) = result {
+            return (result, Alone(Some(permit)));
+        }
+        drop(permit);
+        drop(untried.take());
+        (attempt.await, Alone::default())
     }
 
-    /// Changes the number of deliveries. Without it, a crash is not counted.
+    /// The event has no mark any more.
+    pub(crate) fn forget(&self, delivery: &Delivery) {
+        self.marked.borrow_mut().retain(|marked| marked.position != delivery.position);
+    }
+
+    /// Removes all marks, after the attempts were dropped: a stop is no crash.
+    pub(crate) async fn abandon(&self) {
+        let remove_all = async {
+            for mut delivery in self.marked.take() {
+                let number = delivery.number + 1;
+                self.redeliver(&mut delivery, number).await;
+            }
+        };
+        if timeout(UNMARK_TIMEOUT, remove_all).await.is_err() {
+            tracing::debug!("failed to remove the marks of events");
+        }
+    }
+
+    /// Changes the number of deliveries.
     async fn redeliver(&self, delivery: &mut Delivery, number: u64) {
-        let Some(source) = self.sources.get(delivery.position.0) else { return };
-        if let Err(error) = source.redeliver(delivery, number, &self.others).await {
-            tracing::debug!(error, "failed to mark an event");
+        if let Some(source) = self.sources.get(delivery.position.0) {
+            source.redeliver(delivery, number, &self.others).await;
         }
     }
 }
@@ -214,6 +247,12 @@ fn marked(number: u64, crashes: u64) -> u64 {
     number + 1 + (mark + CYCLE - (number + 1) % CYCLE) % CYCLE
 }
 
+/// Returns the number of deliveries that an event with this number must have before it waits: near a mark, a number after it.
+pub(crate) fn unmarked(number: u64) -> u64 {
+    let before_mark = (STEP - number % STEP) % STEP;
+    if before_mark < NEAR { number + before_mark + 2 } else { number }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -233,6 +272,26 @@ mod tests {
             }
         }
         assert_eq!((0..=STEP).map(crashes).max(), Some(0));
+    }
+
+    #[test]
+    fn deliveries_without_an_attempt_show_no_crash() {
+        for lost in 0..NEAR {
+            let mut number = 1;
+            for restart in 0..1000 {
+                assert_eq!(crashes(number), 0, "{number}");
+                // Some processes end before they deliver it past the mark.
+                number = if restart % NEAR < lost { number } else { unmarked(number) } + 1;
+            }
+        }
+    }
+
+    #[test]
+    fn an_event_that_was_marked_is_not_near_the_next_mark() {
+        for crashes_before in 0..MAX_CRASHES {
+            let number = marked(1, crashes_before) + 1;
+            assert_eq!(unmarked(number), number);
+        }
     }
 
     #[test]

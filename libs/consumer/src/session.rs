@@ -74,7 +74,7 @@ impl<'a> Session<'a> {
         let (held, _) = watch::channel(usize::MAX);
         let (is_stopping, _) = watch::channel(false);
         let (sender, mut others) = mpsc::unbounded_channel();
-        let recovery = Rc::new(Recovery::new(worker.start.get(), Rc::clone(&self.sources), sender));
+        let recovery = Rc::new(Recovery::new(worker.start.get(), Rc::clone(&self.sources), sender.clone()));
         let mut deliveries = self.deliveries(&held, &is_stopping);
         let mut is_reading = true;
         let mut lanes = Lanes::default();
@@ -93,7 +93,7 @@ impl<'a> Session<'a> {
             worker.start.set(recovery.next_start());
             // No new event is read while those of the previous process are tried.
             held.send_replace(if recovery.is_over() { lanes.len() } else { usize::MAX });
-            if lanes.len() <= self.half() {
+            if recovery.is_over() && lanes.len() <= self.half() {
                 was_free = Instant::now();
             }
             let ended: Option<BoxError> = tokio::select! {
@@ -105,11 +105,13 @@ impl<'a> Session<'a> {
                 }
                 () = sleep_until(deadline.unwrap_or_else(Instant::now)), if deadline.is_some() => {
                     tracing::warn!(events = lanes.len(), "abandoned events in flight; they are delivered again");
+                    running.clear();
+                    recovery.abandon().await;
                     break;
                 }
                 _ = disconnects.changed(), if is_reading => Some("the connection to NATS broke".into()),
                 delivery = deliveries.next(), if is_reading => match delivery {
-                    Some(Ok((source, message))) => match self.accept(source, message) {
+                    Some(Ok((source, message))) => match self.accept(source, message, &sender).await {
                         Ok(deliveries) => {
                             let first = lanes.add_all(deliveries, &recovery);
                             running.extend(first.into_iter().map(|first| worker.process(first, &recovery)));
@@ -124,7 +126,7 @@ impl<'a> Session<'a> {
                     }
                 },
                 Some(other) = others.recv() => {
-                    let first = lanes.add_all(self.sort(other), &recovery);
+                    let first = lanes.add_all(self.sort(other, &sender).await, &recovery);
                     running.extend(first.into_iter().map(|first| worker.process(first, &recovery)));
                     None
                 }
@@ -212,14 +214,19 @@ impl<'a> Session<'a> {
     }
 
     /// Returns the deliveries that can be handled now, in order.
-    fn accept(&self, source: usize, message: Message) -> Result<Vec<Delivery>, BoxError> {
+    async fn accept(
+        &self,
+        source: usize,
+        message: Message,
+        others: &mpsc::UnboundedSender<Delivery>,
+    ) -> Result<Vec<Delivery>, BoxError> {
         let source = self.sources.get(source).ok_or("unknown stream")?;
-        Ok(source.sort(source.receive(message)?))
+        Ok(source.sort(source.receive(message)?, others).await)
     }
 
-    fn sort(&self, delivery: Delivery) -> Vec<Delivery> {
+    async fn sort(&self, delivery: Delivery, others: &mpsc::UnboundedSender<Delivery>) -> Vec<Delivery> {
         match self.sources.get(delivery.position.0) {
-            Some(source) => source.sort(delivery),
+            Some(source) => source.sort(delivery, others).await,
             None => vec![delivery],
         }
     }

@@ -14,6 +14,7 @@ use tokio::sync::mpsc;
 
 use crate::event::has_type_of;
 use crate::lanes::Delivery;
+use crate::recovery::unmarked;
 use crate::{BoxError, ConsumerError};
 
 /// Time that a request waits for events. A stopping consumer waits for the end of its last request, because the server can deliver
@@ -69,12 +70,21 @@ impl Source {
         })
     }
 
-    /// Returns the deliveries that can be handled now, in order.
-    pub(crate) fn sort(&self, delivery: Delivery) -> Vec<Delivery> {
+    /// Returns the deliveries that can be handled now, in order. None of them is near a mark if all unacknowledged events have
+    /// arrived: no request waits for events then.
+    pub(crate) async fn sort(
+        &self,
+        delivery: Delivery,
+        others: &mpsc::UnboundedSender<Delivery>,
+    ) -> Vec<Delivery> {
         if self.due() > 0 && delivery.number > 1 {
             self.due.set(self.due() - 1);
             self.redelivered.borrow_mut().push(delivery);
-            return if self.due() == 0 { self.take_redelivered() } else { Vec::new() };
+            let mut deliveries = if self.due() == 0 { self.take_redelivered() } else { Vec::new() };
+            for delivery in &mut deliveries {
+                self.redeliver(delivery, unmarked(delivery.number), others).await;
+            }
+            return deliveries;
         }
         // The server delivers new events when no unacknowledged one is due.
         let mut deliveries = self.take_redelivered();
@@ -91,8 +101,19 @@ impl Source {
     }
 
     /// Returns an event to the server and receives it again, until it was delivered this number of times. Passes on other events
-    /// that arrive meanwhile. No other request may wait for events.
+    /// that arrive meanwhile. No other request may wait for events. After an error, a crash is not counted.
     pub(crate) async fn redeliver(
+        &self,
+        delivery: &mut Delivery,
+        number: u64,
+        others: &mpsc::UnboundedSender<Delivery>,
+    ) {
+        if let Err(error) = self.try_redeliver(delivery, number, others).await {
+            tracing::debug!(error, "failed to receive an event again");
+        }
+    }
+
+    async fn try_redeliver(
         &self,
         delivery: &mut Delivery,
         number: u64,

@@ -84,6 +84,7 @@ where
             if let Err(error) = acknowledged {
                 tracing::warn!(error, "failed to acknowledge an event");
             }
+            recovery.forget(&delivery);
             delivery
         }
     }
@@ -95,7 +96,9 @@ where
         recovery: &'a Recovery,
         untried: &mut Option<Untried>,
     ) -> (Result<(), Cause>, Alone<'a>) {
-        if self.retry_for.is_some() && recovery.crashes(delivery) >= MAX_CRASHES {
+        // Once: an attempt that returned is no crash.
+        let crashes = recovery.crashes(delivery);
+        if self.retry_for.is_some() && crashes >= MAX_CRASHES {
             let attempts = u32::try_from(MAX_CRASHES).unwrap_or(u32::MAX);
             let reason = format!("the process ended {attempts} times while it handled the event");
             return (Err(Cause { attempts, reason }), Alone::default());
@@ -104,7 +107,7 @@ where
         let mut failures = Failures::new(self.retry_for);
         loop {
             let attempt = |starting| self.handlers.attempt(&event, starting);
-            let (result, alone) = recovery.attempt(delivery, untried, attempt).await;
+            let (result, alone) = recovery.attempt(delivery, crashes, untried, attempt).await;
             let Err(failed) = result else { return (Ok(()), alone) };
             match failures.add(failed, Instant::now()) {
                 Next::GiveUp(cause) => return (Err(cause), alone),

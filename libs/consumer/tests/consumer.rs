@@ -9,4 +9,5 @@ mod consumer {
     mod event_types;
     mod handlers;
     mod interruptions;
+    mod recovery;
 }
