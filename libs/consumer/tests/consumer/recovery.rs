@@ -59,10 +59,11 @@ async fn after_a_crash_new_events_are_read_while_earlier_ones_are_tried_again() 
     crash_with_events_in_flight(&broker, &sources).await;
     // The first attempt fails, the second one does not return. The event of `slow` is handled after all second attempts have started.
     let (attempts, retried) = (Arc::<Mutex<HashMap<String, u32>>>::default(), Arc::new(Semaphore::new(0)));
-    let log = Log::default();
-    let handled = log.clone();
+    let (log, started) = (Log::default(), Log::default());
+    let (handled, slow) = (log.clone(), started.clone());
     let _running = Running::start(broker.config(), move |event: Arc<Event>| {
-        let (attempts, retried, log) = (Arc::clone(&attempts), Arc::clone(&retried), handled.clone());
+        let (attempts, retried) = (Arc::clone(&attempts), Arc::clone(&retried));
+        let (log, slow) = (handled.clone(), slow.clone());
         async move {
             if event.source_id.starts_with("failing") {
                 let is_first = attempts.lock().unwrap().insert(event.source_id.clone(), 1).is_none();
@@ -73,12 +74,14 @@ async fn after_a_crash_new_events_are_read_while_earlier_ones_are_tried_again() 
                 pending::<()>().await;
             }
             if event.source_id == "slow" {
+                slow.add(&event);
                 retried.acquire_many(FAILING).await.unwrap().forget();
             }
             log.add(&event);
             Ok(())
         }
     });
+    started.wait_for(1).await;
     broker.publish("healthy", 0).await;
     wait_until("the new event is handled", async || (log.of("healthy") == [0]).then_some(())).await;
     assert_eq!(log.of("slow"), [0]);
