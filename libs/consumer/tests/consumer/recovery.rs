@@ -1,4 +1,4 @@
-//! The first minutes after a crash: the events that were in flight are tried one at a time. What is not a crash costs no event.
+//! The first minutes after a crash: the events that were in flight are tried one at a time. Only crashes of its own attempt cost an event.
 
 use std::collections::HashMap;
 use std::future::pending;
@@ -29,7 +29,7 @@ async fn crash_with_events_in_flight(broker: &Broker, sources: &[String]) {
     running.crash().await;
 }
 
-/// Starts a consumer whose handler logs the event and does not return.
+/// Starts a consumer with a handler that logs the event and does not return.
 fn start_blocking(config: Config, log: &Log) -> Running {
     let log = log.clone();
     Running::start(config, move |event| {
@@ -38,7 +38,7 @@ fn start_blocking(config: Config, log: &Log) -> Running {
     })
 }
 
-/// Starts a consumer whose handler logs all events.
+/// Starts a consumer with a handler that logs all events.
 fn start_logging(config: Config, log: &Log) -> Running {
     let log = log.clone();
     Running::start(config, move |event| {
