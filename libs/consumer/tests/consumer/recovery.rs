@@ -1,4 +1,4 @@
-//! The first minutes after a crash: the events that were in flight are tried one at a time. Only crashes of its own attempt cost an event.
+//! The first minutes after a crash: the events that were in flight are tried one at a time. Only crashes during the attempts of an event cost it.
 
 use std::collections::HashMap;
 use std::future::pending;
