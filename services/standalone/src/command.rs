@@ -57,9 +57,11 @@ impl Cli {
     }
 }
 
-/// Receives SIGINT, SIGTERM and SIGHUP instead of their default action.
+/// Receives SIGINT, SIGQUIT, SIGTERM and SIGHUP instead of their default action. The commands that it starts have the default action, also
+/// if the calling program ignores a signal, as shells do for background jobs.
 struct StopSignals {
     interrupt: Signal,
+    quit: Signal,
     terminate: Signal,
     hang_up: Signal,
 }
@@ -69,6 +71,7 @@ impl StopSignals {
     fn install() -> io::Result<Self> {
         Ok(Self {
             interrupt: signal(SignalKind::interrupt())?,
+            quit: signal(SignalKind::quit())?,
             terminate: signal(SignalKind::terminate())?,
             hang_up: signal(SignalKind::hangup())?,
         })
@@ -79,6 +82,7 @@ impl StopSignals {
         use rustix::process::Signal;
         tokio::select! {
             _ = self.interrupt.recv() => Signal::INT,
+            _ = self.quit.recv() => Signal::QUIT,
             _ = self.terminate.recv() => Signal::TERM,
             _ = self.hang_up.recv() => Signal::HUP,
         }
