@@ -39,7 +39,7 @@ service::variables! {
         /// Ids of operators of which this one takes over the tenants and producers that have a resource in this cluster.
         pub take_over_from: Option<Vec<OperatorId>> = Variable::new("SVC_TAKE_OVER_FROM", "ids, separated by commas")
             .optional_with(parse_operators),
-        /// Number of tenants, and of producers, that a new leader may release because it does not find their resources. Without it, a new leader holds the releases of a kind if they are more than 3 and more than a tenth. The log message of the held releases contains the number.
+        /// Number of tenants, and of producers, that a new leader may release because their resources are missing or not allowed. Without it, a new leader holds the releases of a kind if they are more than 3 and more than a tenth. The log message of the held releases contains the number.
         pub confirmed_releases: usize = Variable::new("SVC_CONFIRMED_RELEASES", "number").default("0").required(),
         /// Name of the pod, which identifies the holder of the lease.
         pub pod_name: String = Variable::new("SVC_POD_NAME", "name").required(),

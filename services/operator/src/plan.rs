@@ -153,14 +153,24 @@ impl Observed {
         let is_outdated =
             self.outdated.get(&uid).is_some_and(|version| *version == resource.resource_version());
         if resource.metadata.deletion_timestamp.is_some() {
-            if has_finalizer && may_write && !is_outdated {
-                // Only a tenant of this resource is suspended.
-                let desired = ManagedTenant {
-                    status: TenantStatus::Suspended,
-                    adopt: false,
-                    ..desired(resource, owner)
-                };
-                plan.writes.push(Write::Suspend { resource: Arc::clone(resource), tenant_id, desired });
+            if let Some(stored_tenants) = &self.stored_tenants
+                && has_finalizer
+                && may_write
+                && !is_outdated
+            {
+                let resource = Arc::clone(resource);
+                // A tenant that was never created, or belongs to another resource, is left as it is.
+                let is_owned = stored_tenants.get(&tenant_id).is_some_and(|stored| stored.owner.uid == uid);
+                plan.writes.push(if is_owned {
+                    let desired = ManagedTenant {
+                        status: TenantStatus::Suspended,
+                        adopt: false,
+                        ..desired(&resource, owner)
+                    };
+                    Write::Suspend { resource, tenant_id, desired }
+                } else {
+                    Write::SetFinalizer { resource, present: false }
+                });
             }
             return;
         }

@@ -279,6 +279,30 @@ async fn a_tenant_that_is_suspended_at_its_deletion_is_not_adopted() {
 }
 
 #[tokio::test]
+async fn a_deleted_resource_suspends_only_a_tenant_that_it_owns() {
+    let mut observed = converged();
+    let mut deleted = tenant("acme", 1, 2);
+    deleted.metadata.finalizers = Some(vec![FINALIZER.to_owned()]);
+    deleted.metadata.deletion_timestamp = Some(Time(Timestamp::UNIX_EPOCH));
+    observed.tenants = vec![Arc::new(deleted)];
+    let is_suspended = |observed: &Observed| {
+        let writes = observed.plan(Instant::now()).writes;
+        writes.iter().find_map(|write| match write {
+            Write::Suspend { .. } => Some(true),
+            Write::SetFinalizer { present: false, .. } => Some(false),
+            _ => None,
+        })
+    };
+    assert_eq!(is_suspended(&observed), Some(true));
+    tenants_in(&mut observed).values_mut().next().unwrap().owner.uid = Uuid::from_u128(99);
+    assert_eq!(is_suspended(&observed), Some(false), "it belongs to another resource");
+    tenants_in(&mut observed).clear();
+    assert_eq!(is_suspended(&observed), Some(false), "it was never created");
+    observed.stored_tenants = None;
+    assert_eq!(is_suspended(&observed), None, "identity has not answered yet");
+}
+
+#[tokio::test]
 async fn a_selector_can_allow_all_namespaces_and_an_empty_one_allows_none() {
     let mut observed = converged();
     let mut changed = tenant("acme", 1, 1);
