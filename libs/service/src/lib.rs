@@ -5,6 +5,7 @@ pub mod config;
 pub mod health;
 pub mod http;
 pub mod lifecycle;
+pub mod operator;
 pub mod process;
 pub mod telemetry;
 

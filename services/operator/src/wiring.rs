@@ -5,10 +5,10 @@ use std::process::ExitCode;
 
 use contract::managed::OperatorId;
 use kube::Client;
-use operatorconfig::Config;
 use service::Tasks;
 use service::config::Environment;
 use service::health::Readiness;
+use service::operator::{self, Config};
 use service::process::{Program, Routers};
 use service::telemetry::Telemetry;
 
@@ -23,7 +23,7 @@ use crate::services::{Identity, Session};
 pub struct Operator;
 
 impl Program for Operator {
-    const NAME: &'static str = operatorconfig::NAME;
+    const NAME: &'static str = operator::NAME;
     const ABOUT: &'static str = "The Kubernetes operator: tenants and producers as Kubernetes resources.";
     const HAS_API: bool = false;
     type Config = Config;

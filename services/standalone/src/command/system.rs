@@ -14,6 +14,7 @@ use devservers::{DataDir, Lock, LockAttempt};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Map, Value, json};
 use service::config::Variable;
+use service::operator;
 
 use super::up::Up;
 use crate::{run_file, wiring};
@@ -139,7 +140,7 @@ reports all configuration errors at once and exits with code 64; an unknown `SVC
 /// The variables of the services in this process and of the operator.
 fn documented_variables() -> Vec<(&'static str, Vec<Variable>)> {
     let mut services = wiring::variables().to_vec();
-    services.push((operatorconfig::NAME, operatorconfig::variables()));
+    services.push((operator::NAME, operator::variables()));
     services
 }
 

@@ -1,14 +1,15 @@
-//! Configuration of the Kubernetes operator (`services/operator`), in a separate crate, so that `svc-standalone` documents the variables without
-//! compiling a Kubernetes client.
+//! Configuration of the Kubernetes operator (`services/operator`). It is here, so that `svc-standalone` documents the variables without compiling
+//! a Kubernetes client.
 
 use std::path::PathBuf;
 
 use contract::managed::OperatorId;
-use service::config::{Variable, Variables as _};
-use service::process::{PUBLIC_URL, parse_origin};
 use url::Url;
 
-service::variables! {
+use crate::config::{Variable, Variables as _};
+use crate::process::{self, PUBLIC_URL, parse_origin};
+
+crate::variables! {
     /// Configuration of the operator.
     #[derive(Clone, Debug)]
     pub struct Config {
@@ -57,5 +58,5 @@ pub const NAME: &str = "operator";
 
 /// Lists every variable of the process.
 pub fn variables() -> Vec<Variable> {
-    service::process::variables(Config::variables())
+    process::variables(Config::variables())
 }
