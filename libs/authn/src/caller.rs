@@ -17,7 +17,7 @@ use http::header::AUTHORIZATION;
 use http::request::Parts;
 use service::http::TenantHeader;
 use service::{Clock, Problem};
-use tenancy::{Actor, SessionId, TenantId, TenantScope, UserId};
+use tenancy::{Actor, SessionId, TenantId, UserId};
 
 /// How long after a password login sensitive actions are permitted.
 const RECENT_LOGIN: TimeDelta = TimeDelta::minutes(10);
@@ -152,11 +152,6 @@ impl Caller {
     /// The tenant of the credential.
     pub fn tenant_id(&self) -> &TenantId {
         &self.subject.tenant_id
-    }
-
-    /// The scope for access to rows of the tenant.
-    pub fn scope(&self) -> TenantScope {
-        TenantScope::of_credential(self.subject.tenant_id.clone())
     }
 
     /// The complete introspection result.

@@ -8,7 +8,7 @@ use service::Tasks;
 use service::config::Variable;
 use service::telemetry::Metrics;
 use sqlx::postgres::PgConnectOptions;
-use tenancy::{Actor, TenantScope};
+use tenancy::{Actor, TenantId};
 
 use crate::access::DatabaseAccess;
 use crate::outbox::Outbox;
@@ -131,22 +131,23 @@ impl Database {
         Self { outbox: map(self.outbox), ..self }
     }
 
-    /// Begins a unit of work, which sees the rows of one tenant only.
+    /// Begins a unit of work, which sees the rows of one tenant only. The caller is responsible for the check that the actor may access
+    /// the tenant.
     ///
     /// # Errors
     /// The database is not available.
     pub async fn begin(
         &self,
-        scope: &TenantScope,
+        tenant_id: &TenantId,
         actor: Actor,
         now: DateTime<Utc>,
     ) -> Result<TenantTx, Error> {
-        TenantTx::begin(&self.pool, self.outbox.clone(), scope, actor, now).await
+        TenantTx::begin(&self.pool, self.outbox.clone(), tenant_id, actor, now).await
     }
 
     /// Begins a unit of work of one statement. It needs no connection until it runs.
-    pub fn call(&self, scope: &TenantScope, actor: Actor, now: DateTime<Utc>) -> TenantCall {
-        TenantCall::new(&self.pool, self.outbox.clone(), scope, actor, now)
+    pub fn call(&self, tenant_id: &TenantId, actor: Actor, now: DateTime<Utc>) -> TenantCall {
+        TenantCall::new(&self.pool, self.outbox.clone(), tenant_id, actor, now)
     }
 }
 

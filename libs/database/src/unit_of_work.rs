@@ -5,7 +5,7 @@ use futures::future::BoxFuture;
 use serde::Serialize;
 use serde_json::Value;
 use sqlx::PgConnection;
-use tenancy::{Actor, TenantId, TenantScope};
+use tenancy::{Actor, TenantId};
 
 use crate::outbox::{self, Fold, NewMessage, Outbox};
 use crate::pool::Transaction;
@@ -69,11 +69,11 @@ impl TenantTx {
     pub(crate) async fn begin(
         pool: &Pool,
         outbox: Outbox,
-        scope: &TenantScope,
+        tenant_id: &TenantId,
         actor: Actor,
         now: DateTime<Utc>,
     ) -> Result<Self, Error> {
-        let tenant_id = scope.tenant_id().clone();
+        let tenant_id = tenant_id.clone();
         // Local to the transaction: the next user of the connection starts without a tenant and sees no rows. A tenant id consists of
         // a-z, 0-9 and '-'.
         let connection = pool.begin(format!("set local svc.tenant_id = '{tenant_id}'")).await?;
@@ -109,11 +109,11 @@ impl TenantCall {
     pub(crate) fn new(
         pool: &Pool,
         outbox: Outbox,
-        scope: &TenantScope,
+        tenant_id: &TenantId,
         actor: Actor,
         now: DateTime<Utc>,
     ) -> Self {
-        let (connection, tenant_id) = (pool.clone(), scope.tenant_id().clone());
+        let (connection, tenant_id) = (pool.clone(), tenant_id.clone());
         Self { connection, outbox, tenant_id, actor, now, messages: Vec::new(), after_commit: Vec::new() }
     }
 

@@ -9,7 +9,7 @@ use std::task::Poll;
 use chrono::{DateTime, Utc};
 use database::{Connection, Database, TenantTx};
 use futures::future::join_all;
-use tenancy::{Actor, TenantScope};
+use tenancy::Actor;
 use testkit::TestDatabase;
 use tokio::net::TcpListener;
 
@@ -22,8 +22,8 @@ async fn start() -> (TestDatabase, Database) {
 }
 
 async fn begin(database: &Database) -> TenantTx {
-    let scope = TenantScope::of_internal_record("acme".parse().unwrap());
-    database.begin(&scope, Actor::PlatformAdmin, NOW).await.unwrap()
+    let tenant_id = "acme".parse().unwrap();
+    database.begin(&tenant_id, Actor::PlatformAdmin, NOW).await.unwrap()
 }
 
 async fn all_connections(database: &Database) -> Vec<Connection> {

@@ -7,14 +7,14 @@ use std::sync::{Arc, Mutex};
 use chrono::{DateTime, Utc};
 use database::{Database, Error, TenantTx};
 use serde_json::{Value, json};
-use tenancy::{Actor, TenantScope};
+use tenancy::Actor;
 use testkit::TestDatabase;
 
 const NOW: DateTime<Utc> = DateTime::UNIX_EPOCH;
 
 async fn begin(database: &TestDatabase) -> TenantTx {
-    let scope = TenantScope::of_internal_record("acme".parse().unwrap());
-    database.pool("svc_identity").unwrap().begin(&scope, Actor::PlatformAdmin, NOW).await.unwrap()
+    let tenant_id = "acme".parse().unwrap();
+    database.pool("svc_identity").unwrap().begin(&tenant_id, Actor::PlatformAdmin, NOW).await.unwrap()
 }
 
 /// The outbox in the order of the messages.
@@ -58,8 +58,8 @@ async fn a_call_gives_its_function_the_messages_and_runs_its_actions_only_if_the
     let test = TestDatabase::create().await.unwrap();
     let database = test.pool("svc_identity").unwrap();
     for (changes, expected) in [(Some(7), vec!["ran"]), (None, vec![])] {
-        let scope = TenantScope::of_internal_record("acme".parse().unwrap());
-        let mut call = database.call(&scope, Actor::PlatformAdmin, NOW);
+        let tenant_id = "acme".parse().unwrap();
+        let mut call = database.call(&tenant_id, Actor::PlatformAdmin, NOW);
         assert_eq!(
             (call.tenant_id().as_str(), call.actor(), call.now()),
             ("acme", Actor::PlatformAdmin, NOW)
@@ -118,7 +118,7 @@ async fn a_rejected_password_is_an_unavailable_database() {
     let url = database.url("svc_identity");
     let (_, server) = url.rsplit_once('@').unwrap();
     let wrong = Database::new(&format!("postgres://svc_identity:wrong@{server}"), "identity").unwrap();
-    let scope = TenantScope::of_internal_record("acme".parse().unwrap());
-    let error = wrong.begin(&scope, Actor::PlatformAdmin, NOW).await.map(|_| ()).unwrap_err();
+    let tenant_id = "acme".parse().unwrap();
+    let error = wrong.begin(&tenant_id, Actor::PlatformAdmin, NOW).await.map(|_| ()).unwrap_err();
     assert!(matches!(error, Error::Unavailable(_)), "{error:?}");
 }

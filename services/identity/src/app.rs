@@ -26,7 +26,7 @@ use prometheus_client::metrics::counter::Counter;
 use ratelimit::{Limiter, source};
 use service::config::Live;
 use service::{Clock, Problem, Tasks};
-use tenancy::{Actor, TenantId, TenantScope};
+use tenancy::{Actor, TenantId};
 use tokio::sync::watch;
 use url::Url;
 
@@ -99,8 +99,8 @@ impl App {
     }
 
     /// Begins a unit of work.
-    pub(crate) async fn begin(&self, scope: &TenantScope, actor: Actor) -> Result<Work<'_>, Error> {
-        let tx = self.database.begin(scope, actor, self.clock.now()).await?;
+    pub(crate) async fn begin(&self, tenant_id: &TenantId, actor: Actor) -> Result<Work<'_>, Error> {
+        let tx = self.database.begin(tenant_id, actor, self.clock.now()).await?;
         Ok(Work { tx, app: self })
     }
 
@@ -113,7 +113,7 @@ impl App {
         raw_token: &str,
         address: IpAddr,
         find: impl FnOnce(TokenDigest) -> F,
-    ) -> Result<(TokenDigest, Id, TenantScope), Problem>
+    ) -> Result<(TokenDigest, Id, TenantId), Problem>
     where
         F: Future<Output = Result<Option<(Id, TenantId)>, Error>>,
     {
@@ -125,7 +125,7 @@ impl App {
         let lookup = async {
             let digest = parsed.map_err(|_| ProblemKind::TokenInvalid)?;
             let (id, tenant_id) = find(digest).await?.ok_or(ProblemKind::TokenInvalid)?;
-            Ok((digest, id, TenantScope::of_token(tenant_id)))
+            Ok((digest, id, tenant_id))
         };
         let is_wrong = |problem: &Problem| problem.kind() == ProblemKind::TokenInvalid;
         let found = self.limiter.count_wrong(limit, source(address), lookup, is_wrong).await?;

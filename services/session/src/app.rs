@@ -18,7 +18,7 @@ use database::{Database, TenantTx};
 use hashing::Entropy;
 use ratelimit::Limiter;
 use service::Clock;
-use tenancy::TenantScope;
+use tenancy::TenantId;
 
 use crate::config::RateLimits;
 use crate::domain::session::Lifetimes;
@@ -57,8 +57,8 @@ impl App {
     }
 
     /// Begins the unit of work of a use case.
-    async fn begin(&self, scope: &TenantScope, actor: Actor) -> Result<TenantTx, database::Error> {
-        self.database.begin(scope, actor, self.clock.now()).await
+    async fn begin(&self, tenant_id: &TenantId, actor: Actor) -> Result<TenantTx, database::Error> {
+        self.database.begin(tenant_id, actor, self.clock.now()).await
     }
 
     /// Publishes an invalidation once the transaction has committed.

@@ -11,7 +11,7 @@ use service::clock::SystemClock;
 use service::config::{Environment, Variables as _};
 use service::process::report_config_errors;
 use service::{Clock as _, chain};
-use tenancy::{TenantId, TenantScope};
+use tenancy::TenantId;
 
 use crate::app::api_keys;
 use crate::store::{account_status, api_key, device_grant, session};
@@ -97,8 +97,7 @@ impl InvalidateBefore {
     async fn revoke_batch(&self, database: &Database, tenant_id: TenantId) -> Result<Revoked, Error> {
         // The events contain ids only.
         let audit = AuditLog::new(PiiPolicy::default());
-        let scope = TenantScope::of_internal_record(tenant_id);
-        let mut tx = database.begin(&scope, Actor::System, SystemClock.now()).await?;
+        let mut tx = database.begin(&tenant_id, Actor::System, SystemClock.now()).await?;
         device_grant::deny_created_before(&mut tx, self.time).await?;
         let sessions = session::mark_revoked_before(&mut tx, self.time, BATCH).await?;
         let api_keys = if self.keep_api_keys {

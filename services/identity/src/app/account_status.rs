@@ -8,7 +8,7 @@ use std::time::Duration;
 use authn::Unavailable;
 use database::Error;
 use service::chain;
-use tenancy::{Actor, TenantId, TenantScope, UserId};
+use tenancy::{Actor, TenantId, UserId};
 use tracing::field::display;
 
 use super::App;
@@ -35,7 +35,7 @@ impl App {
         tenant_id: &TenantId,
         user_id: UserId,
     ) -> Result<(), PushError> {
-        let mut tx = self.begin(&TenantScope::of_internal_record(tenant_id.clone()), Actor::System).await?;
+        let mut tx = self.begin(tenant_id, Actor::System).await?;
         let record = user::find_record(&mut tx, user_id).await?;
         // The connection is free during the request.
         drop(tx);
@@ -48,7 +48,7 @@ impl App {
     /// Pushes the status of a tenant.
     #[tracing::instrument(skip_all)]
     pub(crate) async fn push_tenant_status(&self, tenant_id: &TenantId) -> Result<(), PushError> {
-        let mut tx = self.begin(&TenantScope::of_internal_record(tenant_id.clone()), Actor::System).await?;
+        let mut tx = self.begin(tenant_id, Actor::System).await?;
         let record = tenant::find_record(&mut tx).await?;
         drop(tx);
         if let Some(record) = record {

@@ -6,7 +6,7 @@ use chrono::{DateTime, Utc};
 use contract::UserStatus;
 use contract::internal::ApiKeyNotice;
 use database::Error;
-use tenancy::{Actor, TenantId, TenantScope, UserId};
+use tenancy::{Actor, TenantId, UserId};
 
 use super::App;
 use crate::mail::{Letterhead, Mail, Values};
@@ -29,8 +29,7 @@ impl App {
         if !self.can_mail {
             return Ok(());
         }
-        let scope = TenantScope::of_internal_record(notice.tenant_id.clone());
-        let mut tx = self.begin(&scope, Actor::System).await?;
+        let mut tx = self.begin(&notice.tenant_id, Actor::System).await?;
         let report = self.limiter_keys.get().api_key(notice.key_id);
         if let MailCount::Limited { .. } = recipient::count_mail(&mut tx, &REPORTS, &report).await? {
             return Ok(());
@@ -59,7 +58,7 @@ impl App {
         notice: &ApiKeyNotice,
         paused_until: Option<DateTime<Utc>>,
     ) -> Result<Option<Mail>, Error> {
-        let mut tx = self.begin(&TenantScope::of_internal_record(tenant_id.clone()), Actor::System).await?;
+        let mut tx = self.begin(tenant_id, Actor::System).await?;
         let (tenant, to) = (tenant::find(&mut tx).await?, user::find(&mut tx, recipient).await?);
         let to = to.filter(|user| user.status == UserStatus::Active);
         let (Some(tenant), Some(to)) = (tenant, to) else { return Ok(None) };

@@ -7,7 +7,7 @@ use authn::Caller;
 use contract::{ProblemKind, TenantStatus};
 use database::Error;
 use service::{Problem, chain};
-use tenancy::{Actor, TenantId, TenantScope, UserId};
+use tenancy::{Actor, TenantId, UserId};
 use tokio::time::Instant;
 
 use super::App;
@@ -27,7 +27,7 @@ impl App {
     #[tracing::instrument(skip_all)]
     pub(crate) async fn delete_user(&self, admin: &Caller, user_id: UserId) -> Result<(), Problem> {
         let deleted_by = admin.user_id().ok_or(ProblemKind::Forbidden)?;
-        let mut tx = self.begin(&admin.scope(), admin.into()).await?;
+        let mut tx = self.begin(admin.tenant_id(), admin.into()).await?;
         // Administrators, invites, then the user: the order of every transaction.
         let admins = user::lock_active_admins(&mut tx).await?;
         let Some(found) = user::find(&mut tx, user_id).await? else {
@@ -51,8 +51,8 @@ impl App {
 
     /// Deletes a suspended tenant and erases the data of its users. A repeated call succeeds.
     #[tracing::instrument(skip_all)]
-    pub(crate) async fn delete_tenant(&self, scope: &TenantScope) -> Result<(), Problem> {
-        let mut tx = self.begin(scope, Actor::PlatformAdmin).await?;
+    pub(crate) async fn delete_tenant(&self, tenant_id: &TenantId) -> Result<(), Problem> {
+        let mut tx = self.begin(tenant_id, Actor::PlatformAdmin).await?;
         let Some(found) = tenant::find_for_update(&mut tx).await? else {
             let is_deleted = erasure::is_tenant_deleted(&mut tx).await?;
             return if is_deleted { Ok(()) } else { Err(ProblemKind::NotFound.into()) };
@@ -64,7 +64,6 @@ impl App {
         tx.audit(AuditEvent { about: Some("tenant_deleted"), ..AuditEvent::of(EventName::AuthzAdmin) });
         tx.send(&Message::PushTenantStatus);
         tx.commit().await?;
-        let tenant_id = scope.tenant_id();
         tracing::info!(%tenant_id, "tenant deleted");
         if let Err(error) = self.erase_tenant(tenant_id, Some(Instant::now() + ERASE_TIMEOUT)).await {
             let error = chain(&error);
@@ -88,8 +87,7 @@ impl App {
     /// Erases the rows of a deleted tenant until the deadline, unless another transaction does.
     async fn erase_tenant(&self, tenant_id: &TenantId, deadline: Option<Instant>) -> Result<(), Error> {
         while deadline.is_none_or(|deadline| Instant::now() < deadline) {
-            let mut tx =
-                self.begin(&TenantScope::of_internal_record(tenant_id.clone()), Actor::System).await?;
+            let mut tx = self.begin(tenant_id, Actor::System).await?;
             if !erasure::lock_deleted_tenant(&mut tx).await? {
                 break;
             }

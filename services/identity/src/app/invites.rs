@@ -11,7 +11,7 @@ use database::Error;
 use hashing::{RawToken, TokenDigest, TokenKind};
 use service::Problem;
 use service::http::Paging;
-use tenancy::{Actor, InviteId, TenantId, TenantScope, UserId};
+use tenancy::{Actor, InviteId, TenantId, UserId};
 
 use super::{App, Work};
 use crate::domain::account::AccountRef;
@@ -89,16 +89,16 @@ pub(crate) enum ComposeError {
 }
 
 impl App {
-    /// Invites a person into the tenant of a scope.
+    /// Invites a person into a tenant.
     #[tracing::instrument(skip_all)]
     pub(crate) async fn invite_user(
         &self,
-        scope: &TenantScope,
+        tenant_id: &TenantId,
         actor: Actor,
         invitation: &Invitation,
     ) -> Result<InviteBody, Problem> {
-        self.count_invite(scope, actor).await?;
-        let mut tx = self.begin(scope, actor).await?;
+        self.count_invite(tenant_id, actor).await?;
+        let mut tx = self.begin(tenant_id, actor).await?;
         if !tenant::exists(&mut tx).await? {
             return Err(ProblemKind::NotFound.into());
         }
@@ -117,11 +117,11 @@ impl App {
     #[tracing::instrument(skip_all)]
     pub(crate) async fn list_invites(
         &self,
-        scope: &TenantScope,
+        tenant_id: &TenantId,
         status: Option<InviteStatus>,
         paging: &Paging<InviteId>,
     ) -> Result<Page<InviteBody>, Problem> {
-        let mut tx = self.begin(scope, Actor::Anonymous).await?;
+        let mut tx = self.begin(tenant_id, Actor::Anonymous).await?;
         let invites = invite::list(&mut tx, status, paging.after, paging.rows()).await?;
         // The platform administrator can name a tenant that does not exist.
         if invites.is_empty() && !tenant::exists(&mut tx).await? {
@@ -135,14 +135,14 @@ impl App {
     #[tracing::instrument(skip_all)]
     pub(crate) async fn resend_invite(
         &self,
-        scope: &TenantScope,
+        tenant_id: &TenantId,
         actor: Actor,
         rights: InviteRights,
         invite_id: InviteId,
         delivery: Delivery,
     ) -> Result<InviteBody, Problem> {
-        self.count_invite(scope, actor).await?;
-        let mut tx = self.begin(scope, actor).await?;
+        self.count_invite(tenant_id, actor).await?;
+        let mut tx = self.begin(tenant_id, actor).await?;
         let found = invite::find_for_update(&mut tx, invite_id).await?.ok_or(ProblemKind::NotFound)?;
         match found.state {
             InviteState::Accepted { .. } => return Err(ProblemKind::UserExists.into()),
@@ -159,12 +159,12 @@ impl App {
     #[tracing::instrument(skip_all)]
     pub(crate) async fn revoke_invite(
         &self,
-        scope: &TenantScope,
+        tenant_id: &TenantId,
         actor: Actor,
         rights: InviteRights,
         invite_id: InviteId,
     ) -> Result<(), Problem> {
-        let mut tx = self.begin(scope, actor).await?;
+        let mut tx = self.begin(tenant_id, actor).await?;
         let found = invite::find_for_update(&mut tx, invite_id).await?.ok_or(ProblemKind::NotFound)?;
         rights.require_revoke(found.role)?;
         if let InviteState::Accepted { .. } = found.state {
@@ -184,11 +184,11 @@ impl App {
     }
 
     /// Counts a request that invites. The platform administrator is exempt, and can help a tenant that has used up its limit.
-    async fn count_invite(&self, scope: &TenantScope, actor: Actor) -> Result<(), Problem> {
+    async fn count_invite(&self, tenant_id: &TenantId, actor: Actor) -> Result<(), Problem> {
         if actor == Actor::PlatformAdmin {
             return Ok(());
         }
-        Ok(self.limiter.count(&self.rate_limits.invite, scope.tenant_id().as_str()).await?)
+        Ok(self.limiter.count(&self.rate_limits.invite, tenant_id.as_str()).await?)
     }
 
     /// Deletes the users of expired invites after a day, and settled invites after their retention, of all tenants.
@@ -211,7 +211,7 @@ impl App {
         invite_id: InviteId,
         term: DateTime<Utc>,
     ) -> Result<Option<Mail>, ComposeError> {
-        let mut tx = self.begin(&TenantScope::of_internal_record(tenant_id.clone()), Actor::System).await?;
+        let mut tx = self.begin(tenant_id, Actor::System).await?;
         let Some(tenant) = tenant::find(&mut tx).await? else { return Ok(None) };
         if tenant.status == TenantStatus::Suspended {
             return Err(ComposeError::Suspended);
@@ -235,9 +235,9 @@ impl App {
         raw_token: &str,
         address: IpAddr,
     ) -> Result<InspectedInvite, Problem> {
-        let (digest, invite_id, scope) = self.find_invite(raw_token, address).await?;
+        let (digest, invite_id, tenant_id) = self.find_invite(raw_token, address).await?;
         // Never committed.
-        let mut tx = self.begin(&scope, Actor::Anonymous).await?;
+        let mut tx = self.begin(&tenant_id, Actor::Anonymous).await?;
         let invite = tx.accept(invite_id, &digest).await?;
         let tenant = tenant::find(&mut tx).await?.ok_or(ProblemKind::TokenInvalid)?;
         Ok(InspectedInvite {
@@ -256,7 +256,7 @@ impl App {
         &self,
         raw_token: &str,
         address: IpAddr,
-    ) -> Result<(TokenDigest, InviteId, TenantScope), Problem> {
+    ) -> Result<(TokenDigest, InviteId, TenantId), Problem> {
         let find = |digest| invite::find_by_digest(&self.database, digest);
         self.find_by_token(TokenKind::Invite, raw_token, address, find).await
     }
@@ -270,9 +270,8 @@ impl App {
         raw_password: &str,
         address: IpAddr,
     ) -> Result<AcceptedInvite, Problem> {
-        let (digest, invite_id, scope) = self.find_invite(raw_token, address).await?;
-        let tenant_id = scope.tenant_id().clone();
-        let mut tx = self.begin(&scope, Actor::Anonymous).await?;
+        let (digest, invite_id, tenant_id) = self.find_invite(raw_token, address).await?;
+        let mut tx = self.begin(&tenant_id, Actor::Anonymous).await?;
         let accepted = tx.accept(invite_id, &digest).await?;
         // Hashing takes longer than everything else, so it does not hold a connection.
         drop(tx);
@@ -281,7 +280,7 @@ impl App {
         let account = AccountRef::Email(&tenant_id, &accepted.email_key);
         let password_digest = self.hash(password, address, account).await?;
 
-        let mut tx = self.begin(&scope, Actor::User { user_id: accepted.user_id }).await?;
+        let mut tx = self.begin(&tenant_id, Actor::User { user_id: accepted.user_id }).await?;
         let accepted = tx.accept(invite_id, &digest).await?;
         let Invite { user_id, role, .. } = accepted;
         let consumed = invite::save(&mut tx, &accepted).await?

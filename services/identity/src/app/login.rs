@@ -8,7 +8,7 @@ use contract::internal::IssueSession;
 use contract::session::{IssuedSession, SessionMethod};
 use hashing::PasswordDigest;
 use service::{Problem, chain};
-use tenancy::{Actor, TenantId, TenantScope};
+use tenancy::{Actor, TenantId};
 
 use super::App;
 use super::passwords::open;
@@ -63,19 +63,19 @@ impl App {
         let Some(password) = password::prepare(raw_password) else {
             return;
         };
-        let (app, scope) = (self.clone(), TenantScope::of_password(account.tenant.tenant_id.clone()));
+        let (app, tenant_id) = (self.clone(), account.tenant.tenant_id.clone());
         let (user_id, requester) = (account.subject.user_id, open(address));
         self.tasks.spawn_short(async move {
             let Ok(new) = app.hashes.hash(requester, password).await else {
                 return;
             };
             let replaced = async {
-                let mut tx = app.begin(&scope, Actor::System).await?;
+                let mut tx = app.begin(&tenant_id, Actor::System).await?;
                 user::replace_digest(&mut tx, user_id, &outdated, &new).await?;
                 tx.commit().await
             };
             if let Err(error) = replaced.await {
-                let (error, tenant_id) = (chain(&error), scope.tenant_id());
+                let error = chain(&error);
                 tracing::warn!(error, %tenant_id, %user_id, "failed to replace an outdated password digest");
             }
         });

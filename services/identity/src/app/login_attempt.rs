@@ -13,7 +13,7 @@ use database::Error;
 use hashing::{Argon2Settings, Overloaded, Password, Requester, StoredPassword};
 use ratelimit::{RateLimitError, source};
 use service::{Problem, chain};
-use tenancy::{Actor, TenantId, TenantScope, UserId};
+use tenancy::{Actor, TenantId, UserId};
 use tracing::field::display;
 
 use super::passwords::{open, reserved};
@@ -177,12 +177,12 @@ impl App {
     /// Counts the result and records it in the audit, in the same way for every account. Returns whether the attempt succeeded: a
     /// correct password is rejected if the account was locked in the meantime.
     async fn settle(&self, attempt: &Attempt, user_id: Option<UserId>, correct: bool) -> Result<bool, Error> {
-        let scope = TenantScope::of_unverified_header(attempt.tenant_id.clone());
         let mut before = attempt.admitted.stored.clone();
         // Repeated if another attempt has changed the state meanwhile.
         loop {
             let now = self.clock.now();
-            let [mut call, mut lockout] = [(); 2].map(|()| self.database.call(&scope, Actor::Anonymous, now));
+            let [mut call, mut lockout] =
+                [(); 2].map(|()| self.database.call(&attempt.tenant_id, Actor::Anonymous, now));
             let mut after = before.throttle.clone();
             let succeeded = correct && after.succeed(&attempt.permit, now);
             if !succeeded {

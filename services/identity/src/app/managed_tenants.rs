@@ -7,7 +7,7 @@ use contract::managed::{
     Conflict, IssuedInvite, ManagedTenant, OperatorId, Owner, StoredTenant, WrittenTenant,
 };
 use service::Problem;
-use tenancy::{Actor, TenantId, TenantScope};
+use tenancy::{Actor, TenantId};
 
 use super::App;
 use super::invites::Invitation;
@@ -55,8 +55,7 @@ impl App {
         by: &OperatorId,
         desired: &ManagedTenant,
     ) -> Result<WrittenTenant, WriteError> {
-        let scope = TenantScope::of_platform_admin(tenant_id.clone());
-        let mut tx = self.begin(&scope, Actor::PlatformAdmin).await?;
+        let mut tx = self.begin(tenant_id, Actor::PlatformAdmin).await?;
         if tenant::find_record(&mut tx).await?.is_some_and(|record| record.is_deleted) {
             return Err(Conflict::TenantDeleted.into());
         }
@@ -107,8 +106,7 @@ impl App {
         by: &OperatorId,
         owner: Owner,
     ) -> Result<IssuedInvite, WriteError> {
-        let scope = TenantScope::of_platform_admin(tenant_id.clone());
-        let mut tx = self.begin(&scope, Actor::PlatformAdmin).await?;
+        let mut tx = self.begin(tenant_id, Actor::PlatformAdmin).await?;
         tenant::find_for_update(&mut tx).await?.ok_or(Conflict::TenantNotFound)?;
         let stored = managed_tenant::find(&mut tx).await?.ok_or(Conflict::TenantExists)?;
         stored.require(by, owner)?;
@@ -146,8 +144,7 @@ impl App {
         by: &OperatorId,
         owner: Owner,
     ) -> Result<(), WriteError> {
-        let scope = TenantScope::of_platform_admin(tenant_id.clone());
-        let mut tx = self.begin(&scope, Actor::PlatformAdmin).await?;
+        let mut tx = self.begin(tenant_id, Actor::PlatformAdmin).await?;
         tenant::find_for_update(&mut tx).await?;
         let stored = managed_tenant::find(&mut tx).await?.filter(|stored| stored.released_at.is_none());
         let Some(stored) = stored else { return Ok(()) };

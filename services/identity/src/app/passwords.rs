@@ -13,7 +13,7 @@ use database::Error;
 use hashing::{Lane, Overloaded, Password, PasswordDigest, Requester};
 use ratelimit::source;
 use service::Problem;
-use tenancy::{Actor, SessionId, TenantId, TenantScope, UserId};
+use tenancy::{Actor, SessionId, TenantId, UserId};
 
 use super::{App, Work};
 use crate::breach_set::Entry;
@@ -116,8 +116,7 @@ impl App {
             return Err(Problem::new(kind).field("/new_password", kind.code(), kind.title()));
         }
         let digest = self.hash(new, address, AccountRef::Email(tenant_id, &account.email)).await?;
-        let scope = TenantScope::of_password(tenant_id.clone());
-        let mut tx = self.begin(&scope, Actor::User { user_id }).await?;
+        let mut tx = self.begin(tenant_id, Actor::User { user_id }).await?;
         // Fails if the password was changed since the current one was checked.
         let seen = account.subject.credential_version;
         if !user::mark_password_changed(&mut tx, user_id, seen, &digest, kept).await? {
@@ -143,7 +142,7 @@ impl App {
         user_id: UserId,
         notice: Notice,
     ) -> Result<Option<Mail>, Error> {
-        let mut tx = self.begin(&TenantScope::of_internal_record(tenant_id.clone()), Actor::System).await?;
+        let mut tx = self.begin(tenant_id, Actor::System).await?;
         let (user, tenant) = (user::find(&mut tx, user_id).await?, tenant::find(&mut tx).await?);
         let (Some(user), Some(tenant)) = (user, tenant) else { return Ok(None) };
         let Notice { changed_at, paused_until } = notice;

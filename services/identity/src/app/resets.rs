@@ -11,7 +11,7 @@ use database::Error;
 use hashing::{RawToken, TokenDigest, TokenKind};
 use ratelimit::source;
 use service::Problem;
-use tenancy::{Actor, ResetId, TenantId, TenantScope};
+use tenancy::{Actor, ResetId, TenantId};
 
 use super::{App, Work};
 use crate::domain::account::AccountRef;
@@ -50,8 +50,7 @@ impl App {
         let account = self.limiter_keys.get().account(&AccountRef::Email(tenant_id, email.key()));
         let source = source(address).of_account(&HEXLOWER.encode(&account.current), ACCOUNTS_PER_ADDRESS);
         self.limiter.count(&self.rate_limits.reset, source).await?;
-        let scope = TenantScope::of_unverified_header(tenant_id.clone());
-        let mut tx = self.begin(&scope, Actor::Anonymous).await?;
+        let mut tx = self.begin(tenant_id, Actor::Anonymous).await?;
         tx.send(&Message::MailReset { email_key: email.key().as_str().to_owned() });
         Ok(tx.commit().await?)
     }
@@ -66,7 +65,7 @@ impl App {
         reset_id: ResetId,
         email: &EmailKey,
     ) -> Result<Option<Mail>, Error> {
-        let mut tx = self.begin(&TenantScope::of_internal_record(tenant_id.clone()), Actor::System).await?;
+        let mut tx = self.begin(tenant_id, Actor::System).await?;
         let Some(user) = user::find_active_for_update(&mut tx, email).await? else {
             self.resets_dropped.inc();
             return Ok(None);
@@ -103,9 +102,9 @@ impl App {
         raw_token: &str,
         address: IpAddr,
     ) -> Result<InspectedReset, Problem> {
-        let (digest, reset_id, scope) = self.find_reset(raw_token, address).await?;
+        let (digest, reset_id, tenant_id) = self.find_reset(raw_token, address).await?;
         // Never committed.
-        let mut tx = self.begin(&scope, Actor::Anonymous).await?;
+        let mut tx = self.begin(&tenant_id, Actor::Anonymous).await?;
         let (Reset { user_id, expires_at, .. }, _) = tx.confirm(reset_id, &digest).await?;
         let tenant = tenant::find(&mut tx).await?.ok_or(ProblemKind::TokenInvalid)?;
         let user = user::find(&mut tx, user_id).await?.ok_or(ProblemKind::TokenInvalid)?;
@@ -123,7 +122,7 @@ impl App {
         &self,
         raw_token: &str,
         address: IpAddr,
-    ) -> Result<(TokenDigest, ResetId, TenantScope), Problem> {
+    ) -> Result<(TokenDigest, ResetId, TenantId), Problem> {
         let find = |digest| reset::find_by_digest(&self.database, digest);
         self.find_by_token(TokenKind::PasswordReset, raw_token, address, find).await
     }
@@ -133,9 +132,8 @@ impl App {
     /// password; only then the password is hashed.
     #[tracing::instrument(skip_all)]
     pub(crate) async fn confirm_reset(&self, request: &ConfirmReset, address: IpAddr) -> Result<(), Problem> {
-        let (digest, reset_id, scope) = self.find_reset(request.token.expose(), address).await?;
-        let tenant_id = scope.tenant_id().clone();
-        let mut tx = self.begin(&scope, Actor::Anonymous).await?;
+        let (digest, reset_id, tenant_id) = self.find_reset(request.token.expose(), address).await?;
+        let mut tx = self.begin(&tenant_id, Actor::Anonymous).await?;
         let (_, email) = tx.confirm(reset_id, &digest).await?;
         // Hashing takes longer than everything else, so it does not hold a connection.
         drop(tx);
@@ -143,7 +141,7 @@ impl App {
         let new = self.check_new_password(new, &email, &tenant_id, "/new_password").await?;
         let password_digest = self.hash(new, address, AccountRef::Email(&tenant_id, &email)).await?;
 
-        let mut tx = self.begin(&scope, Actor::Anonymous).await?;
+        let mut tx = self.begin(&tenant_id, Actor::Anonymous).await?;
         let (used, email) = tx.confirm(reset_id, &digest).await?;
         let user_id = used.user_id;
         let consumed = reset::save(&mut tx, &used).await?

@@ -5,7 +5,7 @@ use contract::identity::{CreateTenant, MAX_QUOTA, PatchTenant, Quota, Tenant};
 use contract::{Page, ProblemKind, Role, TenantStatus};
 use service::Problem;
 use service::http::Paging;
-use tenancy::{Actor, TenantId, TenantScope};
+use tenancy::{Actor, TenantId};
 
 use super::invites::Invitation;
 use super::{App, Work};
@@ -19,17 +19,16 @@ impl App {
     /// Creates a tenant, and the invite of its first administrator in the same transaction.
     #[tracing::instrument(skip_all)]
     pub(crate) async fn create_tenant(&self, request: &CreateTenant) -> Result<Tenant, Problem> {
-        let scope = TenantScope::of_platform_admin(request.tenant_id.clone());
-        let mut tx = self.begin(&scope, Actor::PlatformAdmin).await?;
+        let mut tx = self.begin(&request.tenant_id, Actor::PlatformAdmin).await?;
         let tenant = tx.create_tenant(request).await?;
         tx.commit().await?;
         Ok(tenant)
     }
 
-    /// Returns the tenant of a scope.
+    /// Returns a tenant.
     #[tracing::instrument(skip_all)]
-    pub(crate) async fn find_tenant(&self, scope: &TenantScope) -> Result<Tenant, Problem> {
-        let mut tx = self.begin(scope, Actor::Anonymous).await?;
+    pub(crate) async fn find_tenant(&self, tenant_id: &TenantId) -> Result<Tenant, Problem> {
+        let mut tx = self.begin(tenant_id, Actor::Anonymous).await?;
         Ok(tenant::find(&mut tx).await?.ok_or(ProblemKind::NotFound)?)
     }
 
@@ -45,10 +44,10 @@ impl App {
     #[tracing::instrument(skip_all)]
     pub(crate) async fn patch_tenant(
         &self,
-        scope: &TenantScope,
+        tenant_id: &TenantId,
         patch: &PatchTenant,
     ) -> Result<Tenant, Problem> {
-        let mut tx = self.begin(scope, Actor::PlatformAdmin).await?;
+        let mut tx = self.begin(tenant_id, Actor::PlatformAdmin).await?;
         match tx.change_tenant(patch).await? {
             Some(changed) => {
                 tx.commit().await?;

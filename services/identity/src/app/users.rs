@@ -9,7 +9,7 @@ use contract::{Page, ProblemKind, Role, UserStatus};
 use database::Error;
 use service::Problem;
 use service::http::Paging;
-use tenancy::{Actor, TenantId, TenantScope, UserId};
+use tenancy::{Actor, TenantId, UserId};
 
 use super::{App, Work, invites};
 use crate::domain::email::EmailKey;
@@ -25,8 +25,8 @@ const ADMIN_NOTICES: MailLimit = MailLimit { name: "admin_notice_recipient", per
 impl App {
     /// Returns a user of the tenant.
     #[tracing::instrument(skip_all)]
-    pub(crate) async fn find_user(&self, scope: &TenantScope, user_id: UserId) -> Result<User, Problem> {
-        let mut tx = self.begin(scope, Actor::Anonymous).await?;
+    pub(crate) async fn find_user(&self, tenant_id: &TenantId, user_id: UserId) -> Result<User, Problem> {
+        let mut tx = self.begin(tenant_id, Actor::Anonymous).await?;
         Ok(user::find(&mut tx, user_id).await?.ok_or(ProblemKind::NotFound)?)
     }
 
@@ -34,11 +34,10 @@ impl App {
     #[tracing::instrument(skip_all)]
     pub(crate) async fn export_user(
         &self,
-        scope: &TenantScope,
+        tenant_id: &TenantId,
         user_id: UserId,
     ) -> Result<UserExport, Problem> {
-        let tenant_id = scope.tenant_id().clone();
-        let mut tx = self.begin(scope, Actor::Anonymous).await?;
+        let mut tx = self.begin(tenant_id, Actor::Anonymous).await?;
         let user = user::find(&mut tx, user_id).await?.ok_or(ProblemKind::NotFound)?;
         let invites = invite::list_of_user(&mut tx, user_id).await?;
         // The connection is free during the request.
@@ -46,20 +45,20 @@ impl App {
         let request = ExportSubject { tenant_id: tenant_id.clone(), user_id };
         let SubjectExport { sessions, api_keys } = self.sessions.export(&request).await?;
         let invites = invites.into_iter().map(|invite| invites::body(invite, None)).collect();
-        Ok(UserExport { tenant_id, user, invites, sessions, api_keys })
+        Ok(UserExport { tenant_id: tenant_id.clone(), user, invites, sessions, api_keys })
     }
 
     /// Returns a page of the users of the tenant, oldest first.
     #[tracing::instrument(skip_all)]
     pub(crate) async fn list_users(
         &self,
-        scope: &TenantScope,
+        tenant_id: &TenantId,
         email: Option<&str>,
         status: Option<UserStatus>,
         paging: &Paging<UserId>,
     ) -> Result<Page<User>, Problem> {
         let email = email.map(EmailKey::of_login);
-        let mut tx = self.begin(scope, Actor::Anonymous).await?;
+        let mut tx = self.begin(tenant_id, Actor::Anonymous).await?;
         let users = user::list(&mut tx, email.as_ref(), status, paging.after, paging.rows()).await?;
         // The platform administrator can name a tenant that does not exist.
         if users.is_empty() && !tenant::exists(&mut tx).await? {
@@ -73,7 +72,7 @@ impl App {
     #[tracing::instrument(skip_all)]
     pub(crate) async fn patch_user(
         &self,
-        scope: &TenantScope,
+        tenant_id: &TenantId,
         actor: Actor,
         user_id: UserId,
         patch: &PatchUser,
@@ -82,7 +81,7 @@ impl App {
             let message = "only an invite sets the status invited";
             return Err(Problem::new(ProblemKind::ValidationFailed).field("/status", "invalid", message));
         }
-        let mut tx = self.begin(scope, actor).await?;
+        let mut tx = self.begin(tenant_id, actor).await?;
         // Locks all active administrators in the same order, so that two administrators cannot remove each other.
         let admins = user::lock_active_admins(&mut tx).await?;
         let found = user::find_for_update(&mut tx, user_id).await?.ok_or(ProblemKind::NotFound)?;
@@ -133,7 +132,7 @@ impl App {
         recipient: UserId,
         notice: &AdminNotice,
     ) -> Result<Option<Mail>, Error> {
-        let mut tx = self.begin(&TenantScope::of_internal_record(tenant_id.clone()), Actor::System).await?;
+        let mut tx = self.begin(tenant_id, Actor::System).await?;
         let (tenant, to) = (tenant::find(&mut tx).await?, user::find(&mut tx, recipient).await?);
         let to = to.filter(|user| user.status == UserStatus::Active);
         let (Some(tenant), Some(to), Some(about)) = (tenant, to, user::find(&mut tx, notice.user_id).await?)

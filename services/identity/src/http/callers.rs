@@ -8,7 +8,7 @@ use http::header::AUTHORIZATION;
 use http::request::Parts;
 use service::Problem;
 use service::http::TenantHeader;
-use tenancy::TenantScope;
+use tenancy::TenantId;
 
 use crate::app::App;
 use crate::app::invites::InviteRights;
@@ -29,7 +29,7 @@ impl FromRequestParts<App> for OptionalCaller {
 
 /// A caller that may invite: an administrator, an API key with `users:write`, or the platform administrator.
 pub(super) struct Inviter {
-    pub(super) scope: TenantScope,
+    pub(super) tenant_id: TenantId,
     pub(super) rights: InviteRights,
     pub(super) actor: Actor,
 }
@@ -41,9 +41,8 @@ impl FromRequestParts<App> for Inviter {
         match AnyCaller::from_request_parts(parts, app).await? {
             AnyCaller::PlatformAdmin => {
                 let TenantHeader(tenant_id) = TenantHeader::from_request_parts(parts, app).await?;
-                let scope = TenantScope::of_platform_admin(tenant_id);
                 let rights = InviteRights::Everyone;
-                Ok(Self { scope, rights, actor: Actor::PlatformAdmin })
+                Ok(Self { tenant_id, rights, actor: Actor::PlatformAdmin })
             }
             AnyCaller::Caller(caller) => {
                 caller.require(Scope::UsersWrite)?;
@@ -52,14 +51,14 @@ impl FromRequestParts<App> for Inviter {
                     Err(_) if caller.is_admin() => InviteRights::EveryoneAfterLogin,
                     Err(_) => InviteRights::Members,
                 };
-                Ok(Self { scope: caller.scope(), rights, actor: Actor::from(&caller) })
+                Ok(Self { tenant_id: caller.tenant_id().clone(), rights, actor: Actor::from(&caller) })
             }
         }
     }
 }
 
 /// A caller that may list users and invites: an administrator, an API key with `users:read`, or the platform administrator.
-pub(super) struct UsersReader(pub(super) TenantScope);
+pub(super) struct UsersReader(pub(super) TenantId);
 
 impl FromRequestParts<App> for UsersReader {
     type Rejection = Problem;
@@ -68,11 +67,11 @@ impl FromRequestParts<App> for UsersReader {
         match AnyCaller::from_request_parts(parts, app).await? {
             AnyCaller::PlatformAdmin => {
                 let TenantHeader(tenant_id) = TenantHeader::from_request_parts(parts, app).await?;
-                Ok(Self(TenantScope::of_platform_admin(tenant_id)))
+                Ok(Self(tenant_id))
             }
             AnyCaller::Caller(caller) => {
                 caller.require(Scope::UsersRead)?;
-                Ok(Self(caller.scope()))
+                Ok(Self(caller.tenant_id().clone()))
             }
         }
     }
@@ -80,7 +79,7 @@ impl FromRequestParts<App> for UsersReader {
 
 /// A caller that may change a user: an administrator of the tenant, or the platform administrator.
 pub(super) struct UserManager {
-    pub(super) scope: TenantScope,
+    pub(super) tenant_id: TenantId,
     /// `forbidden` for the platform administrator: roles are up to the tenant. `reauthentication_required` for an administrator
     /// without a recent login.
     pub(super) may_change_role: Result<(), Problem>,
@@ -94,14 +93,17 @@ impl FromRequestParts<App> for UserManager {
         match AnyCaller::from_request_parts(parts, app).await? {
             AnyCaller::PlatformAdmin => {
                 let TenantHeader(tenant_id) = TenantHeader::from_request_parts(parts, app).await?;
-                let scope = TenantScope::of_platform_admin(tenant_id);
                 let detail = "The platform administrator can change the status only. Omit `role`.";
                 let may_change_role = Err(Problem::new(ProblemKind::Forbidden).detail(detail));
-                Ok(Self { scope, may_change_role, actor: Actor::PlatformAdmin })
+                Ok(Self { tenant_id, may_change_role, actor: Actor::PlatformAdmin })
             }
             AnyCaller::Caller(caller) if caller.is_admin() => {
                 let may_change_role = caller.require_recent_login(app.clock.now());
-                Ok(Self { scope: caller.scope(), may_change_role, actor: Actor::from(&caller) })
+                Ok(Self {
+                    tenant_id: caller.tenant_id().clone(),
+                    may_change_role,
+                    actor: Actor::from(&caller),
+                })
             }
             AnyCaller::Caller(_) => Err(ProblemKind::Forbidden.into()),
         }

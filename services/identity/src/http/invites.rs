@@ -31,7 +31,7 @@ pub(super) async fn invite(
         Problem::new(ProblemKind::ValidationFailed).field("/email", "invalid", error.to_string())
     })?;
     let invitation = Invitation { email, role: request.role, delivery: request.delivery };
-    let invite = app.invite_user(&inviter.scope, inviter.actor, &invitation).await?;
+    let invite = app.invite_user(&inviter.tenant_id, inviter.actor, &invitation).await?;
     Ok((StatusCode::CREATED, Json(invite)))
 }
 
@@ -57,12 +57,12 @@ pub(super) async fn accept(
 
 /// `GET /users/invites`.
 pub(super) async fn list(
-    UsersReader(scope): UsersReader,
+    UsersReader(tenant_id): UsersReader,
     State(app): State<App>,
     paging: Paging<InviteId>,
     QueryParameters(filter): QueryParameters<InviteFilter>,
 ) -> Result<Json<Page<Invite>>, Problem> {
-    Ok(Json(app.list_invites(&scope, filter.status, &paging).await?))
+    Ok(Json(app.list_invites(&tenant_id, filter.status, &paging).await?))
 }
 
 /// `POST /users/invites/{invite_id}/resend`.
@@ -73,8 +73,8 @@ pub(super) async fn resend(
     JsonBody(ResendInvite { delivery }): JsonBody<ResendInvite>,
 ) -> Result<Json<Invite>, Problem> {
     inviter.rights.require_delivery(delivery)?;
-    let Inviter { scope, rights, actor, .. } = inviter;
-    Ok(Json(app.resend_invite(&scope, actor, rights, invite_id, delivery).await?))
+    let Inviter { tenant_id, rights, actor, .. } = inviter;
+    Ok(Json(app.resend_invite(&tenant_id, actor, rights, invite_id, delivery).await?))
 }
 
 /// `DELETE /users/invites/{invite_id}`.
@@ -83,7 +83,7 @@ pub(super) async fn revoke(
     State(app): State<App>,
     Id(invite_id): Id<InviteId>,
 ) -> Result<StatusCode, Problem> {
-    let Inviter { scope, rights, actor, .. } = inviter;
-    app.revoke_invite(&scope, actor, rights, invite_id).await?;
+    let Inviter { tenant_id, rights, actor, .. } = inviter;
+    app.revoke_invite(&tenant_id, actor, rights, invite_id).await?;
     Ok(StatusCode::NO_CONTENT)
 }

@@ -10,7 +10,7 @@ use service::Problem;
 use service::http::Id;
 use service::http::JsonBody;
 use service::http::Paging;
-use tenancy::{TenantId, TenantScope};
+use tenancy::TenantId;
 
 use crate::app::App;
 
@@ -38,14 +38,14 @@ pub(super) async fn read(
     State(app): State<App>,
     Id(tenant_id): Id<TenantId>,
 ) -> Result<Json<Tenant>, Problem> {
-    let scope = match caller {
-        AnyCaller::PlatformAdmin => TenantScope::of_platform_admin(tenant_id),
-        AnyCaller::Caller(caller) if caller.user_id().is_some() && *caller.tenant_id() == tenant_id => {
-            caller.scope()
-        }
-        AnyCaller::Caller(_) => return Err(ProblemKind::NotFound.into()),
+    let is_allowed = match caller {
+        AnyCaller::PlatformAdmin => true,
+        AnyCaller::Caller(caller) => caller.user_id().is_some() && *caller.tenant_id() == tenant_id,
     };
-    Ok(Json(app.find_tenant(&scope).await?))
+    if !is_allowed {
+        return Err(ProblemKind::NotFound.into());
+    }
+    Ok(Json(app.find_tenant(&tenant_id).await?))
 }
 
 /// `PATCH /tenants/{tenant_id}`: the platform administrator.
@@ -55,7 +55,7 @@ pub(super) async fn patch(
     Id(tenant_id): Id<TenantId>,
     JsonBody(request): JsonBody<PatchTenant>,
 ) -> Result<Json<Tenant>, Problem> {
-    Ok(Json(app.patch_tenant(&TenantScope::of_platform_admin(tenant_id), &request).await?))
+    Ok(Json(app.patch_tenant(&tenant_id, &request).await?))
 }
 
 /// `DELETE /tenants/{tenant_id}`: the platform administrator.
@@ -64,6 +64,6 @@ pub(super) async fn delete(
     State(app): State<App>,
     Id(tenant_id): Id<TenantId>,
 ) -> Result<StatusCode, Problem> {
-    app.delete_tenant(&TenantScope::of_platform_admin(tenant_id)).await?;
+    app.delete_tenant(&tenant_id).await?;
     Ok(StatusCode::NO_CONTENT)
 }

@@ -28,7 +28,7 @@ pub(super) async fn read(
         Some(_) if !caller.is_admin() => return Err(ProblemKind::NotFound.into()),
         _ => caller.require(Scope::UsersRead)?,
     }
-    Ok(Json(app.find_user(&caller.scope(), user_id).await?))
+    Ok(Json(app.find_user(caller.tenant_id(), user_id).await?))
 }
 
 /// `GET /users/{user_id}/export`: the user, or an administrator.
@@ -38,22 +38,22 @@ pub(super) async fn export(
     Id(user_id): Id<UserId>,
 ) -> Result<Json<UserExport>, Problem> {
     let user_id = caller.require_self_or_admin(user_id)?;
-    Ok(Json(app.export_user(&caller.scope(), user_id).await?))
+    Ok(Json(app.export_user(caller.tenant_id(), user_id).await?))
 }
 
 /// `GET /users`: an administrator, an API key with `users:read`, or the platform administrator.
 pub(super) async fn list(
-    UsersReader(scope): UsersReader,
+    UsersReader(tenant_id): UsersReader,
     State(app): State<App>,
     paging: Paging<UserId>,
     QueryParameters(filter): QueryParameters<UserFilter>,
 ) -> Result<Json<Page<User>>, Problem> {
-    Ok(Json(app.list_users(&scope, filter.email.as_deref(), filter.status, &paging).await?))
+    Ok(Json(app.list_users(&tenant_id, filter.email.as_deref(), filter.status, &paging).await?))
 }
 
 /// `PATCH /users/{user_id}`: an administrator, or the platform administrator for the status only.
 pub(super) async fn patch(
-    UserManager { scope, may_change_role, actor }: UserManager,
+    UserManager { tenant_id, may_change_role, actor }: UserManager,
     State(app): State<App>,
     Id(user_id): Id<UserId>,
     JsonBody(request): JsonBody<PatchUser>,
@@ -61,7 +61,7 @@ pub(super) async fn patch(
     if request.role.is_some() {
         may_change_role?;
     }
-    Ok(Json(app.patch_user(&scope, actor, user_id, &request).await?))
+    Ok(Json(app.patch_user(&tenant_id, actor, user_id, &request).await?))
 }
 
 /// `DELETE /users/{user_id}`: an administrator with a recent login.

@@ -306,7 +306,7 @@ pub(crate) async fn delete_before(database: &Database, now: DateTime<Utc>, limit
 
 #[cfg(test)]
 mod tests {
-    use tenancy::{Actor, TenantId, TenantScope};
+    use tenancy::{Actor, TenantId};
     use testkit::TestDatabase;
 
     use super::*;
@@ -349,8 +349,8 @@ mod tests {
             } else {
                 after.fail(permit, NOW);
             }
-            let scope = TenantScope::of_internal_record(self.tenant_id.clone());
-            let [mut call, mut lockout] = [(); 2].map(|()| self.database.call(&scope, Actor::Anonymous, NOW));
+            let [mut call, mut lockout] =
+                [(); 2].map(|()| self.database.call(&self.tenant_id, Actor::Anonymous, NOW));
             call.send(&serde_json::json!({ "kind": "result" }));
             lockout.send(&serde_json::json!({ "kind": "lockout" }));
             let settlement =

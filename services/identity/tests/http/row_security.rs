@@ -5,7 +5,7 @@ use serde_json::json;
 use service::Clock as _;
 use service::clock::SystemClock;
 use sqlx::Row as _;
-use tenancy::{Actor, TenantScope};
+use tenancy::Actor;
 use testsystem::TestSystem;
 
 #[tokio::test]
@@ -18,8 +18,8 @@ async fn the_runtime_role_reads_rows_of_one_tenant_only() {
         let unscoped =
             sqlx::query(sqlx::AssertSqlSafe(select.clone())).fetch_all(database.pool()).await.unwrap();
         assert_eq!(unscoped.len(), 0, "{table}");
-        let scope = TenantScope::of_internal_record("acme".parse().unwrap());
-        let mut tx = database.begin(&scope, Actor::System, SystemClock.now()).await.unwrap();
+        let tenant_id = "acme".parse().unwrap();
+        let mut tx = database.begin(&tenant_id, Actor::System, SystemClock.now()).await.unwrap();
         let rows = sqlx::query(sqlx::AssertSqlSafe(select)).fetch_all(tx.connection()).await.unwrap();
         assert!(!rows.is_empty() && rows.iter().all(|row| row.get::<String, _>(0) == "acme"), "{table}");
     }
@@ -40,8 +40,8 @@ async fn the_runtime_role_cannot_write_for_another_tenant_or_change_the_schema()
         "set role svc_identity_migrator",
         "select * from session.sessions",
     ] {
-        let scope = TenantScope::of_internal_record("acme".parse().unwrap());
-        let mut tx = database.begin(&scope, Actor::System, SystemClock.now()).await.unwrap();
+        let tenant_id = "acme".parse().unwrap();
+        let mut tx = database.begin(&tenant_id, Actor::System, SystemClock.now()).await.unwrap();
         let refused = sqlx::query(statement).execute(tx.connection()).await.unwrap_err();
         let code =
             refused.as_database_error().and_then(sqlx::error::DatabaseError::code).unwrap().into_owned();
@@ -56,8 +56,8 @@ async fn the_runtime_role_can_delete_invited_users_only() {
     let invite = json!({ "email": "ada@acme.example", "delivery": "response" });
     admin.client.post("/users/invite", &invite).await.expect::<Invite>(201);
     let database = system.database.pool("svc_identity").unwrap();
-    let scope = TenantScope::of_internal_record("acme".parse().unwrap());
-    let mut tx = database.begin(&scope, Actor::System, SystemClock.now()).await.unwrap();
+    let tenant_id = "acme".parse().unwrap();
+    let mut tx = database.begin(&tenant_id, Actor::System, SystemClock.now()).await.unwrap();
     let deleted: Vec<String> = sqlx::query_scalar("delete from identity.users returning email")
         .fetch_all(tx.connection())
         .await

@@ -5,7 +5,6 @@ use audit::Actor;
 use bus::Invalidation;
 use contract::internal::{ExportSubject, SubjectExport, SubjectRecord, TenantRecord};
 use database::TenantTx;
-use tenancy::TenantScope;
 
 use super::App;
 use crate::store::{account_status, api_key, device_grant, session};
@@ -17,8 +16,7 @@ impl App {
     /// Applies the status of a user, if it is newer than the stored one.
     #[tracing::instrument(skip_all)]
     pub(crate) async fn apply_subject_status(&self, record: &SubjectRecord) -> Result<(), database::Error> {
-        let scope = TenantScope::of_internal_record(record.tenant_id.clone());
-        let mut tx = self.begin(&scope, Actor::System).await?;
+        let mut tx = self.begin(&record.tenant_id, Actor::System).await?;
         self.apply_subject(&mut tx, record).await?;
         tx.commit().await
     }
@@ -26,8 +24,7 @@ impl App {
     /// Applies the status of a tenant, if it is newer than the stored one.
     #[tracing::instrument(skip_all)]
     pub(crate) async fn apply_tenant_status(&self, record: &TenantRecord) -> Result<(), database::Error> {
-        let scope = TenantScope::of_internal_record(record.tenant_id.clone());
-        let mut tx = self.begin(&scope, Actor::System).await?;
+        let mut tx = self.begin(&record.tenant_id, Actor::System).await?;
         self.apply_tenant(&mut tx, record).await?;
         tx.commit().await
     }
@@ -38,8 +35,7 @@ impl App {
         &self,
         request: ExportSubject,
     ) -> Result<SubjectExport, database::Error> {
-        let scope = TenantScope::of_internal_record(request.tenant_id);
-        let mut tx = self.begin(&scope, Actor::System).await?;
+        let mut tx = self.begin(&request.tenant_id, Actor::System).await?;
         Ok(SubjectExport {
             sessions: session::list_stored(&mut tx, request.user_id, MAX_EXPORTED).await?,
             api_keys: api_key::list_created_by(&mut tx, request.user_id, MAX_EXPORTED).await?,

@@ -43,7 +43,7 @@ impl App {
         request: CreateApiKey,
     ) -> Result<ApiKey, Problem> {
         let (user_id, session_id) = require_session(admin)?;
-        let mut tx = self.begin(&admin.scope(), admin.into()).await?;
+        let mut tx = self.begin(admin.tenant_id(), admin.into()).await?;
         let key = NewApiKey::validate(request, tx.now())?;
         let (id, token) = (KeyId::generate(), RawToken::generate(TokenKind::ApiKey, &*self.entropy));
         // Locks the tenant, so that concurrent requests cannot exceed the maximum. Before the user's row, in the order of a
@@ -95,7 +95,7 @@ impl App {
         admin: &Caller,
         paging: &Paging<KeyId>,
     ) -> Result<Page<ApiKey>, Problem> {
-        let mut tx = self.begin(&admin.scope(), admin.into()).await?;
+        let mut tx = self.begin(admin.tenant_id(), admin.into()).await?;
         let keys = api_key::list(&mut tx, paging.after, paging.rows()).await?;
         Ok(paging.page(keys, |key| key.id))
     }
@@ -103,7 +103,7 @@ impl App {
     /// Revokes a key. Repeating it has no effect.
     #[tracing::instrument(skip_all)]
     pub(crate) async fn revoke_api_key(&self, admin: &Caller, key_id: KeyId) -> Result<(), Problem> {
-        let mut tx = self.begin(&admin.scope(), admin.into()).await?;
+        let mut tx = self.begin(admin.tenant_id(), admin.into()).await?;
         let key = api_key::mark_revoked(&mut tx, key_id).await?.ok_or(ProblemKind::NotFound)?;
         if key.newly {
             self.audit.record(&mut tx, revoked(key_id));

@@ -16,7 +16,7 @@ use database::TenantTx;
 use hashing::{RawToken, TokenKind};
 use ratelimit::{RateLimitError, source};
 use service::Problem;
-use tenancy::{SessionId, TenantId, TenantScope, UserId};
+use tenancy::{SessionId, TenantId, UserId};
 
 use super::App;
 use super::sessions::{lock_session, require_session};
@@ -126,8 +126,8 @@ impl App {
         };
         let versions = polled.grant.redeem(polled.early).map_err(RedeemError::Device)?;
 
-        let (scope, user_id) = (TenantScope::of_token(polled.tenant_id), versions.user_id);
-        let mut tx = self.begin(&scope, Actor::User { user_id }).await?;
+        let (tenant_id, user_id) = (polled.tenant_id, versions.user_id);
+        let mut tx = self.begin(&tenant_id, Actor::User { user_id }).await?;
         let new = NewSession {
             versions,
             method: SessionMethod::Device,
@@ -223,7 +223,7 @@ impl App {
         session_id: SessionId,
         user_code: UserCode,
     ) -> Result<PendingGrant, Problem> {
-        let mut tx = self.begin(&caller.scope(), caller.into()).await?;
+        let mut tx = self.begin(caller.tenant_id(), caller.into()).await?;
         // Locks the user's row, so that wrong codes from several sessions of one user are counted one after the other.
         let account = lock_session(&mut tx, user_id, session_id).await?;
         check_wrong_codes(&mut tx, user_id).await?;

@@ -8,7 +8,6 @@ use contract::managed::{
     Conflict, ManagedProducer, OperatorId, Producer, ProducerDeletion, StoredProducer, is_dns_name,
 };
 use service::Problem;
-use tenancy::TenantScope;
 use uuid::Uuid;
 
 use super::App;
@@ -29,8 +28,7 @@ impl App {
     ) -> Result<Result<(), Conflict>, Problem> {
         let new = &write.producer;
         validate(new)?;
-        let scope = TenantScope::of_internal_record(new.tenant_id.clone());
-        let mut tx = self.begin(&scope, Actor::System).await?;
+        let mut tx = self.begin(&new.tenant_id, Actor::System).await?;
         if !account_status::has_tenant(&mut tx).await? {
             return Ok(Err(Conflict::TenantNotFound));
         }
@@ -75,8 +73,7 @@ impl App {
         by: &OperatorId,
         deletion: ProducerDeletion,
     ) -> Result<Result<(), Conflict>, Problem> {
-        let scope = TenantScope::of_internal_record(deletion.tenant_id);
-        let mut tx = self.begin(&scope, Actor::System).await?;
+        let mut tx = self.begin(&deletion.tenant_id, Actor::System).await?;
         let found = producer::find_for_update(&mut tx, uid).await?.filter(|found| found.deleted_at.is_none());
         let Some(found) = found else { return Ok(Ok(())) };
         if let Err(conflict) = found.require(by, &[]) {

@@ -10,7 +10,7 @@ use database::{TenantTx, UnitOfWork};
 use hashing::{RawToken, TokenKind};
 use service::Problem;
 use service::http::Paging;
-use tenancy::{SessionId, TenantId, TenantScope, UserId};
+use tenancy::{SessionId, TenantId, UserId};
 
 use super::App;
 use crate::domain::account_status::AccountStatus;
@@ -51,20 +51,20 @@ impl App {
         request: IssueSession,
     ) -> Result<Option<IssuedSession>, database::Error> {
         let IssueSession { subject, tenant, method, ip, user_agent } = request;
-        let (scope, user_id) = (TenantScope::of_internal_record(tenant.tenant_id.clone()), subject.user_id);
+        let (tenant_id, user_id) = (tenant.tenant_id.clone(), subject.user_id);
         let versions = AccountStatus::of_records(&tenant, &subject).versions;
         let new = NewSession { versions, method, ip, user_agent, client_name: None };
-        let issued = self.issue_if_stored(&scope, &tenant, &subject, &new).await?;
+        let issued = self.issue_if_stored(&tenant_id, &tenant, &subject, &new).await?;
         if issued.is_some() {
             return Ok(issued);
         }
-        let mut tx = self.begin(&scope, Actor::User { user_id }).await?;
+        let mut tx = self.begin(&tenant_id, Actor::User { user_id }).await?;
         // Stored records that are newer can still permit the session. Then logins of one tenant do not wait for its row.
         let mut account = account_status::find_stored_for_update(&mut tx, &tenant, &subject).await?;
         if account.is_none() {
             // A new transaction: the order of the locks is tenant, user, and the user can be locked already.
             drop(tx);
-            tx = self.begin(&scope, Actor::User { user_id }).await?;
+            tx = self.begin(&tenant_id, Actor::User { user_id }).await?;
             self.apply_tenant(&mut tx, &tenant).await?;
             self.apply_subject(&mut tx, &subject).await?;
             account = account_status::find_for_update(&mut tx, user_id).await?;
@@ -78,14 +78,14 @@ impl App {
     /// Issues a session in one statement if the records are the stored ones, as usual.
     async fn issue_if_stored(
         &self,
-        scope: &TenantScope,
+        tenant_id: &TenantId,
         tenant: &TenantRecord,
         subject: &SubjectRecord,
         new: &NewSession,
     ) -> Result<Option<IssuedSession>, database::Error> {
         let actor = Actor::User { user_id: subject.user_id };
         let now = self.clock.now();
-        let [mut call, mut surplus] = [(); 2].map(|()| self.database.call(scope, actor, now));
+        let [mut call, mut surplus] = [(); 2].map(|()| self.database.call(tenant_id, actor, now));
         let account = AccountStatus::of_records(tenant, subject);
         let Some(draft) = self.draft_session(&mut call, Some(account), new) else { return Ok(None) };
         self.record_surplus(&mut surplus, subject.user_id);
@@ -102,7 +102,7 @@ impl App {
         .await?;
         let Some(revoked) = revoked else { return Ok(None) };
         self.invalidations.publish(revoked.into_iter().map(Invalidation::Credential));
-        Ok(Some(draft.issued(scope.tenant_id())))
+        Ok(Some(draft.issued(tenant_id)))
     }
 
     /// Creates a session of the transaction's actor. `account` is their locked status. Returns `None` if the account status does not permit it.
@@ -168,7 +168,7 @@ impl App {
         paging: &Paging<SessionId>,
     ) -> Result<Page<ListedSession>, Problem> {
         let user_id = caller.require_self_or_admin(user_id)?;
-        let mut tx = self.begin(&caller.scope(), caller.into()).await?;
+        let mut tx = self.begin(caller.tenant_id(), caller.into()).await?;
         if !account_status::has_subject(&mut tx, user_id).await? {
             return Err(ProblemKind::NotFound.into());
         }
@@ -192,7 +192,7 @@ impl App {
         let token = RawToken::parse(TokenKind::Session, token).map_err(|_| ProblemKind::SessionNotFound)?;
         let session = session::find_by_digest(&self.database, token.digest()).await?;
         let (session_id, tenant_id, user_id) = session.ok_or(ProblemKind::SessionNotFound)?;
-        let mut tx = self.begin(&TenantScope::of_token(tenant_id), Actor::User { user_id }).await?;
+        let mut tx = self.begin(&tenant_id, Actor::User { user_id }).await?;
         if let Some(session) = session::find_for_update(&mut tx, session_id).await? {
             self.revoke(&mut tx, session).await?;
         }
@@ -203,7 +203,7 @@ impl App {
     /// administrator.
     #[tracing::instrument(skip_all)]
     pub(crate) async fn revoke_session(&self, caller: &Caller, session_id: SessionId) -> Result<(), Problem> {
-        let mut tx = self.begin(&caller.scope(), caller.into()).await?;
+        let mut tx = self.begin(caller.tenant_id(), caller.into()).await?;
         let session = session::find_for_update(&mut tx, session_id).await?;
         let is_own = |found: &StoredSession| caller.user_id() == Some(found.session.created_under.user_id);
         let session = session.filter(|found| caller.is_admin() || is_own(found));
@@ -221,7 +221,7 @@ impl App {
         keep_current: bool,
     ) -> Result<(), Problem> {
         let user_id = caller.require_self_or_admin(user_id)?;
-        let mut tx = self.begin(&caller.scope(), caller.into()).await?;
+        let mut tx = self.begin(caller.tenant_id(), caller.into()).await?;
         // Locks the user, so that no session is created meanwhile.
         account_status::find_for_update(&mut tx, user_id).await?.ok_or(ProblemKind::NotFound)?;
         let kept = caller.session_id().filter(|_| keep_current);

@@ -1,7 +1,7 @@
 //! Compares the simulated records with those in Postgres: the same records in the same order must give the same account status.
 
 use chrono::DateTime;
-use tenancy::{Actor, TenantScope};
+use tenancy::Actor;
 use testkit::TestDatabase;
 
 use super::*;
@@ -15,10 +15,10 @@ fn the_simulated_records_have_the_semantics_of_those_in_postgres() {
     proptest!(ProptestConfig::with_cases(100), |(steps in prop::collection::vec(step(), 1..60))| {
         runtime.block_on(async {
             let mut simulation = Simulation::new();
-            let scope = TenantScope::of_internal_record(simulation.tenant_in_identity().tenant_id.clone());
             let user_id = simulation.user_in_identity().user_id;
             // Never committed: the next case begins without records.
-            let mut tx = database.begin(&scope, Actor::System, DateTime::UNIX_EPOCH).await.unwrap();
+            let tenant_id = simulation.tenant_in_identity().tenant_id.clone();
+            let mut tx = database.begin(&tenant_id, Actor::System, DateTime::UNIX_EPOCH).await.unwrap();
             for step in steps {
                 simulation.run(step);
                 for (record, is_applied) in std::mem::take(&mut simulation.received) {
