@@ -12,8 +12,7 @@ use tenancy::{Actor, TenantId};
 
 use crate::access::DatabaseAccess;
 use crate::outbox::Outbox;
-use crate::pool::Pool;
-use crate::rotation::Retired;
+use crate::pool::{Pool, Retired};
 use crate::{Error, TenantCall, TenantTx};
 
 /// Few connections are faster than many: a statement takes a fraction of a millisecond, and Postgres runs as many at once

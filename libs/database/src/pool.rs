@@ -10,6 +10,7 @@
 
 mod connection;
 mod executor;
+mod retired;
 
 use std::error::Error;
 use std::sync::{Arc, PoisonError, RwLock};
@@ -23,9 +24,9 @@ use sqlx::{AssertSqlSafe, Connection as _, PgConnection, Row as _};
 use tokio::sync::Semaphore;
 use tokio::time::{sleep, timeout};
 
-use crate::rotation::Retired;
 pub use connection::Connection;
 pub(crate) use connection::Transaction;
+pub(crate) use retired::Retired;
 
 /// After this time without use, a connection is pinged before its next use. A ping before every use would cost a third of the throughput;
 /// without pings, requests would fail after a restart of the database.

@@ -4,8 +4,7 @@
 //! before its next use, so that no request fails and the old credential can be removed.
 
 use std::convert::Infallible;
-use std::sync::{Arc, PoisonError, RwLock};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use service::chain;
 use sqlx::{ConnectOptions as _, Connection as _};
@@ -17,40 +16,6 @@ use crate::{Database, Error};
 
 /// Interval of checks for a change.
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
-
-/// The connections that were opened before a time. Clones share the time.
-#[derive(Clone, Default)]
-pub(crate) struct Retired(Arc<RwLock<Before>>);
-
-#[derive(Default)]
-struct Before {
-    time: Option<Instant>,
-    /// The server of the last connection: the time of its start.
-    server: Option<String>,
-}
-
-impl Retired {
-    /// Returns whether a connection that was opened at this time is one of them.
-    pub(crate) fn contains(&self, opened_at: Instant) -> bool {
-        self.0.read().unwrap_or_else(PoisonError::into_inner).time.is_some_and(|time| opened_at < time)
-    }
-
-    /// Includes all connections that were opened before now.
-    pub(crate) fn include_all(&self) {
-        self.0.write().unwrap_or_else(PoisonError::into_inner).time = Some(Instant::now());
-    }
-
-    /// Includes all connections that were opened before this one, if it reached another server than the last one. A connection to a
-    /// former primary that still runs can work for minutes.
-    pub(crate) fn include_other_servers(&self, server: &str, opened_at: Instant) {
-        let mut before = self.0.write().unwrap_or_else(PoisonError::into_inner);
-        if before.time.is_none_or(|time| time <= opened_at)
-            && before.server.replace(server.to_owned()).is_some_and(|last| last != server)
-        {
-            before.time = Some(opened_at);
-        }
-    }
-}
 
 impl Database {
     /// Uses each new credential for new connections when the database accepts it, and replaces older connections. Never returns.

@@ -14,8 +14,7 @@ use service::{Clock as _, chain};
 use tenancy::TenantId;
 
 use crate::app::api_keys;
-use crate::store::{account_status, api_key, device_grant, session};
-use crate::wiring::MIGRATIONS;
+use crate::store::{MIGRATIONS, account_status, api_key, device_grant, session};
 
 /// Sessions and keys of one transaction. Small, so that requests do not wait for locks.
 const BATCH: i64 = 500;

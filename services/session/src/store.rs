@@ -8,7 +8,12 @@ pub(crate) mod producer;
 pub(crate) mod session;
 
 use database::Error;
+use database::migrations::Migrations;
 use hashing::TokenDigest;
+
+/// The migrations of the schema `session`.
+pub const MIGRATIONS: Migrations = Migrations { schema: "session", migrator: &MIGRATOR };
+static MIGRATOR: sqlx::migrate::Migrator = sqlx::migrate!("./migrations");
 
 /// Returns the value of a nullable column that is not null in this kind of row.
 fn required<T>(column: &str, value: Option<T>) -> Result<T, Error> {

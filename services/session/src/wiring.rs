@@ -8,7 +8,7 @@ use audit::{AuditLog, AuditStream, Publication};
 use authn::{InternalClient, IntrospectionBatcher};
 use bus::InvalidationPublisher;
 use database::Database;
-use database::migrations::{MIGRATOR_DATABASE_LOGIN, MIGRATOR_DATABASE_URL, Migrations};
+use database::migrations::{MIGRATOR_DATABASE_LOGIN, MIGRATOR_DATABASE_URL};
 use database::outbox::{CONCURRENCY, DELIVERY_TIMEOUT, Relay, RetryPolicy};
 use hashing::{Entropy, SystemEntropy};
 use ratelimit::Limiter;
@@ -26,12 +26,9 @@ use crate::app::{App, Dependencies};
 use crate::command::Command;
 use crate::config::Config;
 use crate::message::REPORTS;
+use crate::store::MIGRATIONS;
 use crate::tasks::Reports;
 use crate::{http, tasks as periodic};
-
-/// The migrations of the schema `session`.
-pub const MIGRATIONS: Migrations = Migrations { schema: "session", migrator: &MIGRATOR };
-static MIGRATOR: sqlx::migrate::Migrator = sqlx::migrate!("./migrations");
 
 /// Audience of the tokens that the operator sends.
 const AUDIENCE: &str = "svc-session";
