@@ -1,11 +1,12 @@
 //! The command line of `svc-standalone`, and the signals that stop it.
 
-mod system;
+mod documents;
+mod down;
 mod up;
 mod with_servers;
 
 use std::ffi::OsString;
-use std::io;
+use std::io::{self, Write as _};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -22,8 +23,18 @@ pub struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    #[command(flatten)]
-    System(system::Command),
+    /// Start the servers and all services; Ctrl-C stops them
+    Up(up::Up),
+    /// Stop a running `up`
+    Down(down::Down),
+    /// Print the reference of all configuration variables in Markdown
+    Configuration,
+    /// Print the OpenAPI document of the public API
+    Openapi,
+    /// Print the path prefixes of the public API and their services, as JSON
+    Routes,
+    /// Print the configuration variables of each service, as JSON
+    Variables,
     /// Run a command with temporary servers and their addresses in `SVC_TEST_…` variables
     WithServers(WithServers),
 }
@@ -50,10 +61,17 @@ impl Cli {
     /// # Errors
     /// If the command fails, with a message for people.
     pub async fn run(self) -> anyhow::Result<ExitCode> {
-        match self.command {
-            Command::System(command) => command.run().await,
-            Command::WithServers(options) => Box::pin(with_servers::run(options)).await,
-        }
+        let document = match self.command {
+            Command::Up(up) => return up.run().await,
+            Command::Down(down) => return down.run().await,
+            Command::WithServers(options) => return Box::pin(with_servers::run(options)).await,
+            Command::Configuration => documents::configuration(),
+            Command::Openapi => openapi::pretty_document(),
+            Command::Routes => documents::routes(),
+            Command::Variables => documents::variables(),
+        };
+        io::stdout().write_all(document.as_bytes())?;
+        Ok(ExitCode::SUCCESS)
     }
 }
 

@@ -1,6 +1,8 @@
 //! `svc-standalone up`: starts the servers, then the services, and writes the run file. Stops them in reverse order.
 
 use std::convert::Infallible;
+use std::fmt::Display;
+use std::io::{self, Write as _};
 use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -16,12 +18,16 @@ use service::telemetry::{LOG, Output, Telemetry, TraceSettings};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 
-use super::system::{DEFAULT_DATA, DEFAULT_RUN_FILE, print};
 use super::{StopSignals, ToolsFile};
 use crate::first_tenant::FirstTenant;
 use crate::run_file::{self, RunFile, RunFiles, Summary};
 use crate::services;
 use crate::wiring::{self, DATABASE, StartOptions, StartedServices};
+
+/// The data directory of a checkout.
+pub(super) const DEFAULT_DATA: &str = ".dev/data";
+/// The run file of a checkout.
+pub(super) const DEFAULT_RUN_FILE: &str = ".dev/standalone.json";
 
 #[derive(Debug, Args)]
 pub(super) struct Up {
@@ -87,6 +93,12 @@ impl Up {
         print(format_args!("Stopped. The data are kept in {}", data.root().display()));
         served
     }
+}
+
+/// Prints to standard output. A closed terminal is not an error: the shutdown must complete without it.
+pub(super) fn print(text: impl Display) {
+    let mut stdout = io::stdout();
+    let _ = writeln!(stdout, "{text}").and_then(|()| stdout.flush());
 }
 
 /// Runs the services until a signal or an error.
