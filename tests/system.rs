@@ -8,6 +8,7 @@ mod system {
     mod clocks;
     mod cluster;
     mod configuration;
+    mod connections;
     mod consumer;
     mod consumer_examples;
     mod doctor;

@@ -2,7 +2,6 @@
 
 pub mod body;
 mod client_address;
-mod connection_metrics;
 mod connections;
 pub mod edge;
 mod extract;

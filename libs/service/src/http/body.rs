@@ -1,6 +1,7 @@
 //! JSON bodies with limits. Malformed JSON is 400, JSON of the wrong shape is 422. A body that is too large or too slow is
 //! rejected early.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::HttpBody as _;
@@ -13,6 +14,7 @@ use http_body_util::BodyExt as _;
 use serde::de::{DeserializeOwned, IgnoredAny};
 use tokio::task::yield_now;
 
+use super::connections::Connection;
 use super::problem::Problem;
 use super::shape::field_error;
 
@@ -74,6 +76,7 @@ pub async fn read_into(
     max: usize,
     mut reserve: impl FnMut(usize) -> Result<(), Problem>,
 ) -> Result<Bytes, Problem> {
+    let connection = request.extensions().get::<Arc<Connection>>().cloned();
     let mut body = request.into_body();
     let too_large = || Problem::new(ProblemKind::BodyTooLarge).detail(format!("Send at most {max} bytes."));
     // The declared length. The client gets no `100 Continue`, because the body is not read.
@@ -101,8 +104,15 @@ pub async fn read_into(
         }
         Ok(received.bytes().await)
     };
+    if let Some(connection) = &connection {
+        connection.body_started();
+    }
     let read = tokio::time::timeout(BODY_TIMEOUT, reading).await;
-    read.unwrap_or_else(|_| Err(Problem::new(ProblemKind::BodyTimeout)))
+    let read = read.unwrap_or_else(|_| Err(Problem::new(ProblemKind::BodyTimeout)));
+    if let Some(connection) = connection {
+        connection.body_ended(read.is_ok());
+    }
+    read
 }
 
 fn incomplete() -> Problem {

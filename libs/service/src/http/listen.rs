@@ -11,7 +11,8 @@ use axum::Router;
 use axum::body::Body;
 use http::header::CONNECTION;
 use http::{HeaderValue, Request, Response, StatusCode};
-use hyper::body::Incoming;
+use http_body_util::BodyExt as _;
+use hyper::body::{Body as HttpBody, Bytes, Incoming};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
@@ -22,17 +23,18 @@ use tokio_util::sync::CancellationToken;
 use tower::ServiceExt as _;
 
 use super::TrustedProxies;
-use super::connection_metrics::ConnectionMetrics;
-use super::connections::{Connection, Connections, Full, Limits, Registration};
-use super::stream::{RequestBody, ResponseBody, Stream};
+use super::connections::{Connection, ConnectionMetrics, Connections, Limits, Registration};
+use super::stream::Stream;
 use crate::Tasks;
 use crate::config::Variable;
 use crate::telemetry::Metrics;
 
-/// Size limit of a request head. A larger one gets 431, except for one of up to twice the size that arrives at once.
-const MAX_HEAD: usize = 32 * 1024;
+/// Size limit of a request head. A larger one gets 431. With the limit of connections, it bounds the memory of unfinished heads.
+const MAX_HEAD: usize = 16 * 1024;
 /// Limit of the headers of a request. A request with more gets 431.
 const MAX_HEADERS: usize = 64;
+/// Number of bytes that are read or written at once.
+const BUFFER: usize = 32 * 1024;
 /// Response data that the kernel stores before the client has room for it. This bounds the memory of clients that read
 /// nothing. It is also the amount that a slow client must read within the write timeout.
 #[cfg(target_os = "linux")]
@@ -61,7 +63,7 @@ crate::variables! {
 
 /// Serves a router to other services until `drain` is cancelled. Returns after the last response.
 pub async fn serve(listener: TcpListener, router: Router, tasks: Tasks, drain: CancellationToken) {
-    let connections = Connections::new(Limits::INTERNAL, ConnectionMetrics::default());
+    let connections = Connections::new(Limits::new(usize::MAX), ConnectionMetrics::default());
     Server::new(connections, TrustedProxies::default(), router, tasks).run(listener, drain).await;
 }
 
@@ -73,7 +75,7 @@ pub async fn serve_public(
     tasks: Tasks,
     metrics: Metrics,
 ) {
-    let (limits, drain) = (Limits::public(settings.per_address), tasks.draining().clone());
+    let (limits, drain) = (Limits::new(settings.per_address), tasks.draining().clone());
     let connections = Connections::new(limits, ConnectionMetrics::new(&metrics));
     Server::new(connections, settings.proxies, router, tasks).run(listener, drain).await;
 }
@@ -104,27 +106,21 @@ impl Server {
     async fn accept_all(&self, listener: &TcpListener) {
         loop {
             match listener.accept().await {
-                Ok((stream, peer)) => self.admit(stream, peer).await,
+                Ok((stream, peer)) => self.admit(stream, peer),
                 Err(error) => {
                     tracing::warn!(%error, "failed to accept connection");
-                    // Frees a file descriptor.
-                    self.connections.close_idle();
+                    // Frees file descriptors.
+                    self.connections.close_longest_waiting();
                     tokio::time::sleep(ACCEPT_PAUSE).await;
                 }
             }
         }
     }
 
-    /// Serves a connection, or drops it if its address has too many connections. Waits while the listener has too many.
-    async fn admit(&self, stream: TcpStream, peer: SocketAddr) {
+    /// Serves a connection, or drops it if a limit is reached.
+    fn admit(&self, stream: TcpStream, peer: SocketAddr) {
         let is_proxy = self.proxies.is_proxy(peer.ip());
-        let registration = loop {
-            match self.connections.add(peer.ip(), is_proxy) {
-                Ok(registration) => break registration,
-                Err(Full::Address) => return,
-                Err(Full::Listener) => tokio::time::sleep(ACCEPT_PAUSE).await,
-            }
-        };
+        let Some(registration) = self.connections.add(peer.ip(), is_proxy) else { return };
         match configure(&stream) {
             Ok(()) => self.spawn(stream, peer, registration),
             Err(error) => tracing::debug!(%error, %peer, "connection failed"),
@@ -135,16 +131,24 @@ impl Server {
     where
         T: AsyncRead + AsyncWrite + Send + Unpin + 'static,
     {
-        let connection = Arc::clone(&registration.connection);
-        let serving = serve_connection(stream, peer, Arc::clone(&connection), self.router.clone());
-        let served = self.graceful.watch(serving);
-        let task = self.tasks.spawn_short(async move {
-            if let Err(error) = served.await {
+        let (connection, router) = (Arc::clone(&registration.0), self.router.clone());
+        let stream = TokioIo::new(Stream::new(stream, Arc::clone(&connection)));
+        let service = service_fn(move |request: Request<Incoming>| {
+            connection.request_started(request.body().size_hint().upper().unwrap_or(u64::MAX));
+            let mut request = request.map(Body::new);
+            request.extensions_mut().insert(PeerAddress(peer));
+            request.extensions_mut().insert(Arc::clone(&connection));
+            let (response, connection) = (router.clone().oneshot(request), Arc::clone(&connection));
+            async move { Ok::<_, Infallible>(finish(response.await?, connection)) }
+        });
+        let mut server = http1::Builder::new();
+        server.max_header_size(MAX_HEAD).max_headers(MAX_HEADERS).max_buf_size(BUFFER);
+        let served = self.graceful.watch(server.serve_connection(stream, service));
+        self.tasks.spawn_short(async move {
+            if let Some(Err(error)) = registration.0.closed.run_until_cancelled(served).await {
                 tracing::debug!(%error, %peer, "connection failed");
             }
-            drop(registration);
         });
-        connection.set_task(task);
     }
 }
 
@@ -152,10 +156,8 @@ impl Server {
 async fn sweep(connections: &Connections) -> Infallible {
     let mut interval = tokio::time::interval(SWEEP_INTERVAL);
     loop {
-        tokio::select! {
-            _ = interval.tick() => connections.close_expired(),
-            () = connections.too_many_bodies() => connections.close_slow_bodies(),
-        }
+        interval.tick().await;
+        connections.close_expired();
     }
 }
 
@@ -166,41 +168,33 @@ fn configure(stream: &TcpStream) -> io::Result<()> {
     Ok(())
 }
 
-fn serve_connection<T>(
-    stream: T,
-    peer: SocketAddr,
-    connection: Arc<Connection>,
-    router: Router,
-) -> http1::Connection<
-    TokioIo<Stream<T>>,
-    impl hyper::service::HttpService<Incoming, ResBody = ResponseBody, Error = Infallible, Future: Send>,
->
-where
-    T: AsyncRead + AsyncWrite + Unpin + 'static,
-{
-    let stream = Stream::new(stream, Arc::clone(&connection));
-    let service = service_fn(move |request: Request<Incoming>| {
-        connection.request_started();
-        let mut request = request.map(|body| Body::new(RequestBody::new(body, Arc::clone(&connection))));
-        request.extensions_mut().insert(PeerAddress(peer));
-        let (response, connection) = (router.clone().oneshot(request), Arc::clone(&connection));
-        async move { Ok(finish(response.await?, connection)) }
-    });
-    http1::Builder::new()
-        .max_buf_size(MAX_HEAD)
-        .max_headers(MAX_HEADERS)
-        .serve_connection(TokioIo::new(stream), service)
-}
-
 /// Closes the connection of a client that exceeds a rate limit, so that its requests do not keep the connection open. A
 /// connection of a proxy serves other clients too. Announces also that the connection is closed because the body is unread:
 /// otherwise the client would send its next request on this connection, and lose it (RFC 9112, section 9.6).
-fn finish(mut response: Response<Body>, connection: Arc<Connection>) -> Response<ResponseBody> {
+fn finish(
+    mut response: Response<Body>,
+    connection: Arc<Connection>,
+) -> Response<impl HttpBody<Data = Bytes, Error = axum::Error>> {
     let is_rate_limited = response.status() == StatusCode::TOO_MANY_REQUESTS && !connection.is_proxy;
     if is_rate_limited || connection.closes_after_response() {
         response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
     }
-    response.map(|body| ResponseBody::new(body, connection))
+    let in_flight = InFlight(connection);
+    response.map(|body| {
+        body.map_err(move |error| {
+            in_flight.0.response_ended();
+            error
+        })
+    })
+}
+
+/// Records the end of a response when its body is dropped.
+struct InFlight(Arc<Connection>);
+
+impl Drop for InFlight {
+    fn drop(&mut self) {
+        self.0.response_ended();
+    }
 }
 
 #[cfg(test)]

@@ -9,7 +9,7 @@ use crate::process::{PeakMemory, resident_bytes};
 
 const CONNECTIONS: usize = 10_000;
 /// Smaller than the limit of a request head.
-const HEAD_BYTES: usize = 30_000;
+const HEAD_BYTES: usize = 16_000;
 /// Smaller than the limit of the body of a login.
 const BODY_BYTES: usize = 8_000;
 

@@ -3,19 +3,16 @@
 use std::net::Ipv4Addr;
 
 use axum::routing::{get, post};
-use bytes::Bytes;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream};
 use tokio::net::TcpSocket;
 
-use super::super::connection_metrics::Reason;
 use super::*;
 use crate::config::{Environment, Variables as _};
 use crate::http::body;
 
 const GET: &[u8] = b"GET / HTTP/1.1\r\nhost: test\r\n\r\n";
 const SECOND: Duration = Duration::from_secs(1);
-const SMALL: Limits =
-    Limits { connections: 100, per_address: 2, head_memory: 64 * 1024, awaited_bodies: 100 };
+const SMALL: Limits = Limits { connections: 100, per_address: 2, bodies: 100 };
 
 /// A server on all loopback addresses.
 struct TestServer {
@@ -78,6 +75,11 @@ fn empty() -> Router {
     Router::new().route("/", get(async || ()))
 }
 
+/// Returns the body of `POST`.
+fn echo() -> Router {
+    empty().route("/", post(async |request| body::read(request, 100).await))
+}
+
 #[cfg(target_os = "linux")]
 #[tokio::test]
 async fn a_new_connection_of_an_address_at_its_limit_replaces_the_one_idle_for_longest() {
@@ -94,7 +96,7 @@ async fn a_new_connection_of_an_address_at_its_limit_replaces_the_one_idle_for_l
     for stream in [&mut first, &mut third, &mut other] {
         expect_ok(stream).await;
     }
-    assert_eq!((server.metrics.open.get(), server.metrics.closed_for(Reason::AddressLimit)), (3, 1));
+    assert_eq!((server.metrics.open.get(), server.metrics.closed("address_limit").get()), (3, 1));
 }
 
 #[cfg(target_os = "linux")]
@@ -114,7 +116,7 @@ async fn an_address_with_requests_in_flight_on_all_connections_gets_no_further_c
         busy.push(stream);
     }
     assert!(is_closed(&mut server.connect(1).await).await);
-    assert_eq!((server.metrics.open.get(), server.metrics.closed_for(Reason::Rejected)), (3, 1));
+    assert_eq!((server.metrics.open.get(), server.metrics.closed("rejected").get()), (3, 1));
 }
 
 #[cfg(target_os = "linux")]
@@ -122,18 +124,18 @@ async fn an_address_with_requests_in_flight_on_all_connections_gets_no_further_c
 async fn a_full_listener_closes_the_connection_that_is_idle_for_longest() {
     let limits = Limits { connections: 3, ..SMALL };
     let server = TestServer::start(limits, "127.0.0.9/32", empty()).await;
+    let mut silent = server.connect(1).await;
     let mut proxy = server.connect(9).await;
     expect_ok(&mut proxy).await;
-    let mut silent = server.connect(1).await;
     let mut active = server.connect(2).await;
-    for host in 3..6 {
-        expect_ok(&mut active).await;
-        expect_ok(&mut server.connect(host).await).await;
-    }
-    assert!(is_closed(&mut silent).await);
     expect_ok(&mut active).await;
-    expect_ok(&mut proxy).await;
-    assert!(server.metrics.closed_for(Reason::Limit) >= 1);
+    let mut new = server.connect(3).await;
+    expect_ok(&mut new).await;
+    assert!(is_closed(&mut silent).await);
+    for stream in [&mut active, &mut proxy, &mut new] {
+        expect_ok(stream).await;
+    }
+    assert_eq!((server.metrics.open.get(), server.metrics.closed("limit").get()), (3, 1));
 }
 
 #[cfg(target_os = "linux")]
@@ -173,67 +175,62 @@ async fn a_request_head_above_its_limits_is_rejected() {
         format!("{head}{}\r\n\r\n", "x".repeat(bytes - head.len() - 4)).into_bytes()
     };
     for (head, status) in
-        [(head(64, 1000), 200), (head(65, 1000), 431), (head(2, 32 * 1024 - 1), 200), (head(2, 70_000), 431)]
+        [(head(64, 1000), 200), (head(65, 1000), 431), (head(2, MAX_HEAD), 200), (head(2, MAX_HEAD + 1), 431)]
     {
         let response = send(&mut server.connect(1).await, &head).await;
         assert!(response.starts_with(&format!("HTTP/1.1 {status}")), "{status}: {response}");
     }
 }
 
-#[cfg(target_os = "linux")]
-#[tokio::test]
-async fn unfinished_request_heads_share_a_memory_limit() {
-    let server = TestServer::start(Limits { head_memory: 12 * 1024, ..SMALL }, "", empty()).await;
-    let part = [&GET[..GET.len() - 2], b"a: ", &vec![b'x'; 18 * 1024]].concat();
-    let end = b"\r\n\r\n";
-    let mut unfinished = server.connect(1).await;
-    unfinished.write_all(&part).await.unwrap();
-    let mut more = server.connect(2).await;
-    let _ = more.write_all(&part).await;
-    assert!(is_closed(&mut more).await);
-    assert_eq!(server.metrics.closed_for(Reason::HeadMemory), 1);
-    // A head of the usual size needs no reservation.
-    expect_ok(&mut server.connect(2).await).await;
-    assert!(send(&mut unfinished, end).await.starts_with("HTTP/1.1 200"));
-    // The complete request has released its reservation.
-    let mut later = server.connect(2).await;
-    later.write_all(&part).await.unwrap();
-    assert!(send(&mut later, end).await.starts_with("HTTP/1.1 200"));
+/// Starts a request of which the handler waits for the body.
+async fn start_body(server: &TestServer, host: u8) -> TcpStream {
+    let mut stream = server.connect(host).await;
+    let request = b"POST / HTTP/1.1\r\nhost: test\r\nexpect: 100-continue\r\ncontent-length: 2\r\n\r\n";
+    // The handler waits for the body after this response.
+    assert!(send(&mut stream, request).await.starts_with("HTTP/1.1 100"));
+    stream
 }
 
 #[cfg(target_os = "linux")]
 #[tokio::test]
-async fn the_number_of_requests_that_wait_for_their_bodies_is_bounded() {
-    let router = Router::new().route("/", post(async |_: Bytes| ()));
-    let server = TestServer::start(Limits { awaited_bodies: 8, ..SMALL }, "", router).await;
+async fn of_too_many_requests_that_wait_for_their_bodies_those_that_wait_for_longest_are_closed() {
+    let server = TestServer::start(Limits { bodies: 8, ..SMALL }, "", echo()).await;
+    let mut idle = server.connect(1).await;
+    expect_ok(&mut idle).await;
     let mut streams = Vec::new();
     for host in 1..=9 {
-        let mut stream = server.connect(host).await;
-        let request = b"POST / HTTP/1.1\r\nhost: test\r\nexpect: 100-continue\r\ncontent-length: 2\r\n\r\n";
-        // The handler waits for the body after this response.
-        assert!(send(&mut stream, request).await.starts_with("HTTP/1.1 100"));
-        streams.push(stream);
+        streams.push(start_body(&server, host).await);
     }
-    assert!(is_closed(&mut streams[0]).await);
-    let last = streams.last_mut().unwrap();
-    assert!(send(last, b"{}").await.starts_with("HTTP/1.1 200"));
-    assert!(server.metrics.closed_for(Reason::BodyLimit) >= 1);
+    for stream in &mut streams[..2] {
+        assert!(is_closed(stream).await);
+    }
+    for stream in &mut streams[2..] {
+        assert!(send(stream, b"{}").await.starts_with("HTTP/1.1 200"));
+    }
+    assert_eq!(server.metrics.closed("body_limit").get(), 2);
+    // The complete bodies count no longer.
+    for host in 1..=8 {
+        streams.push(start_body(&server, host).await);
+    }
+    expect_ok(&mut idle).await;
+    assert_eq!(server.metrics.closed("body_limit").get(), 2);
 }
 
 #[cfg(target_os = "linux")]
 #[tokio::test]
-async fn an_address_with_many_requests_that_wait_for_their_bodies_does_not_displace_others() {
-    let router = Router::new().route("/", post(async |_: Bytes| ()));
-    let server = TestServer::start(Limits { awaited_bodies: 8, per_address: 9, ..SMALL }, "", router).await;
-    let mut streams = Vec::new();
-    for host in [1, 2, 2, 2, 2, 2, 2, 2, 2] {
-        let mut stream = server.connect(host).await;
-        let request = b"POST / HTTP/1.1\r\nhost: test\r\nexpect: 100-continue\r\ncontent-length: 2\r\n\r\n";
-        assert!(send(&mut stream, request).await.starts_with("HTTP/1.1 100"));
-        streams.push(stream);
+async fn a_client_is_answered_while_others_hold_all_connections_with_unfinished_requests() {
+    for unfinished in [&GET[..GET.len() - 2], b"POST / HTTP/1.1\r\nhost: test\r\ncontent-length: 2\r\n\r\n{"]
+    {
+        let server = TestServer::start(Limits { connections: 6, ..SMALL }, "", echo()).await;
+        let mut hostile = Vec::new();
+        for host in [1, 1, 2, 2, 3, 3] {
+            let mut stream = server.connect(host).await;
+            stream.write_all(unfinished).await.unwrap();
+            hostile.push(stream);
+        }
+        expect_ok(&mut server.connect(4).await).await;
+        assert_eq!(server.metrics.closed("limit").get(), 1);
     }
-    assert!(is_closed(&mut streams[1]).await);
-    assert!(send(&mut streams[0], b"{}").await.starts_with("HTTP/1.1 200"));
 }
 
 #[tokio::test]
@@ -287,8 +284,7 @@ async fn a_connection_with_an_unread_body_is_announced_as_closed_unless_the_body
 
 #[tokio::test]
 async fn transfer_encoding_overrides_content_length_and_the_connection_is_closed() {
-    let router = Router::new().route("/", post(async |body: Bytes| body));
-    let server = TestServer::start(SMALL, "", router).await;
+    let server = TestServer::start(SMALL, "", echo()).await;
     let (length, chunked) = ("content-length: 3", "transfer-encoding: chunked");
     for framing in [format!("{length}\r\n{chunked}"), format!("{chunked}\r\n{length}")] {
         let mut client = server.connect(1).await;
@@ -405,7 +401,7 @@ async fn silent_connections_and_unfinished_heads_time_out() {
         };
         let seconds = server.during(closed).await;
         assert!((timeout..timeout + 2).contains(&seconds), "{timeout}: {seconds}");
-        let metrics = server.connections.metrics();
-        assert_eq!((metrics.open.get(), metrics.closed_for(Reason::Timeout)), (0, 1));
+        let metrics = &server.connections.metrics;
+        assert_eq!((metrics.open.get(), metrics.closed("timeout").get()), (0, 1));
     }
 }
