@@ -16,7 +16,7 @@ use crate::lease::Term;
 use crate::memory::Memory;
 use crate::metrics::OperatorMetrics;
 use crate::plan::{Plan, Write};
-use crate::services::{CallError, Identity, Session};
+use crate::services::{CallError, IdentityClient, SessionClient};
 use crate::status::{Reason, State, Subject};
 
 /// Interval at which the stored state is read, to find changes by others.
@@ -32,8 +32,8 @@ const MAX_WRITES: usize = 100;
 pub(crate) struct Controller {
     pub(crate) caches: Caches,
     pub(crate) kubernetes: Kubernetes,
-    pub(crate) identity: Identity,
-    pub(crate) session: Session,
+    pub(crate) identity: IdentityClient,
+    pub(crate) session: SessionClient,
     pub(crate) metrics: OperatorMetrics,
     pub(crate) term: Term,
     /// The operators of which this one takes over tenants and producers.
@@ -59,9 +59,10 @@ enum Written {
 
 impl Controller {
     /// The controller of an operator.
-    pub(crate) fn of(self, operator: &OperatorId) -> Self {
+    pub(crate) fn for_operator(self, operator: &OperatorId) -> Self {
         tracing::info!(%operator, "the cluster is identified");
-        Self { identity: self.identity.of(operator), session: self.session.of(operator), ..self }
+        let (identity, session) = (self.identity.for_operator(operator), self.session.for_operator(operator));
+        Self { identity, session, ..self }
     }
 
     /// Plans and writes until it is cancelled.

@@ -42,7 +42,7 @@ impl Kind {
     }
 
     /// What a write removes, and the uid of its resource.
-    pub(crate) fn of_removal(write: &Write) -> Option<(Self, Uuid)> {
+    pub(crate) fn from_removal(write: &Write) -> Option<(Self, Uuid)> {
         match write {
             Write::Release { owner, .. } => Some((Self::Tenant, owner.uid)),
             Write::DeleteProducer { uid, .. } => Some((Self::Producer, *uid)),
@@ -63,7 +63,7 @@ impl Guard {
         let producers = observed.stored_producers.as_ref().map(|stored| stored.len());
         self.tenants.update(Kind::Tenant, &missing, tenants, self.confirmed);
         self.producers.update(Kind::Producer, &missing, producers, self.confirmed);
-        plan.writes.retain(|write| match Kind::of_removal(write) {
+        plan.writes.retain(|write| match Kind::from_removal(write) {
             Some((Kind::Tenant, uid)) => !self.tenants.contains(uid),
             Some((Kind::Producer, uid)) => !self.producers.contains(uid),
             None => true,
@@ -83,7 +83,7 @@ impl Guard {
 /// The removals of a plan, except those of resources that were created again: of a tenant with the same name, or of a producer with the same
 /// service account.
 fn missing(plan: &Plan, observed: &Observed) -> Vec<(Kind, Uuid)> {
-    let removals = plan.writes.iter().filter_map(|write| Some((write, Kind::of_removal(write)?)));
+    let removals = plan.writes.iter().filter_map(|write| Some((write, Kind::from_removal(write)?)));
     let removals: Vec<_> = removals.collect();
     if removals.is_empty() {
         return Vec::new();

@@ -45,11 +45,11 @@ struct Service {
 
 /// Client of identity. Clones share the connections.
 #[derive(Clone)]
-pub(crate) struct Identity(Service);
+pub(crate) struct IdentityClient(Service);
 
 /// Client of session. Clones share the connections.
 #[derive(Clone)]
-pub(crate) struct Session(Service);
+pub(crate) struct SessionClient(Service);
 
 impl Service {
     fn new(url: Url, token_file: PathBuf) -> Result<Self, reqwest::Error> {
@@ -149,13 +149,13 @@ fn detail(body: &str) -> String {
     format!("{}{}", problem.detail, fields.collect::<String>())
 }
 
-impl Identity {
+impl IdentityClient {
     pub(crate) fn new(url: Url, token_file: PathBuf) -> Result<Self, reqwest::Error> {
         Service::new(url, token_file).map(Self)
     }
 
     /// The client of an operator.
-    pub(crate) fn of(self, operator: &OperatorId) -> Self {
+    pub(crate) fn for_operator(self, operator: &OperatorId) -> Self {
         Self(Service { operator: Some(operator.clone()), ..self.0 })
     }
 
@@ -185,13 +185,13 @@ impl Identity {
     }
 }
 
-impl Session {
+impl SessionClient {
     pub(crate) fn new(url: Url, token_file: PathBuf) -> Result<Self, reqwest::Error> {
         Service::new(url, token_file).map(Self)
     }
 
     /// The client of an operator.
-    pub(crate) fn of(self, operator: &OperatorId) -> Self {
+    pub(crate) fn for_operator(self, operator: &OperatorId) -> Self {
         Self(Service { operator: Some(operator.clone()), ..self.0 })
     }
 

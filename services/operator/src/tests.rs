@@ -24,7 +24,7 @@ use crate::controller::Controller;
 use crate::kubernetes::{Caches, Kubernetes};
 use crate::lease::Term;
 use crate::metrics::OperatorMetrics;
-use crate::services::{Identity, Session};
+use crate::services::{IdentityClient, SessionClient};
 
 const ACME: &str = "/apis/svc.internal/v1alpha1/svctenants/acme";
 const COLLECTOR: &str = "/apis/svc.internal/v1alpha1/namespaces/apps/svcproducers/collector";
@@ -78,15 +78,15 @@ impl Cluster {
                 &"https://svc.example".parse().unwrap(),
                 "operator-1",
             ),
-            identity: Identity::new(urls.identity.parse().unwrap(), token("svc-identity")).unwrap(),
-            session: Session::new(urls.session.parse().unwrap(), token("svc-session")).unwrap(),
+            identity: IdentityClient::new(urls.identity.parse().unwrap(), token("svc-identity")).unwrap(),
+            session: SessionClient::new(urls.session.parse().unwrap(), token("svc-session")).unwrap(),
             metrics: OperatorMetrics::new(&Metrics::new("operator")),
             term: Term(watch::channel(Instant::now() + Duration::from_hours(1)).1),
             take_over_from: Arc::default(),
             confirmed_releases: 0,
         };
         assert_eq!(controller.caches.cluster().await, operator.cluster);
-        let controller = change(controller.of(&operator));
+        let controller = change(controller.for_operator(&operator));
         let mut cluster = Self { api, running, controller, tasks, leader: None, tokens };
         cluster.lead();
         cluster

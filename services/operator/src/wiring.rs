@@ -17,7 +17,7 @@ use crate::controller::Controller;
 use crate::kubernetes::{Caches, Kubernetes};
 use crate::lease::Candidate;
 use crate::metrics::OperatorMetrics;
-use crate::services::{Identity, Session};
+use crate::services::{IdentityClient, SessionClient};
 
 /// The operator.
 pub struct Operator;
@@ -53,8 +53,8 @@ impl Program for Operator {
         let controller = Controller {
             caches,
             kubernetes: Kubernetes::new(client, &config.namespace, &config.public_url, &config.pod_name),
-            identity: Identity::new(config.identity_url, config.identity_token)?,
-            session: Session::new(config.session_url, config.session_token)?,
+            identity: IdentityClient::new(config.identity_url, config.identity_token)?,
+            session: SessionClient::new(config.session_url, config.session_token)?,
             metrics: OperatorMetrics::new(telemetry.metrics()),
             term: candidate.term(),
             take_over_from: config.take_over_from.unwrap_or_default().into(),
@@ -66,7 +66,7 @@ impl Program for Operator {
             let stop = tasks.draining().clone();
             // The lists of resources are those of this cluster.
             let Some(cluster) = stop.run_until_cancelled(controller.caches.cluster()).await else { return };
-            let controller = controller.of(&OperatorId { cluster, namespace, release });
+            let controller = controller.for_operator(&OperatorId { cluster, namespace, release });
             lead(candidate, controller, tasks).await;
         });
         Ok(None)

@@ -14,13 +14,13 @@ const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 pub struct Live<T>(Arc<Inner<T>>);
 
 struct Inner<T> {
-    file: Option<Source<T>>,
+    file: Option<LiveFile<T>>,
     value: RwLock<Arc<T>>,
 }
 
 type Parse<T> = Box<dyn Fn(&str) -> Option<T> + Send + Sync>;
 
-struct Source<T> {
+struct LiveFile<T> {
     name: &'static str,
     path: PathBuf,
     parse: Parse<T>,
@@ -38,13 +38,13 @@ impl<T> Live<T> {
     }
 
     /// Returns the value that was parsed from this content of the file.
-    pub(super) fn of_file(
+    pub(super) fn from_file(
         name: &'static str,
         path: &Path,
         (value, text): (T, String),
         parse: impl Fn(&str) -> Option<T> + Send + Sync + 'static,
     ) -> Self {
-        let source = Source {
+        let source = LiveFile {
             name,
             path: path.into(),
             parse: Box::new(parse),
@@ -66,7 +66,7 @@ impl<T> Live<T> {
         Arc::clone(&self.0.value.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    fn check(&self, source: &Source<T>) {
+    fn check(&self, source: &LiveFile<T>) {
         let content = read(&source.path);
         let mut seen = source.seen.write().unwrap_or_else(PoisonError::into_inner);
         if content == *seen {
@@ -95,7 +95,7 @@ impl<T> Clone for Live<T> {
     }
 }
 
-impl<T> Source<T> {
+impl<T> LiveFile<T> {
     /// Returns true for one caller per interval.
     fn is_due(&self) -> bool {
         let (now, next) = (millis(self.created.elapsed()), self.next_check.load(Ordering::Relaxed));

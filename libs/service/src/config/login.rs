@@ -19,7 +19,7 @@ impl Login {
             let path = directory.join(file);
             let text = live::read(&path)?;
             let value = (text.clone(), text);
-            Ok::<_, String>(Live::of_file(variable.name, &path, value, |text| Some(text.to_owned())))
+            Ok::<_, String>(Live::from_file(variable.name, &path, value, |text| Some(text.to_owned())))
         };
         Ok(Self { username: open("username")?, password: open("password")? })
     }

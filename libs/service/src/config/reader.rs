@@ -127,7 +127,7 @@ impl<'e> Reader<'e> {
         parse: impl Fn(&str) -> Result<T, E> + Send + Sync + 'static,
     ) -> Live<T> {
         match self.environment.get(&format!("{}_FILE", secret.name)) {
-            Some(path) => Live::of_file(secret.name, Path::new(path), read, move |text| parse(text).ok()),
+            Some(path) => Live::from_file(secret.name, Path::new(path), read, move |text| parse(text).ok()),
             None => Live::fixed(read.0),
         }
     }

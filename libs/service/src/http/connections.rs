@@ -74,20 +74,20 @@ impl Limits {
     }
 }
 
-/// State of one connection.
+/// Activity of one connection.
 #[derive(Debug)]
 pub(super) struct Connection {
     network: IpAddr,
     id: u64,
     pub(super) is_proxy: bool,
-    state: Mutex<State>,
+    activity: Mutex<Activity>,
     connections: Arc<Connections>,
     /// Cancelled when the connection is closed for its client.
     pub(super) closed: CancellationToken,
 }
 
 #[derive(Debug)]
-struct State {
+struct Activity {
     phase: Phase,
     since: Instant,
     /// Since when the response waits for the client to read.
@@ -113,7 +113,7 @@ enum Phase {
 impl Connection {
     /// Records received bytes.
     pub(super) fn received(&self) {
-        if self.state().phase == Phase::Idle {
+        if self.activity().phase == Phase::Idle {
             drop(self.enter(Phase::Head));
         }
     }
@@ -131,9 +131,9 @@ impl Connection {
 
     /// Records that the handler waits no longer for the request body.
     pub(super) fn body_ended(&self, is_complete: bool) {
-        let mut state = self.enter(Phase::Handling);
+        let mut activity = self.enter(Phase::Handling);
         if is_complete {
-            state.unread = 0;
+            activity.unread = 0;
         }
     }
 
@@ -144,30 +144,30 @@ impl Connection {
 
     /// Records whether the connection accepts no data of the response.
     pub(super) fn write_blocked(&self, is_blocked: bool) {
-        let mut state = self.state();
-        state.write_blocked = is_blocked.then(|| state.write_blocked.unwrap_or_else(Instant::now));
+        let mut activity = self.activity();
+        activity.write_blocked = is_blocked.then(|| activity.write_blocked.unwrap_or_else(Instant::now));
     }
 
     /// Returns whether the server closes the connection after the response because a part of the request is unread.
     pub(super) fn closes_after_response(&self) -> bool {
-        self.state().unread > SHORT_BODY
+        self.activity().unread > SHORT_BODY
     }
 
     /// Records that the server closes the connection. Returns whether the client can still be sending a request.
     pub(super) fn closing(&self) -> bool {
-        let is_in_head = self.state().phase == Phase::Head;
+        let is_in_head = self.activity().phase == Phase::Head;
         self.enter(Phase::Closing).unread > 0 || is_in_head
     }
 
     /// Returns whether the client exceeded a timeout.
     fn is_expired(&self, now: Instant) -> bool {
-        let state = self.state();
+        let activity = self.activity();
         // A response that is still being sent is measured by its progress only.
-        let (since, timeout) = match (state.write_blocked, state.phase) {
+        let (since, timeout) = match (activity.write_blocked, activity.phase) {
             (Some(since), _) => (since, WRITE_TIMEOUT),
-            (None, Phase::Idle) => (state.since, IDLE_TIMEOUT),
-            (None, Phase::Head) => (state.since, HEAD_TIMEOUT),
-            (None, Phase::Closing) => (state.since, LINGER_TIMEOUT),
+            (None, Phase::Idle) => (activity.since, IDLE_TIMEOUT),
+            (None, Phase::Head) => (activity.since, HEAD_TIMEOUT),
+            (None, Phase::Closing) => (activity.since, LINGER_TIMEOUT),
             (None, Phase::Body | Phase::Handling) => return false,
         };
         now.duration_since(since) >= timeout
@@ -175,24 +175,24 @@ impl Connection {
 
     /// Returns since when the connection waits for its client, or `None` if the client waits for the service.
     fn waits_since(&self) -> Option<Instant> {
-        let state = self.state();
-        state.write_blocked.or((state.phase != Phase::Handling).then_some(state.since))
+        let activity = self.activity();
+        activity.write_blocked.or((activity.phase != Phase::Handling).then_some(activity.since))
     }
 
-    fn enter(&self, phase: Phase) -> MutexGuard<'_, State> {
-        let (mut state, bodies) = (self.state(), &self.connections.bodies);
+    fn enter(&self, phase: Phase) -> MutexGuard<'_, Activity> {
+        let (mut activity, bodies) = (self.activity(), &self.connections.bodies);
         if phase == Phase::Body {
             bodies.fetch_add(1, Ordering::Relaxed);
         }
-        if state.phase == Phase::Body {
+        if activity.phase == Phase::Body {
             bodies.fetch_sub(1, Ordering::Relaxed);
         }
-        (state.phase, state.since) = (phase, Instant::now());
-        state
+        (activity.phase, activity.since) = (phase, Instant::now());
+        activity
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    fn activity(&self) -> MutexGuard<'_, Activity> {
+        self.activity.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -235,7 +235,7 @@ impl Connections {
             network,
             id: self.last_id.fetch_add(1, Ordering::Relaxed),
             is_proxy,
-            state: Mutex::new(State {
+            activity: Mutex::new(Activity {
                 phase: Phase::Idle,
                 since: Instant::now(),
                 write_blocked: None,
@@ -265,7 +265,8 @@ impl Connections {
     fn limit_bodies(&self) {
         if self.bodies.load(Ordering::Relaxed) > self.limits.bodies {
             let (mut open, limit) = (self.open(), self.limits.bodies);
-            let bodies = waiting(open.values().filter(|connection| connection.state().phase == Phase::Body));
+            let bodies =
+                waiting(open.values().filter(|connection| connection.activity().phase == Phase::Body));
             // The counter can include connections that are closed already.
             if bodies.len() > limit {
                 let count = bodies.len() - limit * 7 / 8;

@@ -87,8 +87,7 @@ impl Edge {
         // Called once per handler of a route, so that each handler keeps the handles of its metrics.
         router.layer(layer_fn(move |endpoint| {
             let metrics = Endpoint::new(edge.service, edge.metrics.clone());
-            let state = EndpointEdge { edge: edge.clone(), metrics };
-            middleware::from_fn_with_state(Arc::new(state), pass).layer(endpoint)
+            middleware::from_fn_with_state(Arc::new((edge.clone(), metrics)), pass).layer(endpoint)
         }))
     }
 
@@ -158,16 +157,11 @@ impl Edge {
     }
 }
 
-/// The edge of one endpoint, behind one pointer because the framework clones it per request.
-struct EndpointEdge {
-    edge: Edge,
-    metrics: Endpoint,
-}
-
-async fn pass(State(endpoint): State<Arc<EndpointEdge>>, mut request: Request, next: Next) -> Response {
-    let EndpointEdge { edge, metrics } = &*endpoint;
+/// Passes a request to its endpoint. The state is behind one pointer because the framework clones it per request.
+async fn pass(State(state): State<Arc<(Edge, Endpoint)>>, mut request: Request, next: Next) -> Response {
+    let (edge, metrics) = &*state;
     let mut measurement = metrics.start(&request);
-    let id = RequestId::of(request.headers());
+    let id = RequestId::from_headers(request.headers());
     request.extensions_mut().insert(id.clone());
     let client = edge.proxies.client(request.extensions().get::<PeerAddress>(), request.headers());
     request.extensions_mut().insert(client);

@@ -208,7 +208,7 @@ pub struct RequestId(HeaderValue);
 
 impl RequestId {
     /// Returns the id of the caller if it is 1 to 128 characters of `A-Za-z0-9._-`, otherwise a new one.
-    pub(crate) fn of(headers: &HeaderMap) -> Self {
+    pub(crate) fn from_headers(headers: &HeaderMap) -> Self {
         Self(
             headers
                 .get(X_REQUEST_ID)

@@ -188,7 +188,8 @@ mod tests {
         let headers = http::HeaderMap::from_iter([("x-request-id".parse().unwrap(), "r-1".parse().unwrap())]);
         let trace = TraceContext::parse("00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01");
         let client = Some(std::net::IpAddr::from([192, 0, 2, 1]));
-        let request = RequestContext { request_id: RequestId::of(&headers), client, is_public: true, trace };
+        let request =
+            RequestContext { request_id: RequestId::from_headers(&headers), client, is_public: true, trace };
         in_request(request, async { tracing::warn!(n = 1, "inside \"}}") }).await;
         tracing::warn!("outside");
 

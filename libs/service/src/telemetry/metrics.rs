@@ -42,13 +42,13 @@ pub enum Aggregate {
 }
 
 /// A source of a gauge.
-struct Source {
+struct GaugeSource {
     gauge: Gauge,
     aggregate: Aggregate,
     value: Box<dyn Fn() -> i64 + Send>,
 }
 
-impl Source {
+impl GaugeSource {
     /// Sets the gauge to the start value of the aggregation.
     fn reset(&self) {
         self.gauge.set(match self.aggregate {
@@ -68,14 +68,14 @@ impl Source {
 
 /// Metrics of a process. Clones share the registry.
 #[derive(Clone)]
-pub struct Metrics(Arc<Mutex<State>>);
+pub struct Metrics(Arc<Mutex<RegistryState>>);
 
-struct State {
+struct RegistryState {
     registry: Registry,
     /// By name.
     registered: HashMap<&'static str, Box<dyn Any + Send>>,
     on_scrape: Vec<Box<dyn Fn() + Send>>,
-    sources: Vec<Source>,
+    sources: Vec<GaugeSource>,
 }
 
 impl Metrics {
@@ -93,7 +93,7 @@ impl Metrics {
             started,
         );
         let (registered, on_scrape, sources) = (HashMap::new(), Vec::new(), Vec::new());
-        Self(Arc::new(Mutex::new(State { registry, registered, on_scrape, sources })))
+        Self(Arc::new(Mutex::new(RegistryState { registry, registered, on_scrape, sources })))
     }
 
     /// Registers the metrics of a library that has no other dependency on this crate.
@@ -152,7 +152,7 @@ impl Metrics {
         create: impl FnOnce() -> M,
     ) -> M {
         let mut state = self.lock();
-        let State { registry, registered, .. } = &mut *state;
+        let RegistryState { registry, registered, .. } = &mut *state;
         let known = registered.entry(name).or_insert_with(|| {
             let metric = create();
             match name.rsplit_once('_') {
@@ -186,7 +186,8 @@ impl Metrics {
         aggregate: Aggregate,
         value: impl Fn() -> i64 + Send + 'static,
     ) {
-        let source = Source { gauge: self.metric(name, help, labels), aggregate, value: Box::new(value) };
+        let source =
+            GaugeSource { gauge: self.metric(name, help, labels), aggregate, value: Box::new(value) };
         self.lock().sources.push(source);
     }
 
@@ -194,15 +195,15 @@ impl Metrics {
     pub fn text(&self) -> String {
         let state = self.lock();
         state.on_scrape.iter().for_each(|update| update());
-        state.sources.iter().for_each(Source::reset);
-        state.sources.iter().for_each(Source::apply);
+        state.sources.iter().for_each(GaugeSource::reset);
+        state.sources.iter().for_each(GaugeSource::apply);
         let mut text = String::new();
         // Writing to a string cannot fail.
         let _ = encode(&mut text, &state.registry);
         text
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, RegistryState> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
