@@ -1,5 +1,5 @@
-//! The streams of audit events. identity, which publishes to both of them, creates missing ones. No service changes an existing one, so that
-//! a compromised service cannot delete audit events: an administrator does (`svc-identity streams apply`).
+//! The streams of audit events. identity, which publishes to both of them, creates missing ones. No service changes an existing one, so
+//! that a compromised service cannot delete audit events: an administrator does (`svc-identity streams apply`).
 
 use std::time::Duration;
 
@@ -11,7 +11,8 @@ service::variables! {
     #[derive(Clone, Copy)]
     pub struct AuditStreamSettings {
         common: StreamSettings,
-        /// Retention of audit events of tenants (`AUDIT`). An administrator changes that of an existing stream with `svc-identity streams apply`.
+        /// Retention of audit events of tenants (`AUDIT`). An administrator changes that of an existing stream with `svc-identity streams
+        /// apply`.
         max_age: Duration = bus::retention("SVC_AUDIT_MAX_AGE", "400d"),
     }
 }

@@ -20,7 +20,8 @@ const OPERATOR: Variable = Variable {
     form: "NAMESPACE/NAME",
     default: None,
     secret: false,
-    meaning: "Kubernetes service account of the operator, which manages tenants and producers. If it is unset, the internal API has no routes for it.",
+    meaning: "Kubernetes service account of the operator, which manages tenants and producers. If it is \
+        unset, the internal API has no routes for it.",
 };
 
 /// Who may use the routes of the operator; `None` without an operator.

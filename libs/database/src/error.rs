@@ -73,8 +73,9 @@ const CREDENTIAL: &str = "28";
 
 /// Returns whether a statement with this SQLSTATE can succeed later (PostgreSQL, appendix A).
 fn is_transient(code: &str) -> bool {
-    // 08 connection, 28 credential (during a rotation, one side does not know the new one yet), 53 resources, 57P operator intervention (shutdown, start-up), 57014 statement timeout,
-    // 40001 serialization, 40P01 deadlock, 55P03 lock timeout, 25P03 idle transaction, 25006 read-only (failover).
+    // 08 connection, 28 credential (during a rotation, one side does not know the new one yet), 53 resources, 57P operator intervention
+    // (shutdown, start-up), 57014 statement timeout, 40001 serialization, 40P01 deadlock, 55P03 lock timeout, 25P03 idle transaction,
+    // 25006 read-only (failover).
     code.starts_with("08")
         || code.starts_with(CREDENTIAL)
         || code.starts_with("53")

@@ -1,7 +1,7 @@
 //! Rotation of the credential: connections follow the files of URL, user and password.
 //!
-//! A changed credential is used as soon as the database accepts it; until then, the last one remains. Each older connection is then replaced
-//! before its next use, so that no request fails and the old credential can be removed.
+//! A changed credential is used as soon as the database accepts it; until then, the last one remains. Each older connection is then
+//! replaced before its next use, so that no request fails and the old credential can be removed.
 
 use std::convert::Infallible;
 use std::time::Duration;

@@ -1,5 +1,5 @@
-//! Configuration of the Kubernetes operator (`services/operator`). It is here, so that `svc-standalone` documents the variables without compiling
-//! a Kubernetes client.
+//! Configuration of the Kubernetes operator (`services/operator`). It is here, so that `svc-standalone` documents the variables without
+//! compiling a Kubernetes client.
 
 use std::path::PathBuf;
 
@@ -35,12 +35,15 @@ crate::variables! {
             .required(),
         /// Namespace of the operator: of its lease and of the Secrets with invites.
         pub namespace: String = Variable::new("SVC_NAMESPACE", "name").required(),
-        /// Name of the release. With the uid of the namespace `kube-system` and the namespace of the operator, it is the id of the operator, which identity and session store with each tenant and producer.
+        /// Name of the release. With the uid of the namespace `kube-system` and the namespace of the operator, it is the id of the
+        /// operator, which identity and session store with each tenant and producer.
         pub release: String = Variable::new("SVC_RELEASE", "name").required(),
         /// Ids of operators of which this one takes over the tenants and producers that have a resource in this cluster.
         pub take_over_from: Option<Vec<OperatorId>> = Variable::new("SVC_TAKE_OVER_FROM", "ids, separated by commas")
             .optional_with(parse_operators),
-        /// Number of tenants, and of producers, that a new leader may release because their resources are missing or not allowed. Without it, a new leader holds the releases of a kind if they are more than 3 and more than a tenth. The log message of the held releases contains the number.
+        /// Number of tenants, and of producers, that a new leader may release because their resources are missing or not allowed. Without
+        /// it, a new leader holds the releases of a kind if they are more than 3 and more than a tenth. The log message of the held
+        /// releases contains the number.
         pub confirmed_releases: usize = Variable::new("SVC_CONFIRMED_RELEASES", "number").default("0").required(),
         /// Name of the pod, which identifies the holder of the lease.
         pub pod_name: String = Variable::new("SVC_POD_NAME", "name").required(),

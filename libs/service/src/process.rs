@@ -127,8 +127,8 @@ pub trait Program {
     /// Runs a subcommand.
     fn execute(command: Self::Command, environment: &Environment) -> impl Future<Output = ExitCode>;
 
-    /// Builds the routers, if the service has an API, and starts the tasks. A dependency that is not available yet is not an error: the service
-    /// closes a readiness gate until it is.
+    /// Builds the routers, if the service has an API, and starts the tasks. A dependency that is not available yet is not an error: the
+    /// service closes a readiness gate until it is.
     fn start(
         config: Self::Config,
         tasks: &Tasks,

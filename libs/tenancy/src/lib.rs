@@ -108,8 +108,8 @@ id!(
     OutboxId
 );
 
-/// Id of a tenant: a DNS label (RFC 1123) of 1 to 63 characters of `a-z`, `0-9` and `-`, without a leading or trailing hyphen. Chosen at creation,
-/// immutable, and used unchanged in headers, CLI options, NATS subjects and Kubernetes resources.
+/// Id of a tenant: a DNS label (RFC 1123) of 1 to 63 characters of `a-z`, `0-9` and `-`, without a leading or trailing hyphen. Chosen at
+/// creation, immutable, and used unchanged in headers, CLI options, NATS subjects and Kubernetes resources.
 #[derive(
     Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, schemars::JsonSchema,
 )]

@@ -80,8 +80,8 @@ impl Guard {
     }
 }
 
-/// The removals of a plan, except those of resources that were created again: of a tenant with the same name, or of a producer with the same
-/// service account.
+/// The removals of a plan, except those of resources that were created again: of a tenant with the same name, or of a producer with the
+/// same service account.
 fn missing(plan: &Plan, observed: &Observed) -> Vec<(Kind, Uuid)> {
     let removals = plan.writes.iter().filter_map(|write| Some((write, Kind::from_removal(write)?)));
     let removals: Vec<_> = removals.collect();

@@ -1,8 +1,8 @@
 //! Election of the replica that writes, by a Lease (`coordination.k8s.io/v1`), with the rule of client-go: a lease has expired when it
 //! was observed unchanged for its duration. Clocks of different nodes are never compared.
 //!
-//! A lease is not a fencing token: a paused leader can write after another replica took over. identity and session reject such writes by their
-//! generation.
+//! A lease is not a fencing token: a paused leader can write after another replica took over. identity and session reject such writes by
+//! their generation.
 
 use std::time::Duration;
 

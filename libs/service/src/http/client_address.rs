@@ -17,11 +17,15 @@ use crate::config::{Reader, Variable, Variables};
 /// Networks of the proxies.
 const TRUSTED_PROXIES: Variable =
     Variable::new("SVC_TRUSTED_PROXIES", "networks in CIDR notation, separated by commas").meaning(
-        "Reverse proxies in front of the services. The client address is the rightmost entry of X-Forwarded-For that is not one of them. Without `SVC_TRUSTED_PROXIES` and `SVC_TRUSTED_PROXY_HOPS`, the client address is the peer of the connection.",
+        "Reverse proxies in front of the services. The client address is the rightmost entry of \
+            X-Forwarded-For that is not one of them. Without `SVC_TRUSTED_PROXIES` and \
+            `SVC_TRUSTED_PROXY_HOPS`, the client address is the peer of the connection.",
     );
 /// Number of the proxies.
 const TRUSTED_PROXY_HOPS: Variable = Variable::new("SVC_TRUSTED_PROXY_HOPS", "number, 1 to 10").meaning(
-    "Number of reverse proxies between clients and services, instead of `SVC_TRUSTED_PROXIES`. The client address is this entry of X-Forwarded-For, counted from the right. Every sender is trusted, so only the proxies may be able to connect.",
+    "Number of reverse proxies between clients and services, instead of `SVC_TRUSTED_PROXIES`. The client \
+        address is this entry of X-Forwarded-For, counted from the right. Every sender is trusted, so only \
+        the proxies may be able to connect.",
 );
 
 const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");

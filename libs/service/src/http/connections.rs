@@ -28,8 +28,8 @@ const LINGER_TIMEOUT: Duration = Duration::from_secs(5);
 /// Size up to which a body usually arrives in one read with the head. The server discards an unread one and keeps the connection.
 const SHORT_BODY: u64 = 4096;
 
-/// Why the service closes a connection before its client does: a new connection of the same address, or of any, replaced it; it is new, and no
-/// other one waits for its client; it waited too long for its client; the bodies of too many requests were being received.
+/// Why the service closes a connection before its client does: a new connection of the same address, or of any, replaced it; it is new,
+/// and no other one waits for its client; it waited too long for its client; the bodies of too many requests were being received.
 const REASONS: [&str; 5] = ["address_limit", "limit", "rejected", "timeout", "body_limit"];
 
 /// Metrics of the connections of a listener. The default is not exposed.

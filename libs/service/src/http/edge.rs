@@ -187,7 +187,9 @@ async fn respond(response: impl Future<Output = Response>) -> Response {
         Ok(Ok(response)) => response,
         Ok(Err(panic)) => Problem::new(ProblemKind::Internal).caused_by(panic_text(&*panic)).into_response(),
         Err(elapsed) => {
-            let detail = "The service did not respond in time. The request may have taken effect. Wait for the time in Retry-After. If the request is not idempotent, check its effect before you repeat it.";
+            let detail = "The service did not respond in time. The request may have taken effect. Wait for \
+                the time in Retry-After. If the request is not idempotent, check its effect before you repeat \
+                it.";
             Problem::new(ProblemKind::DependencyUnavailable).detail(detail).caused_by(elapsed).into_response()
         }
     }
