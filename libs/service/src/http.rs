@@ -11,13 +11,11 @@ pub mod problem;
 mod shape;
 mod stream;
 
+pub use crate::telemetry::{RequestId, X_REQUEST_ID};
 pub use body::JsonBody;
 #[cfg(fuzzing)]
 pub use client_address::fuzzed_client;
-pub use client_address::{ClientAddress, TrustedProxies};
+pub use client_address::{ClientAddress, PeerAddress, TrustedProxies};
 pub use edge::{Api, Edge, not_found};
-pub use extract::{
-    HeaderError, Id, Paging, QueryParameters, RequestId, SessionHeader, TenantHeader, UserHeader,
-    X_REQUEST_ID,
-};
-pub use listen::{ConnectionSettings, PeerAddress, serve, serve_public};
+pub use extract::{HeaderError, Id, Paging, QueryParameters, SessionHeader, TenantHeader, UserHeader};
+pub use listen::{ConnectionSettings, serve, serve_public};

@@ -1,4 +1,10 @@
-//! Runtime of a service process: configuration, logs, metrics, traces, lifecycle, health checks and the HTTP edge.
+//! Runtime of a service process. A module uses only those above it:
+//!
+//! - `clock`, `config`, `lifecycle`: time, variables, and tasks from start to shutdown
+//! - `telemetry`: logs, metrics, traces, and the id of the current request
+//! - `http`, `health`: listeners with limits of connections, the edge, bodies and extractors; health checks
+//! - `process`: starts a service with all of these
+//! - `operator`: the variables of the operator
 
 pub mod clock;
 pub mod config;

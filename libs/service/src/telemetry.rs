@@ -7,6 +7,7 @@
 mod context;
 mod logs;
 mod metrics;
+mod request_id;
 mod traces;
 
 use opentelemetry_sdk::trace::SdkTracerProvider;
@@ -23,6 +24,7 @@ pub(crate) use context::{RequestContext, caller, in_request};
 pub use contract::TraceContext;
 pub use logs::{LOG, LogThrottle, Output, chain, parse_directives};
 pub use metrics::{Aggregate, Labels, Metrics};
+pub use request_id::{RequestId, X_REQUEST_ID};
 pub(crate) use traces::RequestSpan;
 pub use traces::{StartError, TraceSettings};
 

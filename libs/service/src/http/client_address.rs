@@ -10,7 +10,6 @@ use http::request::Parts;
 use http::{HeaderMap, HeaderName};
 use ipnet::IpNet;
 
-use super::PeerAddress;
 use crate::LogThrottle;
 use crate::config::{Reader, Variable, Variables};
 
@@ -29,6 +28,10 @@ const TRUSTED_PROXY_HOPS: Variable = Variable::new("SVC_TRUSTED_PROXY_HOPS", "nu
 );
 
 const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
+
+/// Peer of the connection, as a request extension.
+#[derive(Clone, Copy, Debug)]
+pub struct PeerAddress(pub SocketAddr);
 
 /// Client address of a request, as a request extension. IPv4-mapped IPv6 addresses become IPv4 addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -64,7 +64,7 @@ pub(super) struct Limits {
     pub(super) connections: usize,
     /// Connections per client address. Trusted proxies have no such limit.
     pub(super) per_address: usize,
-    /// Requests whose body is being received.
+    /// Requests of which the body is being received.
     pub(super) bodies: usize,
 }
 
@@ -206,7 +206,7 @@ pub(super) struct Connections {
     pub(super) metrics: ConnectionMetrics,
     open: Mutex<Open>,
     last_id: AtomicU64,
-    /// Requests whose body is being received.
+    /// Requests of which the body is being received.
     bodies: AtomicUsize,
 }
 
@@ -259,7 +259,9 @@ impl Connections {
         let (mut open, now) = (self.open(), Instant::now());
         let expired: Vec<_> =
             open.values().filter(|connection| connection.is_expired(now)).cloned().collect();
-        expired.iter().for_each(|connection| self.close(&mut open, connection, "timeout"));
+        for connection in expired {
+            self.close(&mut open, &connection, "timeout");
+        }
     }
 
     fn limit_bodies(&self) {
@@ -289,7 +291,9 @@ impl Connections {
         reason: &'static str,
     ) -> bool {
         waiting.sort_unstable_by_key(|(since, _)| *since);
-        waiting.iter().take(count).for_each(|(_, connection)| self.close(open, connection, reason));
+        for (_, connection) in waiting.iter().take(count) {
+            self.close(open, connection, reason);
+        }
         !waiting.is_empty()
     }
 

@@ -1,5 +1,5 @@
 //! Extractors: the headers `X-Tenant-ID`, `X-User-ID` and `X-Session-ID`, ids in paths, pagination of lists, and request
-//! ids. Each response contains a request id, so that an error report can be found in the logs.
+//! ids.
 
 use std::fmt::Display;
 use std::str::FromStr;
@@ -8,13 +8,13 @@ use axum::extract::{FromRequestParts, OptionalFromRequestParts, RawPathParams};
 use axum::response::{IntoResponse, Response};
 use contract::{Page, PageQuery, ProblemKind};
 use http::request::Parts;
-use http::{HeaderMap, HeaderName, HeaderValue, Uri};
+use http::{HeaderName, Uri};
 use serde::de::DeserializeOwned;
 use tenancy::{TenantId, UserId, X_SESSION_ID, X_TENANT_ID, X_USER_ID};
-use uuid::Uuid;
 
 use super::problem::Problem;
 use super::shape::field_error;
+use crate::telemetry::RequestId;
 
 /// A request header is missing or malformed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -35,6 +35,16 @@ fn documented_name(name: &HeaderName) -> &str {
         "x-session-id" => "X-Session-ID",
         "host" => "Host",
         other => other,
+    }
+}
+
+impl From<HeaderError> for Problem {
+    fn from(error: HeaderError) -> Self {
+        let kind = match error {
+            HeaderError::Missing(_) => ProblemKind::HeaderMissing,
+            HeaderError::Invalid(..) => ProblemKind::HeaderInvalid,
+        };
+        Self::new(kind).detail(error.to_string())
     }
 }
 
@@ -199,59 +209,11 @@ impl<K: Display> Paging<K> {
     }
 }
 
-/// Header of the id in requests and responses.
-pub const X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
-
-/// Id of the current request.
-#[derive(Clone, Debug)]
-pub struct RequestId(HeaderValue);
-
-impl RequestId {
-    /// Returns the id of the caller if it is 1 to 128 characters of `A-Za-z0-9._-`, otherwise a new one.
-    pub(crate) fn from_headers(headers: &HeaderMap) -> Self {
-        Self(
-            headers
-                .get(X_REQUEST_ID)
-                .filter(|value| is_request_id(value))
-                .cloned()
-                .unwrap_or_else(generated_request_id),
-        )
-    }
-
-    /// Parses the id of an earlier request. Replaces an invalid id with a new one.
-    pub(crate) fn named(text: &str) -> Self {
-        Self(HeaderValue::from_str(text).ok().filter(is_request_id).unwrap_or_else(generated_request_id))
-    }
-
-    /// Returns the id as a header value.
-    pub fn header(&self) -> HeaderValue {
-        self.0.clone()
-    }
-
-    /// Returns the id as text.
-    pub fn as_str(&self) -> &str {
-        self.0.to_str().unwrap_or_default()
-    }
-}
-
-fn is_request_id(value: &HeaderValue) -> bool {
-    (1..=128).contains(&value.len())
-        && value.as_bytes().iter().all(|b| b.is_ascii_alphanumeric() || b"._-".contains(b))
-}
-
-/// Returns 16 hexadecimal digits: the random half of a UUID. Each event is stored with the id of its request, so it is short.
-fn generated_request_id() -> HeaderValue {
-    let mut buffer = Uuid::encode_buffer();
-    let text: &str = Uuid::now_v7().simple().encode_lower(&mut buffer);
-    let random = text.get(16..).unwrap_or(text);
-    HeaderValue::from_str(random).unwrap_or_else(|_| HeaderValue::from_static("-"))
-}
-
 impl<S: Sync> FromRequestParts<S> for RequestId {
     type Rejection = std::convert::Infallible;
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Self::Rejection> {
-        Ok(parts.extensions.get().cloned().unwrap_or_else(|| Self::of(&parts.headers)))
+        Ok(parts.extensions.get().cloned().unwrap_or_else(|| Self::from_headers(&parts.headers)))
     }
 }
 

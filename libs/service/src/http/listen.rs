@@ -22,7 +22,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio_util::sync::CancellationToken;
 use tower::ServiceExt as _;
 
-use super::TrustedProxies;
+use super::client_address::{PeerAddress, TrustedProxies};
 use super::connections::{Connection, ConnectionMetrics, Connections, Limits, Registration};
 use super::stream::Stream;
 use crate::Tasks;
@@ -43,10 +43,6 @@ const MAX_UNSENT: u32 = 16 * 1024;
 const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
 /// Pause after a failed accept. Without it, the loop would use a whole core while the process has no free file descriptor.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
-
-/// Peer of the connection, as a request extension.
-#[derive(Clone, Copy, Debug)]
-pub struct PeerAddress(pub SocketAddr);
 
 crate::variables! {
     /// Settings of the connections of clients.
@@ -141,9 +137,9 @@ impl Server {
             let (response, connection) = (router.clone().oneshot(request), Arc::clone(&connection));
             async move { Ok::<_, Infallible>(finish(response.await?, connection)) }
         });
-        let mut server = http1::Builder::new();
-        server.max_header_size(MAX_HEAD).max_headers(MAX_HEADERS).max_buf_size(BUFFER);
-        let served = self.graceful.watch(server.serve_connection(stream, service));
+        let mut builder = http1::Builder::new();
+        builder.max_header_size(MAX_HEAD).max_headers(MAX_HEADERS).max_buf_size(BUFFER);
+        let served = self.graceful.watch(builder.serve_connection(stream, service));
         self.tasks.spawn_short(async move {
             if let Some(Err(error)) = registration.0.closed.run_until_cancelled(served).await {
                 tracing::debug!(%error, %peer, "connection failed");

@@ -9,8 +9,6 @@ use axum::response::{IntoResponse, Response};
 use contract::{FieldError, ProblemKind};
 use http::StatusCode;
 
-use super::HeaderError;
-
 /// An error response with its private cause.
 #[derive(Clone, Debug)]
 pub struct Problem {
@@ -77,16 +75,6 @@ impl Problem {
 impl From<ProblemKind> for Problem {
     fn from(kind: ProblemKind) -> Self {
         Self::new(kind)
-    }
-}
-
-impl From<HeaderError> for Problem {
-    fn from(error: HeaderError) -> Self {
-        let kind = match error {
-            HeaderError::Missing(_) => ProblemKind::HeaderMissing,
-            HeaderError::Invalid(..) => ProblemKind::HeaderInvalid,
-        };
-        Self::new(kind).detail(error.to_string())
     }
 }
 

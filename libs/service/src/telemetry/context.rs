@@ -9,8 +9,8 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 use serde::{Deserialize, Serialize};
 use tracing::Instrument as _;
 
+use super::request_id::{RequestId, X_REQUEST_ID};
 use super::traces;
-use crate::http::{RequestId, X_REQUEST_ID};
 
 /// Header of W3C Trace Context, in HTTP and NATS.
 pub const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");

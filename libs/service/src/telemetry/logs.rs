@@ -151,8 +151,7 @@ mod tests {
     use tracing_subscriber::fmt::MakeWriter;
 
     use super::*;
-    use crate::http::RequestId;
-    use crate::telemetry::{TraceContext, in_request};
+    use crate::telemetry::{RequestId, TraceContext, in_request};
 
     #[derive(Clone, Default)]
     struct Lines(Arc<Mutex<Vec<u8>>>);

@@ -6,6 +6,7 @@
 use std::error::Error;
 use std::time::Duration;
 
+use contract::TraceContext;
 use http::{Method, Request, Response, StatusCode};
 use http_body_util::{BodyExt as _, Limited};
 use opentelemetry::trace::{
@@ -27,9 +28,8 @@ use tracing_subscriber::filter::{LevelFilter, Targets, filter_fn};
 use tracing_subscriber::layer::Context as LayerContext;
 use tracing_subscriber::registry::LookupSpan;
 
-use super::TraceContext;
+use super::request_id::RequestId;
 use crate::config::Variable;
-use crate::http::RequestId;
 
 /// Instrumentation scope of all spans.
 const TRACER: &str = "svc";
