@@ -145,7 +145,7 @@ routes! {
             RouteResponse::json::<DeviceCodes>(200, "The user code to show, and the device code for the token request."),
             RouteResponse::json::<DeviceErrorResponse>(400, "The request is malformed: `invalid_request`."),
         ])
-        .problems(&[ProblemKind::DependencyUnavailable]);
+        .problems(&[ProblemKind::Overloaded, ProblemKind::DependencyUnavailable]);
 
     /// Request the session of a device
     ///
@@ -161,8 +161,8 @@ routes! {
 
     /// Get the device request behind a user code
     ///
-    /// A user code of another tenant gets the same response as an unknown one. After ten unknown codes within an hour, every
-    /// code is reported as not found.
+    /// A user code of another tenant gets the same response as an unknown one. After ten unknown codes of a user within an hour,
+    /// every code gets 429 `rate_limited` with `Retry-After`.
     INSPECT_DEVICE = Operation::post("/auth/device/inspect")
         .idempotent()
         .access(&[Access::Member])
@@ -172,7 +172,8 @@ routes! {
 
     /// Approve or deny a device
     ///
-    /// An approval requires a session that was created with a password at most ten minutes ago.
+    /// An approval requires a session that was created with a password at most ten minutes ago. Unknown codes count as those
+    /// of `POST /auth/device/inspect`.
     DECIDE_DEVICE = Operation::post("/auth/device/decide")
         .access(&[Access::Member])
         .json::<DecideDevice>()
