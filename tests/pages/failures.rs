@@ -177,7 +177,7 @@ async fn sessions_shows_each_failed_request() {
     let revoke_and_log_out = async |visit: &Visit| {
         let account = &visit.admin.user.user_id;
         let others = format!(
-            "update session.sessions set revoked_at = created_at where user_id = '{account}' and revoked_at is null"
+            "update session.sessions set inactive_since = created_at where user_id = '{account}' and inactive_since is null"
         );
         visit.browser.system.run_sql(&others).await;
         visit.browser.system.log_in("acme", EMAIL).await;

@@ -2,6 +2,7 @@
 
 use std::net::IpAddr;
 
+use chrono::{DateTime, Utc};
 use contract::audit::EventName;
 use hashing::TokenDigest;
 use serde::Serialize;
@@ -12,6 +13,9 @@ use tenancy::{Actor, InviteId, KeyId, SessionId, UserId};
 pub struct AuditEvent {
     /// The name.
     pub event: EventName,
+    /// The time; by default that of the transaction.
+    #[serde(skip)]
+    pub occurred_at: Option<DateTime<Utc>>,
     /// The actor; by default the actor of the transaction.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub actor: Option<Actor>,
@@ -46,6 +50,7 @@ impl AuditEvent {
     pub const fn of(event: EventName) -> Self {
         Self {
             event,
+            occurred_at: None,
             actor: None,
             about: None,
             user_id: None,

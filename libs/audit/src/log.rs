@@ -64,7 +64,7 @@ pub struct AuditLog {
     policy: PiiPolicy,
 }
 
-/// The outbox message of an event. The function of session's schema that records expired sessions writes the same form.
+/// The outbox message of an event.
 #[derive(Serialize, Deserialize)]
 #[serde(tag = "kind")]
 pub(crate) enum Recorded {
@@ -130,12 +130,13 @@ impl AuditLog {
 
     fn prepare<C>(self, unit: &UnitOfWork<C>, event: AuditEvent) -> Record {
         let actor = event.actor.or(Some(unit.actor()));
+        let occurred_at = event.occurred_at.unwrap_or_else(|| unit.now());
         let ip = event.ip.or_else(client_address);
         let event = self.policy.apply(AuditEvent { actor, ip, ..event });
         // Plain data always has a JSON form.
         let event = serde_json::to_value(event).unwrap_or_default();
         let name = event["event"].as_str().unwrap_or_default().to_owned();
-        Record { name, occurred_at: unit.now(), event, count: None, members: Vec::new() }
+        Record { name, occurred_at, event, count: None, members: Vec::new() }
     }
 }
 

@@ -121,8 +121,9 @@ impl RawToken {
     }
 }
 
-/// SHA-256 digest of a token. Only the digest is stored.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+/// SHA-256 digest of a token. Only the digest is stored, as bytes.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, sqlx::Type)]
+#[sqlx(transparent)]
 pub struct TokenDigest([u8; 32]);
 
 impl TokenDigest {

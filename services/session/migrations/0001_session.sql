@@ -51,20 +51,27 @@ create table session.sessions (
     client_name text,
     created_at timestamptz not null,
     last_seen_at timestamptz not null,
-    -- The idle timeout, and the time at which it expires if the session is not used again.
+    -- The idle timeout, and the time at which the session expires if it is not used again: at the latest at the end of its absolute
+    -- lifetime.
     idle_seconds integer not null,
     idle_expires_at timestamptz not null,
     -- The end of the absolute lifetime.
     expires_at timestamptz not null,
-    revoked_at timestamptz,
+    -- When the session was revoked, or expired as the expiry sweep has recorded.
+    inactive_since timestamptz,
+    -- The session is valid before this time; null if it is revoked. All statements compare this column with a time, which is the rule
+    -- `SessionLifecycle::is_valid`.
+    valid_until timestamptz generated always as (case when inactive_since is null then idle_expires_at end) stored,
     constraint sessions_digest_key unique (digest),
-    constraint sessions_method_check check (method in ('password', 'device', 'page'))
+    constraint sessions_method_check check (method in ('password', 'device', 'page')),
+    constraint sessions_idle_expires_at_check check (idle_expires_at <= expires_at)
 );
--- A login counts the sessions of its user that are not revoked. Many can be revoked.
-create index sessions_user_idx on session.sessions (user_id, revoked_at);
--- The time from which a session is expired or revoked, for the purge, the expiry sweep and the count of active sessions.
-create index sessions_inactive_from_idx on session.sessions
-    (least(expires_at, idle_expires_at, coalesce(revoked_at, 'infinity')));
+-- A login counts the valid sessions of its user. Many can be revoked.
+create index sessions_user_idx on session.sessions (user_id, valid_until);
+-- For the expiry sweep, and for the count of valid sessions.
+create index sessions_valid_until_idx on session.sessions (valid_until) where valid_until is not null;
+-- For the purge.
+create index sessions_inactive_since_idx on session.sessions (inactive_since) where inactive_since is not null;
 
 create table session.api_keys (
     key_id uuid primary key,
@@ -82,14 +89,16 @@ create table session.api_keys (
     expires_at timestamptz not null,
     last_used_at timestamptz,
     revoked_at timestamptz,
+    -- The key is valid before this time; null if it is revoked. The rule `KeyLifecycle::is_valid`.
+    valid_until timestamptz generated always as (case when revoked_at is null then expires_at end) stored,
     constraint api_keys_digest_key unique (digest),
     constraint api_keys_scopes_check check (
         scopes <@ array['events:write', 'events:read', 'users:read', 'users:write'] and cardinality(scopes) > 0
     )
 );
 create index api_keys_tenant_idx on session.api_keys (tenant_id, key_id);
-create index api_keys_inactive_from_idx on session.api_keys
-    (least(expires_at, coalesce(revoked_at, 'infinity')));
+-- For the purge. `least` ignores null.
+create index api_keys_inactive_from_idx on session.api_keys (least(expires_at, revoked_at));
 
 -- Kubernetes service accounts that may send events, as the operator manages them.
 create table session.producers (
@@ -192,33 +201,18 @@ create unlogged table session.limits (
 -- No index on the time, and free space in each page, so that updates are HOT.
 with (fillfactor = 50);
 
--- The progress of the expiry sweep, in one row. A sweep locks the row, so each expired session is audited once by one
--- replica.
-create table session.expiry_sweep (
-    one_row boolean primary key default true,
-    audited_until timestamptz not null,
-    -- The last audited session among those that expired at `audited_until`.
-    audited_session_id uuid not null,
-    constraint expiry_sweep_one_row_check check (one_row)
-);
-insert into session.expiry_sweep (audited_until, audited_session_id)
-values (now(), 'ffffffff-ffff-ffff-ffff-ffffffffffff');
-
 -- Row-level security: the runtime role reads and writes rows of the tenant that `svc.tenant_id` names.
 do $$
 declare
     name text;
 begin
     foreach name in array array[
-        'tenants', 'subjects', 'sessions', 'api_keys', 'producers', 'device_grants', 'wrong_user_codes', 'outbox',
-        'expiry_sweep'
+        'tenants', 'subjects', 'sessions', 'api_keys', 'producers', 'device_grants', 'wrong_user_codes', 'outbox'
     ]
     loop
         execute format('alter table session.%I enable row level security', name);
         execute format('alter table session.%I force row level security', name);
         execute format('create policy %I on session.%I to svc_session_migrator using (true)', name || '_migrator', name);
-        -- The expiry sweep is used by a `security definer` function only.
-        continue when name = 'expiry_sweep';
         execute format(
             $policy$create policy %I on session.%I to svc_session
                 using (tenant_id = current_setting('svc.tenant_id', true))$policy$,
@@ -295,17 +289,32 @@ create type session.new_session as (
     expires_at timestamptz
 );
 
--- Inserts a session and its messages. If its user would then have more than `in_max` active sessions, revokes the least recently used ones and
--- inserts `in_surplus_messages` too. Returns the token digests of the revoked sessions. With versions, locks the user, and returns null without
--- a change if the stored account status has other versions.
+-- The sessions that are active at a time: the rule `Session::is_active`, which a property test compares with this function. It has no
+-- `set` clause, so that the planner replaces its call by its query, which uses the indexes.
+create function session.active_sessions(in_at timestamptz)
+returns setof session.sessions
+language sql stable as $$
+    select sessions.*
+    from session.sessions
+    join session.subjects on subjects.user_id = sessions.user_id
+    join session.tenants on tenants.tenant_id = sessions.tenant_id
+    where sessions.valid_until > in_at
+        and subjects.status = 'active'
+        and tenants.status = 'active'
+        and tenants.session_version = sessions.session_version
+        and (
+            subjects.credential_version = sessions.credential_version
+            or subjects.kept_session_id = sessions.session_id
+        )
+$$;
+
+-- Inserts a session and its messages. With versions, locks the user, and returns false without a change if the stored account status has
+-- other versions or the user has `in_max` active sessions.
 create function session.insert_session(
-    in_session session.new_session, in_max bigint, in_tenant_version bigint, in_subject_version bigint, in_messages jsonb,
-    in_surplus_messages jsonb
+    in_session session.new_session, in_tenant_version bigint, in_subject_version bigint, in_max bigint, in_messages jsonb
 )
-returns bytea[]
+returns boolean
 language plpgsql set search_path = '' as $$
-declare
-    revoked bytea[];
 begin
     perform set_config('svc.tenant_id', in_session.tenant_id, true);
     if in_subject_version is not null then
@@ -313,29 +322,13 @@ begin
         where subjects.user_id = in_session.user_id and not subjects.is_deleted
             and subjects.version = in_subject_version and tenants.version = in_tenant_version
         for update of subjects;
-        if not found then
-            return null;
+        if not found or in_max <= (
+            select count(*) from session.active_sessions(in_session.created_at) as active
+            where active.user_id = in_session.user_id
+        ) then
+            return false;
         end if;
     end if;
-    with surplus as (
-        select sessions.session_id
-        from session.sessions join session.subjects using (user_id)
-        where sessions.user_id = in_session.user_id and revoked_at is null
-            and expires_at > in_session.created_at and idle_expires_at > in_session.created_at
-            and sessions.session_version = in_session.session_version
-            and (
-                sessions.credential_version = in_session.credential_version
-                or subjects.kept_session_id = sessions.session_id
-            )
-        order by last_seen_at desc, sessions.session_id desc
-        -- The new session is one of them.
-        offset in_max - 1
-    ), revocation as (
-        update session.sessions set revoked_at = in_session.created_at
-        where session_id in (table surplus)
-        returning digest
-    )
-    select coalesce(array_agg(digest), '{}') into revoked from revocation;
     insert into session.sessions (
         session_id, tenant_id, user_id, digest, method, credential_version, session_version, ip, user_agent, client_name,
         created_at, last_seen_at, idle_seconds, idle_expires_at, expires_at
@@ -346,19 +339,49 @@ begin
         in_session.client_name, in_session.created_at, in_session.created_at, in_session.idle_seconds,
         in_session.idle_expires_at, in_session.expires_at
     );
-    if revoked <> '{}' then
-        in_messages := in_messages || in_surplus_messages;
-    end if;
     perform session.outbox_insert(in_session.tenant_id, in_session.created_at, in_messages);
-    return revoked;
+    return true;
 end
 $$;
 
 -- Functions that access rows of all tenants. Each comment gives the reason. Only the runtime role can execute them.
 
--- Introspection: the digest of a credential determines its tenant. Returns each known credential with the account status
--- that it depends on; the caller decides whether it is active. Columns of other kinds of credentials are null. Each digest is that of
--- one credential, so the tables are read in the order of their use until all are found. In plpgsql, because a function in SQL is planned at
+-- Credentials as introspection finds them, one type for each kind. Not the types of the tables: a column that a later release adds would
+-- change them.
+create type session.found_session as (
+    session_id uuid,
+    method text,
+    created_at timestamptz,
+    credential_version bigint,
+    session_version bigint,
+    last_seen_at timestamptz,
+    idle_seconds integer,
+    idle_expires_at timestamptz,
+    expires_at timestamptz,
+    inactive_since timestamptz,
+    user_id uuid,
+    role text,
+    user_status text,
+    user_credential_version bigint,
+    kept_session_id uuid
+);
+create type session.found_api_key as (
+    key_id uuid,
+    scopes text[],
+    source_ids text[],
+    last_used_at timestamptz,
+    expires_at timestamptz,
+    revoked_at timestamptz
+);
+create type session.found_producer as (
+    namespace text,
+    service_account text,
+    source_ids text[]
+);
+
+-- Introspection: the digest of a credential determines its tenant. Returns each known credential with the tenant and the account that it
+-- depends on; the caller decides whether it is active. One of `session`, `api_key` and `producer` is not null. Each digest is that of one
+-- credential, so the tables are read in the order of their use until all are found. In plpgsql, because a function in SQL is planned at
 -- every call, which takes three times as long as the lookup.
 create function session.find_credentials(in_digests bytea[])
 returns table (
@@ -368,26 +391,9 @@ returns table (
     tenant_session_version bigint,
     events_per_second integer,
     bytes_per_second integer,
-    created_at timestamptz,
-    last_used_at timestamptz,
-    expires_at timestamptz,
-    revoked_at timestamptz,
-    session_id uuid,
-    user_id uuid,
-    role text,
-    user_status text,
-    user_credential_version bigint,
-    kept_session_id uuid,
-    method text,
-    credential_version bigint,
-    session_version bigint,
-    idle_seconds integer,
-    idle_expires_at timestamptz,
-    key_id uuid,
-    scopes text[],
-    source_ids text[],
-    namespace text,
-    service_account text
+    session session.found_session,
+    api_key session.found_api_key,
+    producer session.found_producer
 )
 language plpgsql stable security definer set search_path = '' as $$
 declare
@@ -396,13 +402,15 @@ declare
 begin
     return query
     select
-        requested."position", tenants.tenant_id, tenants.status, tenants.session_version,
-        tenants.events_per_second, tenants.bytes_per_second,
-        sessions.created_at, sessions.last_seen_at, sessions.expires_at, sessions.revoked_at,
-        sessions.session_id, sessions.user_id, subjects.role, subjects.status, subjects.credential_version,
-        subjects.kept_session_id, sessions.method, sessions.credential_version, sessions.session_version,
-        sessions.idle_seconds, sessions.idle_expires_at,
-        null::uuid, null::text[], null::text[], null::text, null::text
+        requested."position", tenants.tenant_id, tenants.status, tenants.session_version, tenants.events_per_second,
+        tenants.bytes_per_second,
+        (
+            sessions.session_id, sessions.method, sessions.created_at, sessions.credential_version, sessions.session_version,
+            sessions.last_seen_at, sessions.idle_seconds, sessions.idle_expires_at, sessions.expires_at,
+            sessions.inactive_since, sessions.user_id, subjects.role, subjects.status, subjects.credential_version,
+            subjects.kept_session_id
+        )::session.found_session,
+        null::session.found_api_key, null::session.found_producer
     from unnest(in_digests) with ordinality as requested (digest, "position")
     join session.sessions on sessions.digest = requested.digest
     join session.subjects on subjects.user_id = sessions.user_id
@@ -414,12 +422,13 @@ begin
     end if;
     return query
     select
-        requested."position", tenants.tenant_id, tenants.status, tenants.session_version,
-        tenants.events_per_second, tenants.bytes_per_second,
-        api_keys.created_at, api_keys.last_used_at, api_keys.expires_at, api_keys.revoked_at,
-        null::uuid, null::uuid, null::text, null::text, null::bigint, null::uuid, null::text, null::bigint, null::bigint,
-        null::integer, null::timestamptz,
-        api_keys.key_id, api_keys.scopes, api_keys.source_ids, null::text, null::text
+        requested."position", tenants.tenant_id, tenants.status, tenants.session_version, tenants.events_per_second,
+        tenants.bytes_per_second, null::session.found_session,
+        (
+            api_keys.key_id, api_keys.scopes, api_keys.source_ids, api_keys.last_used_at, api_keys.expires_at,
+            api_keys.revoked_at
+        )::session.found_api_key,
+        null::session.found_producer
     from unnest(in_digests) with ordinality as requested (digest, "position")
     join session.api_keys on api_keys.digest = requested.digest
     join session.tenants on tenants.tenant_id = api_keys.tenant_id;
@@ -430,23 +439,29 @@ begin
     end if;
     return query
     select
-        requested."position", tenants.tenant_id, tenants.status, tenants.session_version,
-        tenants.events_per_second, tenants.bytes_per_second,
-        producers.created_at, null::timestamptz, timestamptz '9999-12-31', null::timestamptz,
-        null::uuid, null::uuid, null::text, null::text, null::bigint, null::uuid, null::text, null::bigint, null::bigint,
-        null::integer, null::timestamptz,
-        null::uuid, null::text[], producers.source_ids, producers.namespace, producers.service_account
+        requested."position", tenants.tenant_id, tenants.status, tenants.session_version, tenants.events_per_second,
+        tenants.bytes_per_second, null::session.found_session, null::session.found_api_key,
+        (producers.namespace, producers.service_account, producers.source_ids)::session.found_producer
     from unnest(in_digests) with ordinality as requested (digest, "position")
     join session.producers on producers.digest = requested.digest and producers.deleted_at is null
     join session.tenants on tenants.tenant_id = producers.tenant_id;
 end
 $$;
 
--- Records uses of sessions and API keys and extends the idle timeouts of the sessions, at most once per minute and row. The
+-- Returns whether a use of a credential is recorded: the rule `is_use_due`. The planner replaces its call by the expression.
+create function session.is_use_due(in_last_used_at timestamptz, in_used_at timestamptz, in_interval interval)
+returns boolean
+language sql stable as $$
+    select coalesce(in_last_used_at, '-infinity') <= in_used_at - in_interval
+$$;
+
+-- Records uses of sessions and API keys and extends the idle timeouts of the sessions, at most once per interval and row. The
 -- condition is repeated because several processes can use a credential at once. Returns the ids of rows that another
 -- transaction has locked: waiting for them could end in a deadlock. The commit does not wait for the disk or a standby (a `set`
 -- clause of the function would end before it), so a crash can lose the uses of the last second.
-create function session.save_uses(in_ids uuid[], in_used_at timestamptz[], in_idle_expires_at timestamptz[])
+create function session.save_uses(
+    in_ids uuid[], in_used_at timestamptz[], in_idle_expires_at timestamptz[], in_interval interval
+)
 returns uuid[]
 language plpgsql volatile security definer set search_path = '' as $$
 declare
@@ -460,7 +475,8 @@ begin
         select requested.*
         from unnest(in_ids, in_used_at, in_idle_expires_at) as requested (id, used_at, idle_expires_at)
         join session.sessions on sessions.session_id = requested.id
-        where sessions.revoked_at is null and sessions.last_seen_at <= requested.used_at - interval '1 minute'
+        where sessions.inactive_since is null
+            and session.is_use_due(sessions.last_seen_at, requested.used_at, in_interval)
         for no key update of sessions skip locked
     ) as used
     where sessions.session_id = used.id;
@@ -471,7 +487,7 @@ begin
         select requested.*
         from unnest(in_ids, in_used_at) as requested (id, used_at)
         join session.api_keys on api_keys.key_id = requested.id
-        where api_keys.last_used_at is null or api_keys.last_used_at <= requested.used_at - interval '1 minute'
+        where session.is_use_due(api_keys.last_used_at, requested.used_at, in_interval)
         for no key update of api_keys skip locked
     ) as used
     where api_keys.key_id = used.id;
@@ -484,9 +500,10 @@ begin
         from unnest(in_ids, in_used_at) as requested (id, used_at)
         left join session.sessions on sessions.session_id = requested.id
         left join session.api_keys on api_keys.key_id = requested.id
-        where sessions.revoked_at is null and sessions.last_seen_at <= requested.used_at - interval '1 minute'
+        where sessions.session_id is not null and sessions.inactive_since is null
+                and session.is_use_due(sessions.last_seen_at, requested.used_at, in_interval)
             or api_keys.key_id is not null
-            and coalesce(api_keys.last_used_at, '-infinity') <= requested.used_at - interval '1 minute'
+                and session.is_use_due(api_keys.last_used_at, requested.used_at, in_interval)
     );
 end
 $$;
@@ -526,9 +543,9 @@ language sql volatile security definer set search_path = '' as $$
     select exists (select from started)
 $$;
 
--- Device login, poll: the digest of the device code determines the tenant. An early poll lengthens the interval by five
--- seconds permanently. One statement, so that of two concurrent polls at most one is on time.
-create function session.poll_device_grant(in_digest bytea, in_now timestamptz)
+-- Device login, poll: the digest of the device code determines the tenant. An early poll lengthens the interval permanently. One
+-- statement, so that of two concurrent polls at most one is on time.
+create function session.poll_device_grant(in_digest bytea, in_now timestamptz, in_slow_down_seconds integer)
 returns table (
     grant_id uuid,
     tenant_id text,
@@ -550,7 +567,7 @@ language sql volatile security definer set search_path = '' as $$
     )
     update session.device_grants as grants
     set polled_at = in_now,
-        interval_seconds = grants.interval_seconds + case when before.early then 5 else 0 end
+        interval_seconds = grants.interval_seconds + case when before.early then in_slow_down_seconds else 0 end
     from before
     where grants.grant_id = before.grant_id
     returning grants.grant_id, grants.tenant_id, grants.status, grants.expires_at, before.early,
@@ -566,8 +583,7 @@ language sql volatile security definer set search_path = '' as $$
         delete from session.sessions
         where session_id in (
             select inactive.session_id from session.sessions as inactive
-            where least(inactive.expires_at, inactive.idle_expires_at, coalesce(inactive.revoked_at, 'infinity'))
-                < in_before
+            where inactive.inactive_since < in_before
             limit in_limit
             for update skip locked
         )
@@ -583,7 +599,7 @@ language sql volatile security definer set search_path = '' as $$
         delete from session.api_keys
         where key_id in (
             select inactive.key_id from session.api_keys as inactive
-            where least(inactive.expires_at, coalesce(inactive.revoked_at, 'infinity')) < in_before
+            where least(inactive.expires_at, inactive.revoked_at) < in_before
             limit in_limit
             for update skip locked
         )
@@ -704,78 +720,26 @@ begin
 end
 $$;
 
--- Expiry sweep: writes an audit event (libs/audit) for each session that expired since the last sweep, at most as many as
--- there are ids. Returns the number of events; 0 while another replica sweeps. Revoked sessions are audited by the request
--- that revokes them.
-create function session.audit_expired_sessions(in_now timestamptz, in_outbox_ids uuid[])
-returns bigint
-language plpgsql volatile security definer set search_path = '' as $$
-declare
-    -- The clocks of replicas differ: a session that expired by one clock may have just been used by another.
-    expired_by constant timestamptz := in_now - interval '1 minute';
-    sweep session.expiry_sweep;
-    expired record;
-    audited bigint := 0;
-begin
-    select * into sweep from session.expiry_sweep for update skip locked;
-    if sweep.audited_until is null or sweep.audited_until >= expired_by then
-        return 0;
-    end if;
-    for expired in
-        select
-            sessions.*,
-            least(sessions.expires_at, sessions.idle_expires_at, coalesce(sessions.revoked_at, 'infinity')) as expired_at
+-- Expiry sweep: the sessions of all tenants that expired by a time, oldest first. A transaction of each tenant then records the expiry.
+create function session.list_expired_sessions(in_by timestamptz, in_limit integer)
+returns table (tenant_id text, session_ids uuid[])
+language sql stable security definer set search_path = '' as $$
+    select expired.tenant_id, array_agg(expired.session_id)
+    from (
+        select sessions.tenant_id, sessions.session_id
         from session.sessions
-        -- In this form the condition uses `sessions_inactive_from_idx`.
-        where least(sessions.expires_at, sessions.idle_expires_at, coalesce(sessions.revoked_at, 'infinity')) <= expired_by
-            and (
-                least(sessions.expires_at, sessions.idle_expires_at, coalesce(sessions.revoked_at, 'infinity')),
-                sessions.session_id
-            ) > (sweep.audited_until, sweep.audited_session_id)
-            and sessions.revoked_at is null
-        order by expired_at, sessions.session_id
-        limit cardinality(in_outbox_ids)
-    loop
-        audited := audited + 1;
-        insert into session.outbox (outbox_id, tenant_id, kind, payload, created_at, due_at)
-        values (
-            in_outbox_ids[audited],
-            expired.tenant_id,
-            'audit',
-            jsonb_build_object(
-                'name', 'session_expired',
-                'occurred_at', expired.expired_at,
-                'event', jsonb_build_object(
-                    'event', 'session_expired',
-                    'actor', jsonb_build_object('type', 'system'),
-                    'about', case when expired.idle_expires_at < expired.expires_at then 'idle' else 'absolute' end,
-                    'user_id', expired.user_id,
-                    'session_id', expired.session_id,
-                    'credential', left(encode(expired.digest, 'hex'), 8)
-                )
-            ),
-            in_now,
-            in_now
-        );
-        sweep.audited_until := expired.expired_at;
-        sweep.audited_session_id := expired.session_id;
-    end loop;
-    if audited < cardinality(in_outbox_ids) then
-        sweep.audited_until := expired_by;
-        sweep.audited_session_id := 'ffffffff-ffff-ffff-ffff-ffffffffffff';
-    end if;
-    update session.expiry_sweep
-    set audited_until = sweep.audited_until, audited_session_id = sweep.audited_session_id;
-    return audited;
-end
+        where sessions.valid_until <= in_by
+        order by sessions.valid_until
+        limit in_limit
+    ) as expired
+    group by expired.tenant_id
 $$;
 
--- Metrics: a number only. Uses the index on inactive sessions, so the cost follows the number of active sessions.
-create function session.count_active_sessions(in_now timestamptz)
+-- Metrics: a number only. Uses the index, so the cost follows the number of valid sessions.
+create function session.count_valid_sessions(in_now timestamptz)
 returns bigint
 language sql stable security definer set search_path = '' as $$
-    select count(*) from session.sessions
-    where least(expires_at, idle_expires_at, coalesce(revoked_at, 'infinity')) > in_now
+    select count(*) from session.sessions where valid_until > in_now
 $$;
 
 -- Outbox: the relay delivers messages of all tenants. It claims due messages with a lease. Kinds come first in the given order.

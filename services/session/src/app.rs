@@ -4,9 +4,10 @@ mod account_status;
 pub(crate) mod api_keys;
 pub(crate) mod credential_uses;
 pub(crate) mod device_grants;
+pub(crate) mod expiry;
 pub(crate) mod introspection;
 mod producers;
-mod sessions;
+pub(crate) mod sessions;
 
 use std::ops::Deref;
 use std::sync::Arc;

@@ -3,7 +3,7 @@
 
 use std::process::ExitCode;
 
-use audit::{Actor, AuditEvent, AuditLog, EventName, PiiPolicy};
+use audit::{Actor, AuditLog, PiiPolicy};
 use chrono::{DateTime, Utc};
 use database::migrations;
 use database::{Database, DatabaseAccess, Error};
@@ -13,7 +13,7 @@ use service::process::report_config_errors;
 use service::{Clock as _, chain};
 use tenancy::TenantId;
 
-use crate::app::api_keys;
+use crate::app::{api_keys, sessions};
 use crate::store::{MIGRATIONS, account_status, api_key, device_grant, session};
 
 /// Sessions and keys of one transaction. Small, so that requests do not wait for locks.
@@ -98,26 +98,20 @@ impl InvalidateBefore {
         let audit = AuditLog::new(PiiPolicy::default());
         let mut tx = database.begin(&tenant_id, Actor::System, SystemClock.now()).await?;
         device_grant::deny_created_before(&mut tx, self.time).await?;
-        let sessions = session::mark_revoked_before(&mut tx, self.time, BATCH).await?;
+        let revoked = session::mark_revoked_before(&mut tx, self.time, BATCH).await?;
         let api_keys = if self.keep_api_keys {
             Vec::new()
         } else {
             api_key::mark_created_before_revoked(&mut tx, self.time, BATCH).await?
         };
-        for (session_id, user_id, digest) in &sessions {
-            let event = AuditEvent {
-                about: Some("session"),
-                user_id: Some(*user_id),
-                session_id: Some(*session_id),
-                ..AuditEvent::of(EventName::AuthnTokenRevoked).credential(digest)
-            };
-            audit.record(&mut tx, event);
+        for session in &revoked {
+            audit.record(&mut tx, sessions::revoked(session));
         }
         for key_id in &api_keys {
             audit.record(&mut tx, api_keys::revoked(*key_id));
         }
         tx.commit().await?;
-        Ok(Revoked { sessions: sessions.len(), api_keys: api_keys.len() })
+        Ok(Revoked { sessions: revoked.len(), api_keys: api_keys.len() })
     }
 }
 

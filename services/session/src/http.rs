@@ -51,10 +51,10 @@ pub(crate) fn internal(app: App, operator: Option<OperatorAccess>) -> Router {
             .with_state(app.clone()),
         None => Router::new(),
     };
-    router.merge(of_services(app))
+    router.merge(service_routes(app))
 }
 
-fn of_services(app: App) -> Router {
+fn service_routes(app: App) -> Router {
     Router::new()
         .route(ISSUE_SESSION, post(internal::issue))
         .route(INTROSPECT, post(internal::introspect))

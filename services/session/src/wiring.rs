@@ -129,8 +129,7 @@ pub fn build(
     });
     let help = "Sessions that are neither revoked nor expired";
     let active_sessions = metrics.metric("sessions_active", help, &[]);
-    tasks.spawn("purge", periodic::purge(app.clone(), tasks.clone()));
-    tasks.spawn("expiry", periodic::audit_expired_sessions(app.clone(), tasks.clone()));
+    tasks.spawn("expiry", periodic::expire_and_purge(app.clone(), tasks.clone()));
     let count = periodic::count_active_sessions(app.clone(), active_sessions, tasks.clone());
     tasks.spawn("active sessions", count);
     Ok(Routers {

@@ -347,27 +347,6 @@ async fn failed_logins_fill_half_of_the_share_of_a_tenant_and_do_not_delay_its_o
 }
 
 #[tokio::test]
-async fn expired_sessions_are_audited() {
-    let system = TestSystem::start().await.unwrap();
-    let admin = system.create_tenant("acme").await;
-    system
-        .run_sql(
-            "update session.sessions set idle_expires_at = now() - interval '2 minutes';
-            update session.expiry_sweep set audited_until = now() - interval '1 hour';
-            select session.audit_expired_sessions(now(), array[gen_random_uuid()])",
-        )
-        .await;
-    let audited = of(&system, "audit.v1.acme.session.session_expired").await;
-    let digest = TokenDigest::of_text(admin.session.session_id.expose());
-    let expected = json!({
-        "id": audited[0]["id"], "occurred_at": audited[0]["occurred_at"], "context": "session", "tenant_id": "acme",
-        "event": "session_expired", "about": "idle", "actor": { "type": "system" },
-        "user_id": admin.user.user_id, "session_id": audited[0]["session_id"], "credential": digest.prefix()
-    });
-    assert_eq!(audited, [expected]);
-}
-
-#[tokio::test]
 async fn device_approvals_and_denials_are_audited_with_the_client_address() {
     let system = TestSystem::start().await.unwrap();
     let admin = system.create_tenant("acme").await;

@@ -51,9 +51,10 @@ impl App {
             self.invalidate(tx, Invalidation::User(record.user_id));
             self.revoke_api_keys_of(tx, record).await?;
             if record.is_deleted {
-                device_grant::erase_of_user(tx, record.user_id).await?;
+                device_grant::erase_user(tx, record.user_id).await?;
                 device_grant::deny_approved(tx, record.user_id).await?;
-                session::erase_of_user(tx, record.user_id).await?;
+                session::mark_all_revoked(tx, record.user_id, None).await?;
+                session::erase_user(tx, record.user_id).await?;
             }
         }
         Ok(())

@@ -51,7 +51,7 @@ impl App {
         account_status::lock_tenant(&mut tx).await?;
         // A reset that revokes the user's keys at the same time either finds this key or has revoked the session.
         let creator = lock_session(&mut tx, user_id, session_id).await?;
-        if api_key::count_active(&mut tx).await? >= MAX_KEYS {
+        if api_key::count_valid(&mut tx).await? >= MAX_KEYS {
             return Err(Problem::new(ProblemKind::TooManyApiKeys).detail(format!(
                 "The tenant has {MAX_KEYS} active API keys. Revoke a key, or wait until one expires."
             )));

@@ -23,10 +23,10 @@ const MAX_AGE: TimeDelta = TimeDelta::seconds(30);
 
 /// The uses that are not saved yet. Clones share them. If a use is lost, the next check of the credential adds its own.
 #[derive(Clone, Default)]
-pub(crate) struct CredentialUses(Arc<Shared>);
+pub(crate) struct CredentialUses(Arc<UseQueue>);
 
 #[derive(Default)]
-struct Shared {
+struct UseQueue {
     waiting: Mutex<Uses>,
     added: Notify,
 }

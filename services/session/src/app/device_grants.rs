@@ -13,7 +13,7 @@ use contract::device::{
 use contract::session::SessionMethod;
 use contract::{ProblemKind, Secret};
 use database::TenantTx;
-use hashing::{RawToken, TokenKind};
+use hashing::{RawToken, TokenDigest, TokenKind};
 use ratelimit::{RateLimitError, source};
 use service::Problem;
 use tenancy::{SessionId, TenantId, UserId};
@@ -30,6 +30,8 @@ use crate::store::device_grant::{self, NewGrant, StoredGrant};
 /// A user can enter this many wrong codes within [`WRONG_CODE_WINDOW`].
 const MAX_WRONG_CODES: usize = 10;
 const WRONG_CODE_WINDOW: TimeDelta = TimeDelta::hours(1);
+/// The number of user codes that are tried. With billions of codes, the first one is rarely in use.
+const MAX_USER_CODES: usize = 8;
 
 /// The client of a device that polls.
 pub(crate) struct Device {
@@ -83,21 +85,7 @@ impl App {
             ip: Some(ip.to_string()),
             created_at: now,
         };
-        let user_code = loop {
-            let user_code = UserCode::generate(&*self.entropy);
-            let grant = NewGrant {
-                tenant_id,
-                digest: device_code.digest(),
-                user_code,
-                request: &request,
-                interval_seconds: INTERVAL_SECONDS,
-                expires_at: now + LIFETIME,
-            };
-            // Returns false if the code is in use. With billions of codes this is rare; the loop generates another one.
-            if device_grant::insert(&self.database, &grant).await? {
-                break user_code;
-            }
-        };
+        let user_code = self.insert_grant(tenant_id, device_code.digest(), &request).await?;
         let page = format!("{}/api/v1/pages/device", self.public_url);
         Ok(DeviceCodes {
             device_code: Secret::new(device_code.expose()),
@@ -107,6 +95,31 @@ impl App {
             expires_in: LIFETIME.num_seconds().unsigned_abs(),
             interval: INTERVAL_SECONDS.into(),
         })
+    }
+
+    /// Inserts a pending grant. Returns its user code.
+    async fn insert_grant(
+        &self,
+        tenant_id: &TenantId,
+        digest: TokenDigest,
+        request: &DeviceRequest,
+    ) -> Result<UserCode, Problem> {
+        for _ in 0..MAX_USER_CODES {
+            let grant = NewGrant {
+                tenant_id,
+                digest,
+                user_code: UserCode::generate(&*self.entropy),
+                request,
+                interval_seconds: INTERVAL_SECONDS,
+                expires_at: request.created_at + LIFETIME,
+            };
+            if device_grant::insert(&self.database, &grant).await? {
+                return Ok(grant.user_code);
+            }
+        }
+        Err(Problem::new(ProblemKind::Overloaded)
+            .detail("No free user code was found. Repeat the request.")
+            .retry_after(Duration::from_secs(1)))
     }
 
     /// Redeems an approved grant. Of concurrent polls, one gets the session. The session is created under the account versions
@@ -194,8 +207,7 @@ impl App {
             let event = AuditEvent {
                 about: Some("device_grant"),
                 user_id: Some(user_id),
-                credential: Some(stored.credential),
-                ..AuditEvent::of(name)
+                ..AuditEvent::of(name).credential(&stored.digest)
             };
             self.audit.record(&mut tx, event);
             Ok(tx.commit().await?)

@@ -46,7 +46,7 @@ impl Introspector for CredentialLookup {
 fn is_active(state: &CredentialState, now: DateTime<Utc>) -> bool {
     match state {
         CredentialState::Session { session, account } => session.is_active(account, now),
-        CredentialState::ApiKey { lifecycle, .. } => lifecycle.is_active(now),
+        CredentialState::ApiKey { lifecycle, tenant_status, .. } => lifecycle.is_active(*tenant_status, now),
         CredentialState::Producer { tenant_status } => *tenant_status == TenantStatus::Active,
     }
 }

@@ -14,30 +14,28 @@ use tenancy::{SessionId, TenantId, UserId};
 
 use super::App;
 use crate::domain::account_status::AccountStatus;
-use crate::domain::session::{NewSession, Session, SessionLifecycle, is_use_due};
+use crate::domain::session::{MAX_SESSIONS, NewSession, Session, SessionLifecycle, is_use_due};
 use crate::store::session::StoredSession;
 use crate::store::{account_status, device_grant, session};
 
-/// The maximum number of active sessions of a user. A new session revokes the least recently used one.
-const MAX_SESSIONS: i64 = 50;
-
-/// A session that is not stored yet.
+/// A session that is not stored yet, with its token.
 struct Draft {
-    session: Session,
+    stored: StoredSession,
     token: RawToken,
     role: Role,
 }
 
 impl Draft {
     fn issued(self, tenant_id: &TenantId) -> IssuedSession {
+        let Session { created_under, lifecycle, .. } = self.stored.session;
         IssuedSession {
             session_id: Secret::new(self.token.expose()),
             token_type: TokenType::Bearer,
-            user_id: self.session.created_under.user_id,
+            user_id: created_under.user_id,
             tenant_id: tenant_id.clone(),
             role: self.role,
-            expires_at: self.session.lifecycle.expires_at,
-            idle_expires_at: self.session.lifecycle.idle_expires_at,
+            expires_at: lifecycle.expires_at,
+            idle_expires_at: lifecycle.idle_expires_at,
         }
     }
 }
@@ -52,9 +50,9 @@ impl App {
     ) -> Result<Option<IssuedSession>, database::Error> {
         let IssueSession { subject, tenant, method, ip, user_agent } = request;
         let (tenant_id, user_id) = (tenant.tenant_id.clone(), subject.user_id);
-        let versions = AccountStatus::of_records(&tenant, &subject).versions;
+        let versions = AccountStatus::from_records(&tenant, &subject).versions;
         let new = NewSession { versions, method, ip, user_agent, client_name: None };
-        let issued = self.issue_if_stored(&tenant_id, &tenant, &subject, &new).await?;
+        let issued = self.issue_in_one_statement(&tenant, &subject, &new).await?;
         if issued.is_some() {
             return Ok(issued);
         }
@@ -75,37 +73,23 @@ impl App {
         Ok(session)
     }
 
-    /// Issues a session in one statement if the records are the stored ones, as usual.
-    async fn issue_if_stored(
+    /// Issues a session in one statement if the records are the stored ones and the user has fewer than [`MAX_SESSIONS`], as usual.
+    async fn issue_in_one_statement(
         &self,
-        tenant_id: &TenantId,
         tenant: &TenantRecord,
         subject: &SubjectRecord,
         new: &NewSession,
     ) -> Result<Option<IssuedSession>, database::Error> {
         let actor = Actor::User { user_id: subject.user_id };
-        let now = self.clock.now();
-        let [mut call, mut surplus] = [(); 2].map(|()| self.database.call(tenant_id, actor, now));
-        let account = AccountStatus::of_records(tenant, subject);
+        let mut call = self.database.call(&tenant.tenant_id, actor, self.clock.now());
+        let account = AccountStatus::from_records(tenant, subject);
         let Some(draft) = self.draft_session(&mut call, Some(account), new) else { return Ok(None) };
-        self.record_surplus(&mut surplus, subject.user_id);
-        let digest = draft.token.digest();
-        let revoked = session::insert_if_stored(
-            call,
-            surplus,
-            new,
-            &draft.session,
-            digest,
-            MAX_SESSIONS,
-            (tenant, subject),
-        )
-        .await?;
-        let Some(revoked) = revoked else { return Ok(None) };
-        self.invalidations.publish(revoked.into_iter().map(Invalidation::Credential));
-        Ok(Some(draft.issued(tenant_id)))
+        let inserted = session::insert_if_stored(call, (tenant, subject), new, &draft.stored).await?;
+        Ok(inserted.map(|()| draft.issued(&tenant.tenant_id)))
     }
 
     /// Creates a session of the transaction's actor. `account` is their locked status. Returns `None` if the account status does not permit it.
+    /// If the user would have more than [`MAX_SESSIONS`], revokes the least recently used ones.
     pub(super) async fn create_session(
         &self,
         tx: &mut TenantTx,
@@ -113,13 +97,20 @@ impl App {
         new: &NewSession,
     ) -> Result<Option<IssuedSession>, database::Error> {
         let Some(draft) = self.draft_session(tx, account, new) else { return Ok(None) };
-        let revoked = session::insert(tx, new, &draft.session, draft.token.digest(), MAX_SESSIONS).await?;
-        if !revoked.is_empty() {
-            self.record_surplus(tx, new.versions.user_id);
+        let user_id = new.versions.user_id;
+        let surplus = session::mark_surplus_revoked(tx, user_id, MAX_SESSIONS - 1).await?;
+        if !surplus.is_empty() {
+            let event = AuditEvent {
+                about: Some("surplus_sessions"),
+                user_id: Some(user_id),
+                ..AuditEvent::of(EventName::AuthnTokenRevoked)
+            };
+            self.audit.record(tx, event);
         }
-        for digest in revoked {
+        for digest in surplus {
             self.invalidate(tx, Invalidation::Credential(digest));
         }
+        session::insert(tx, new, &draft.stored).await?;
         Ok(Some(draft.issued(tx.tenant_id())))
     }
 
@@ -145,17 +136,8 @@ impl App {
             ..AuditEvent::of(EventName::SessionCreated).credential(&token.digest())
         };
         self.audit.record(unit, event);
-        Some(Draft { session, token, role: account.role })
-    }
-
-    /// Records that a new session revoked others because of [`MAX_SESSIONS`].
-    fn record_surplus<C>(&self, unit: &mut UnitOfWork<C>, user_id: UserId) {
-        let event = AuditEvent {
-            about: Some("surplus_sessions"),
-            user_id: Some(user_id),
-            ..AuditEvent::of(EventName::AuthnTokenRevoked)
-        };
-        self.audit.record(unit, event);
+        let stored = StoredSession { session, digest: token.digest() };
+        Some(Draft { stored, token, role: account.role })
     }
 
     /// Returns a page of the active sessions of a user. The user is the caller, or any user of the tenant if the caller is
@@ -242,20 +224,22 @@ impl App {
 
     /// Revokes a session and publishes the invalidation. Only the first revocation is audited.
     async fn revoke(&self, tx: &mut TenantTx, stored: StoredSession) -> Result<(), database::Error> {
-        let StoredSession { session, digest } = stored;
-        if let Some(revoked) = session.lifecycle.revoke(tx.now()) {
-            session::save_revocation(tx, session.id, &revoked).await?;
-            let event = AuditEvent {
-                about: Some("session"),
-                user_id: Some(session.created_under.user_id),
-                session_id: Some(session.id),
-                credential: Some(digest.prefix()),
-                ..AuditEvent::of(EventName::AuthnTokenRevoked)
-            };
-            self.audit.record(tx, event);
+        if let Some(lifecycle) = stored.session.lifecycle.revoke(tx.now()) {
+            session::save_revocation(tx, stored.session.id, &lifecycle).await?;
+            self.audit.record(tx, revoked(&stored));
         }
-        self.invalidate(tx, Invalidation::Credential(digest));
+        self.invalidate(tx, Invalidation::Credential(stored.digest));
         Ok(())
+    }
+}
+
+/// The audit event of a revoked session.
+pub(crate) fn revoked(stored: &StoredSession) -> AuditEvent {
+    AuditEvent {
+        about: Some("session"),
+        user_id: Some(stored.session.created_under.user_id),
+        session_id: Some(stored.session.id),
+        ..AuditEvent::of(EventName::AuthnTokenRevoked).credential(&stored.digest)
     }
 }
 

@@ -27,7 +27,7 @@ pub(crate) struct AccountStatus {
 
 impl AccountStatus {
     /// The status that the records of identity contain.
-    pub(crate) fn of_records(tenant: &TenantRecord, subject: &SubjectRecord) -> Self {
+    pub(crate) fn from_records(tenant: &TenantRecord, subject: &SubjectRecord) -> Self {
         Self {
             versions: AccountVersions {
                 user_id: subject.user_id,

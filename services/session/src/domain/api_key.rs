@@ -62,19 +62,23 @@ impl NewApiKey {
     }
 }
 
-/// The values that determine whether a key is active.
+/// The times that determine whether a key is valid.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct KeyLifecycle {
     pub(crate) expires_at: DateTime<Utc>,
     pub(crate) revoked_at: Option<DateTime<Utc>>,
-    /// A key of a suspended tenant is active again when the tenant is resumed.
-    pub(crate) tenant_status: TenantStatus,
 }
 
 impl KeyLifecycle {
-    /// Returns whether the key can be used at a time.
-    pub(crate) fn is_active(&self, now: DateTime<Utc>) -> bool {
-        self.revoked_at.is_none() && now < self.expires_at && self.tenant_status == TenantStatus::Active
+    /// Returns whether the key can be used at a time: it is valid, and its tenant is active. A key of a suspended tenant is active again
+    /// when the tenant is resumed.
+    pub(crate) fn is_active(&self, tenant: TenantStatus, now: DateTime<Utc>) -> bool {
+        self.is_valid(now) && tenant == TenantStatus::Active
+    }
+
+    /// Returns whether the key is neither revoked nor expired.
+    pub(crate) fn is_valid(&self, now: DateTime<Utc>) -> bool {
+        self.revoked_at.is_none() && now < self.expires_at
     }
 }
 
@@ -168,8 +172,8 @@ mod tests {
         ) {
             let at = |seconds| NOW + TimeDelta::seconds(seconds);
             let tenant_status = if suspended { TenantStatus::Suspended } else { TenantStatus::Active };
-            let key = KeyLifecycle { expires_at: at(expires), revoked_at: revoked.map(at), tenant_status };
-            prop_assert_eq!(key.is_active(at(now)), now < expires && revoked.is_none() && !suspended);
+            let key = KeyLifecycle { expires_at: at(expires), revoked_at: revoked.map(at) };
+            prop_assert_eq!(key.is_active(tenant_status, at(now)), now < expires && revoked.is_none() && !suspended);
         }
     }
 }

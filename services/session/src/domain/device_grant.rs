@@ -8,6 +8,8 @@ use contract::device::{Decision, DeviceError};
 pub(crate) const LIFETIME: TimeDelta = TimeDelta::minutes(10);
 /// The initial minimum time between two polls.
 pub(crate) const INTERVAL_SECONDS: u32 = 5;
+/// The increase of this time after an early poll (RFC 8628, section 3.5).
+pub(crate) const SLOW_DOWN_SECONDS: u32 = 5;
 /// The maximum length of a displayed client name; the rest is cut off.
 const MAX_NAME_CHARS: usize = 64;
 

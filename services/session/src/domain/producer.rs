@@ -3,16 +3,19 @@
 use chrono::{DateTime, Utc};
 use contract::managed::{Conflict, ManagedProducer, OperatorId, Producer, may_return};
 
+/// The end of the lifetime in introspection results, which need one: a producer does not expire. 9999-12-31.
+pub(crate) const EXPIRES_AT: DateTime<Utc> = DateTime::from_timestamp(253_402_214_400, 0).unwrap();
+
 /// A stored producer.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Stored {
+pub(crate) struct ProducerRecord {
     pub(crate) operator: OperatorId,
     pub(crate) producer: Producer,
     /// When the operator deleted it, because it did not find the resource.
     pub(crate) deleted_at: Option<DateTime<Utc>>,
 }
 
-impl Stored {
+impl ProducerRecord {
     /// Returns whether a write of its resource changes it.
     pub(crate) fn accept(
         &self,
@@ -74,8 +77,8 @@ mod tests {
         ManagedProducer { producer: producer(generation), take_over_from: Vec::new() }
     }
 
-    fn stored() -> Stored {
-        Stored { operator: operator(1), producer: producer(3), deleted_at: None }
+    fn stored() -> ProducerRecord {
+        ProducerRecord { operator: operator(1), producer: producer(3), deleted_at: None }
     }
 
     #[test]
@@ -87,7 +90,8 @@ mod tests {
 
     #[test]
     fn a_deleted_producer_returns_with_a_change_or_after_ten_minutes() {
-        let deleted = |minutes| Stored { deleted_at: Some(NOW - TimeDelta::minutes(minutes)), ..stored() };
+        let deleted =
+            |minutes| ProducerRecord { deleted_at: Some(NOW - TimeDelta::minutes(minutes)), ..stored() };
         assert_eq!(deleted(9).accept(&operator(1), &write(3), NOW), Err(Conflict::Released));
         assert_eq!(deleted(10).accept(&operator(1), &write(3), NOW), Ok(true));
         assert_eq!(deleted(0).accept(&operator(1), &write(4), NOW), Ok(true));

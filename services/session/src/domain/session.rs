@@ -10,8 +10,13 @@ use tenancy::SessionId;
 
 use super::account_status::{AccountStatus, AccountVersions};
 
+/// The maximum number of active sessions of a user. A new session revokes the least recently used one.
+pub(crate) const MAX_SESSIONS: i64 = 50;
 /// Minimum time between two recorded uses of a credential: at most one write per minute.
-const TOUCH_INTERVAL: TimeDelta = TimeDelta::minutes(1);
+pub(crate) const TOUCH_INTERVAL: TimeDelta = TimeDelta::minutes(1);
+/// How long after its expiry a session is recorded as expired. The clocks of replicas differ, and a use before the idle timeout can be
+/// saved later.
+pub(crate) const EXPIRY_DELAY: TimeDelta = TimeDelta::minutes(1);
 
 /// A session to be created.
 #[derive(Clone, Debug)]
@@ -35,17 +40,6 @@ pub(crate) struct Lifetimes {
     pub(crate) device_max: Duration,
 }
 
-/// The state of a session at a time.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum SessionState {
-    /// The session can be used.
-    Active,
-    /// The session was revoked: by its owner, by an administrator, or by the limit of sessions per user.
-    Revoked,
-    /// The idle timeout or the absolute lifetime has passed.
-    Expired,
-}
-
 /// A session with all values that determine whether it is active.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Session {
@@ -55,23 +49,24 @@ pub(crate) struct Session {
 }
 
 impl Session {
-    /// Returns whether the session can be used: it is active, and the account status permits it.
+    /// Returns whether the session can be used: it is valid, and the account status permits it.
     pub(crate) fn is_active(&self, account: &AccountStatus, now: DateTime<Utc>) -> bool {
-        self.lifecycle.state(now) == SessionState::Active
-            && account.permits_session(self.id, &self.created_under)
+        self.lifecycle.is_valid(now) && account.permits_session(self.id, &self.created_under)
     }
 }
 
-/// The times that determine the state of a session.
+/// The times that determine whether a session is valid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SessionLifecycle {
     pub(crate) last_seen_at: DateTime<Utc>,
     pub(crate) idle_timeout: TimeDelta,
-    /// When the session expires if it is not used again.
+    /// When the session expires if it is not used again. At the latest at the end of the absolute lifetime.
     pub(crate) idle_expires_at: DateTime<Utc>,
     /// The end of the absolute lifetime.
     pub(crate) expires_at: DateTime<Utc>,
-    pub(crate) revoked_at: Option<DateTime<Utc>>,
+    /// When the session was revoked (by its owner, by an administrator, or by the limit of sessions per user), or expired as the sweep
+    /// has recorded.
+    pub(crate) inactive_since: Option<DateTime<Utc>>,
 }
 
 impl SessionLifecycle {
@@ -90,35 +85,29 @@ impl SessionLifecycle {
             idle_timeout,
             idle_expires_at: expires_at.min(now + idle_timeout),
             expires_at,
-            revoked_at: None,
+            inactive_since: None,
         }
     }
 
-    /// The state at a time.
-    pub(crate) fn state(&self, now: DateTime<Utc>) -> SessionState {
-        if self.revoked_at.is_some() {
-            SessionState::Revoked
-        } else if now >= self.idle_expires_at || now >= self.expires_at {
-            SessionState::Expired
-        } else {
-            SessionState::Active
-        }
+    /// Returns whether the session is neither revoked nor expired.
+    pub(crate) fn is_valid(&self, now: DateTime<Utc>) -> bool {
+        self.inactive_since.is_none() && now < self.idle_expires_at
     }
 
-    /// Records a use of an active session and restarts its idle timeout. Returns `None` if there is nothing to record:
-    /// the session is not active, or the last recorded use is less than a minute ago.
+    /// Records a use of a valid session and restarts its idle timeout. Returns `None` if there is nothing to record:
+    /// the session is not valid, or the last recorded use is less than a minute ago.
     pub(crate) fn touch(self, now: DateTime<Utc>) -> Option<Self> {
-        let is_due = self.state(now) == SessionState::Active && is_use_due(Some(self.last_seen_at), now);
-        is_due.then(|| Self {
+        (self.is_valid(now) && is_use_due(Some(self.last_seen_at), now)).then(|| Self {
             last_seen_at: now,
             idle_expires_at: self.expires_at.min(now + self.idle_timeout),
             ..self
         })
     }
 
-    /// Revokes the session. Returns `None` if it is revoked already; an expired session can still be revoked.
+    /// Revokes the session. Returns `None` if its end is recorded already. Until then, an expired session can still be revoked.
     pub(crate) fn revoke(self, now: DateTime<Utc>) -> Option<Self> {
-        (self.state(now) != SessionState::Revoked).then_some(Self { revoked_at: Some(now), ..self })
+        let inactive_since = Some(now.min(self.idle_expires_at));
+        self.inactive_since.is_none().then_some(Self { inactive_since, ..self })
     }
 }
 
@@ -152,8 +141,8 @@ mod tests {
         let (session, now) = start();
         assert_eq!(session.idle_expires_at, now + TimeDelta::hours(1));
         assert_eq!(session.expires_at, now + TimeDelta::hours(12));
-        assert_eq!(session.state(now + TimeDelta::minutes(59)), SessionState::Active);
-        assert_eq!(session.state(now + TimeDelta::hours(1)), SessionState::Expired);
+        assert!(session.is_valid(now + TimeDelta::minutes(59)));
+        assert!(!session.is_valid(now + TimeDelta::hours(1)));
     }
 
     #[test]
@@ -221,32 +210,29 @@ mod tests {
         fn inactive_session_never_becomes_active_again(steps in steps()) {
             let (mut session, created_at) = start();
             let mut now = created_at;
-            let mut state = session.state(now);
+            let (mut was_valid, mut is_revoked) = (true, false);
             for step in steps {
                 match step {
                     Step::Wait(seconds) => now += TimeDelta::seconds(seconds),
                     Step::Touch => {
-                        let was_active = session.state(now) == SessionState::Active;
                         if let Some(touched) = session.touch(now) {
-                            prop_assert!(was_active && now - session.last_seen_at >= TOUCH_INTERVAL);
+                            prop_assert!(was_valid && now - session.last_seen_at >= TOUCH_INTERVAL);
                             prop_assert!(touched.idle_expires_at >= session.idle_expires_at);
                             prop_assert!(touched.idle_expires_at <= touched.expires_at);
                             session = touched;
                         }
                     }
                     Step::Revoke => {
-                        let was_revoked = session.state(now) == SessionState::Revoked;
                         let revoked = session.revoke(now);
-                        prop_assert_eq!(revoked.is_none(), was_revoked);
+                        prop_assert_eq!(revoked.is_none(), is_revoked);
                         session = revoked.unwrap_or(session);
-                        prop_assert_eq!(session.state(now), SessionState::Revoked);
+                        is_revoked = true;
+                        prop_assert!(session.inactive_since <= Some(session.idle_expires_at.min(now)));
                     }
                 }
-                let next = session.state(now);
-                prop_assert!(state == SessionState::Active || next != SessionState::Active);
-                prop_assert!(state != SessionState::Revoked || next == SessionState::Revoked);
-                prop_assert!(next != SessionState::Active || now < created_at + TimeDelta::hours(12));
-                state = next;
+                let is_valid = session.is_valid(now);
+                prop_assert!(!is_valid || (was_valid && !is_revoked && now < created_at + TimeDelta::hours(12)));
+                was_valid = is_valid;
             }
         }
     }

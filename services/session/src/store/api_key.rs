@@ -7,7 +7,6 @@ use database::{Database, Error, TenantTx, decode};
 use hashing::TokenDigest;
 use tenancy::{KeyId, UserId};
 
-use super::parse_digest;
 use crate::domain::account_status::AccountVersions;
 use crate::domain::api_key::NewApiKey;
 
@@ -45,7 +44,7 @@ pub(crate) async fn insert(
 }
 
 /// A key as the API shows it.
-struct Row {
+struct KeyRow {
     key_id: KeyId,
     name: String,
     scopes: Vec<String>,
@@ -56,10 +55,10 @@ struct Row {
     last_used_at: Option<DateTime<Utc>>,
 }
 
-impl TryFrom<Row> for ApiKey {
+impl TryFrom<KeyRow> for ApiKey {
     type Error = Error;
 
-    fn try_from(row: Row) -> Result<Self, Error> {
+    fn try_from(row: KeyRow) -> Result<Self, Error> {
         Ok(Self {
             id: row.key_id,
             name: row.name,
@@ -81,7 +80,7 @@ pub(crate) async fn list_created_by(
     limit: i64,
 ) -> Result<Vec<ApiKey>, Error> {
     let rows = sqlx::query_as!(
-        Row,
+        KeyRow,
         r#"-- api_key.list_created_by
         select
             key_id as "key_id: KeyId",
@@ -104,10 +103,10 @@ pub(crate) async fn list_created_by(
     rows.into_iter().map(TryFrom::try_from).collect()
 }
 
-/// Returns the tenant's active keys after a given one, oldest first.
+/// Returns the tenant's valid keys after a given one, oldest first.
 pub(crate) async fn list(tx: &mut TenantTx, after: Option<KeyId>, limit: i64) -> Result<Vec<ApiKey>, Error> {
     let rows = sqlx::query_as!(
-        Row,
+        KeyRow,
         r#"-- api_key.list
         select
             key_id as "key_id: KeyId",
@@ -120,8 +119,7 @@ pub(crate) async fn list(tx: &mut TenantTx, after: Option<KeyId>, limit: i64) ->
             last_used_at
         from session.api_keys
         where ($1::uuid is null or key_id > $1)
-            and revoked_at is null
-            and expires_at > $3
+            and valid_until > $3
         order by key_id
         limit $2"#,
         after.map(|id| id.0),
@@ -133,18 +131,18 @@ pub(crate) async fn list(tx: &mut TenantTx, after: Option<KeyId>, limit: i64) ->
     rows.into_iter().map(TryFrom::try_from).collect()
 }
 
-/// Returns the number of active keys of the tenant.
-pub(crate) async fn count_active(tx: &mut TenantTx) -> Result<i64, Error> {
-    let active = sqlx::query_scalar!(
-        r#"-- api_key.count_active
-        select count(*) as "active!"
+/// Returns the number of valid keys of the tenant.
+pub(crate) async fn count_valid(tx: &mut TenantTx) -> Result<i64, Error> {
+    let valid = sqlx::query_scalar!(
+        r#"-- api_key.count_valid
+        select count(*) as "valid!"
         from session.api_keys
-        where revoked_at is null and expires_at > $1"#,
+        where valid_until > $1"#,
         tx.now()
     )
     .fetch_one(tx.connection())
     .await?;
-    Ok(active)
+    Ok(valid)
 }
 
 /// The result of a revocation.
@@ -162,16 +160,16 @@ pub(crate) async fn mark_revoked(tx: &mut TenantTx, key_id: KeyId) -> Result<Opt
         update session.api_keys
         set revoked_at = coalesce(revoked_at, $2)
         where key_id = $1
-        returning revoked_at = $2 as "newly!", encode(digest, 'hex') as "digest!""#,
+        returning revoked_at = $2 as "newly!", digest as "digest: TokenDigest""#,
         key_id.0,
         tx.now()
     )
     .fetch_optional(tx.connection())
     .await?;
-    key.map(|key| Ok(RevokedKey { newly: key.newly, digest: parse_digest(&key.digest)? })).transpose()
+    Ok(key.map(|key| RevokedKey { newly: key.newly, digest: key.digest }))
 }
 
-/// Revokes the active keys that a user created under a lower credential version. Returns their ids and digests.
+/// Revokes the valid keys that a user created under a lower credential version. Returns their ids and digests.
 pub(crate) async fn mark_revoked_before(
     tx: &mut TenantTx,
     created_by: UserId,
@@ -181,18 +179,18 @@ pub(crate) async fn mark_revoked_before(
         r#"-- api_key.mark_revoked_before
         update session.api_keys
         set revoked_at = $3
-        where created_by = $1 and credential_version < $2 and revoked_at is null and expires_at > $3
-        returning key_id as "key_id: KeyId", encode(digest, 'hex') as "digest!""#,
+        where created_by = $1 and credential_version < $2 and valid_until > $3
+        returning key_id as "key_id: KeyId", digest as "digest: TokenDigest""#,
         created_by.0,
         credential_version,
         tx.now()
     )
     .fetch_all(tx.connection())
     .await?;
-    keys.into_iter().map(|key| Ok((key.key_id, parse_digest(&key.digest)?))).collect()
+    Ok(keys.into_iter().map(|key| (key.key_id, key.digest)).collect())
 }
 
-/// Revokes active keys of the tenant that were created before a time, at most `limit`. Returns their ids.
+/// Revokes valid keys of the tenant that were created before a time, at most `limit`. Returns their ids.
 pub(crate) async fn mark_created_before_revoked(
     tx: &mut TenantTx,
     time: DateTime<Utc>,
@@ -204,7 +202,7 @@ pub(crate) async fn mark_created_before_revoked(
         set revoked_at = $2
         where key_id in (
             select key_id from session.api_keys
-            where created_at < $1 and revoked_at is null and expires_at > $2
+            where created_at < $1 and valid_until > $2
             limit $3
         )
         returning key_id as "key_id: KeyId""#,

@@ -6,9 +6,8 @@ use database::{Database, Error, TenantTx};
 use hashing::TokenDigest;
 use tenancy::{DeviceGrantId, TenantId, UserId};
 
-use super::required;
 use crate::domain::account_status::AccountVersions;
-use crate::domain::device_grant::DeviceGrant;
+use crate::domain::device_grant::{DeviceGrant, SLOW_DOWN_SECONDS};
 use crate::domain::user_code::UserCode;
 
 /// A grant to be inserted.
@@ -69,9 +68,10 @@ pub(crate) async fn poll(
             user_id as "user_id: UserId",
             credential_version,
             session_version
-        from session.poll_device_grant($1, $2)"#,
+        from session.poll_device_grant($1, $2, $3)"#,
         digest.as_bytes(),
-        now
+        now,
+        SLOW_DOWN_SECONDS.cast_signed()
     )
     .fetch_optional(database.pool())
     .await?;
@@ -89,8 +89,8 @@ pub(crate) async fn poll(
 /// A grant that a user inspects or decides.
 pub(crate) struct StoredGrant {
     pub(crate) grant_id: DeviceGrantId,
-    /// The first hex digits of the device code's digest, which identify the credential in audit events.
-    pub(crate) credential: String,
+    /// The digest of the device code.
+    pub(crate) digest: TokenDigest,
     pub(crate) grant: DeviceGrant<AccountVersions>,
     pub(crate) request: DeviceRequest,
 }
@@ -104,7 +104,7 @@ pub(crate) async fn find_for_update(
         r#"-- device_grant.find_for_update
         select
             grant_id as "grant_id: DeviceGrantId",
-            left(encode(digest, 'hex'), 8) as "credential!",
+            digest as "digest: TokenDigest",
             client_name,
             ip,
             created_at,
@@ -124,7 +124,7 @@ pub(crate) async fn find_for_update(
     let approval = approval(row.user_id, row.credential_version, row.session_version);
     Ok(Some(StoredGrant {
         grant_id: row.grant_id,
-        credential: row.credential,
+        digest: row.digest,
         grant: parse_grant(&row.status, approval)?.at(tx.now(), row.expires_at),
         request: DeviceRequest { client_name: row.client_name, ip: row.ip, created_at: row.created_at },
     }))
@@ -179,9 +179,9 @@ pub(crate) async fn deny_approved(tx: &mut TenantTx, user_id: UserId) -> Result<
 }
 
 /// Erases the personal data of the grants that a user approved.
-pub(crate) async fn erase_of_user(tx: &mut TenantTx, user_id: UserId) -> Result<(), Error> {
+pub(crate) async fn erase_user(tx: &mut TenantTx, user_id: UserId) -> Result<(), Error> {
     sqlx::query!(
-        "-- device_grant.erase_of_user
+        "-- device_grant.erase_user
         update session.device_grants
         set client_name = null, ip = null
         where user_id = $1",
@@ -275,7 +275,9 @@ fn parse_grant(
 ) -> Result<DeviceGrant<AccountVersions>, Error> {
     match status {
         "pending" => Ok(DeviceGrant::Pending),
-        "approved" => required("device_grants.user_id", approval).map(DeviceGrant::Approved),
+        "approved" => approval
+            .map(DeviceGrant::Approved)
+            .ok_or_else(|| Error::corrupt("device_grants.user_id", "unexpected null")),
         "denied" => Ok(DeviceGrant::Denied),
         "redeemed" => Ok(DeviceGrant::Redeemed),
         _ => Err(Error::corrupt("device_grants.status", format!("unknown status {status:?}"))),

@@ -8,13 +8,13 @@ use sqlx::types::Text;
 use tenancy::TenantId;
 use uuid::Uuid;
 
-use crate::domain::producer::Stored;
+use crate::domain::producer::ProducerRecord;
 
 /// The index that rejects a second producer with the same service account.
 pub(crate) const DIGEST_KEY: &str = "producers_digest_key";
 
 /// A row of the table.
-struct Row {
+struct ProducerRow {
     producer_id: Uuid,
     operator_id: Text<OperatorId>,
     namespace: String,
@@ -24,15 +24,15 @@ struct Row {
     deleted_at: Option<DateTime<Utc>>,
 }
 
-impl Row {
-    fn stored(self, tenant_id: &TenantId) -> (Uuid, Stored) {
+impl ProducerRow {
+    fn into_record(self, tenant_id: &TenantId) -> (Uuid, ProducerRecord) {
         let producer = Producer {
             tenant_id: tenant_id.clone(),
             service_account: ServiceAccount { namespace: self.namespace, name: self.service_account },
             source_ids: self.source_ids,
             generation: self.generation,
         };
-        let stored = Stored { operator: self.operator_id.0, producer, deleted_at: self.deleted_at };
+        let stored = ProducerRecord { operator: self.operator_id.0, producer, deleted_at: self.deleted_at };
         (self.producer_id, stored)
     }
 }
@@ -82,9 +82,9 @@ pub(crate) async fn save(
 }
 
 /// Returns a stored producer, also a deleted one, and locks its row.
-pub(crate) async fn find_for_update(tx: &mut TenantTx, uid: Uuid) -> Result<Option<Stored>, Error> {
+pub(crate) async fn find_for_update(tx: &mut TenantTx, uid: Uuid) -> Result<Option<ProducerRecord>, Error> {
     let row = sqlx::query_as!(
-        Row,
+        ProducerRow,
         r#"-- producer.find_for_update
         select
             producer_id, operator_id as "operator_id: Text<OperatorId>", namespace, service_account, source_ids, generation,
@@ -96,7 +96,7 @@ pub(crate) async fn find_for_update(tx: &mut TenantTx, uid: Uuid) -> Result<Opti
     )
     .fetch_optional(tx.connection())
     .await?;
-    Ok(row.map(|row| row.stored(tx.tenant_id()).1))
+    Ok(row.map(|row| row.into_record(tx.tenant_id()).1))
 }
 
 /// Returns the producer of another resource with the same service account in the tenant, and locks its row.
@@ -104,9 +104,9 @@ pub(crate) async fn find_other_for_update(
     tx: &mut TenantTx,
     uid: Uuid,
     digest: &TokenDigest,
-) -> Result<Option<(Uuid, Stored)>, Error> {
+) -> Result<Option<(Uuid, ProducerRecord)>, Error> {
     let row = sqlx::query_as!(
-        Row,
+        ProducerRow,
         r#"-- producer.find_other_for_update
         select
             producer_id, operator_id as "operator_id: Text<OperatorId>", namespace, service_account, source_ids, generation,
@@ -119,7 +119,7 @@ pub(crate) async fn find_other_for_update(
     )
     .fetch_optional(tx.connection())
     .await?;
-    Ok(row.map(|row| row.stored(tx.tenant_id())))
+    Ok(row.map(|row| row.into_record(tx.tenant_id())))
 }
 
 /// Marks a producer as deleted. Its row remains for a day, so that a delayed write does not restore it.

@@ -7,11 +7,11 @@ use database::{Database, Error, TenantCall, TenantTx};
 use hashing::TokenDigest;
 use serde_json::Value;
 use sqlx::PgExecutor;
-use tenancy::{OutboxId, SessionId, TenantId, UserId};
+use sqlx::types::Text;
+use tenancy::{SessionId, TenantId, UserId};
 
-use super::parse_digest;
 use crate::domain::account_status::AccountVersions;
-use crate::domain::session::{NewSession, Session, SessionLifecycle};
+use crate::domain::session::{EXPIRY_DELAY, MAX_SESSIONS, NewSession, Session, SessionLifecycle};
 
 /// A session with the digest of its token.
 pub(crate) struct StoredSession {
@@ -20,59 +20,40 @@ pub(crate) struct StoredSession {
     pub(crate) digest: TokenDigest,
 }
 
-/// Inserts a session, and revokes the least recently used active ones of its user, so that at most `max` remain. Returns the digests of
-/// their tokens.
-pub(crate) async fn insert(
-    tx: &mut TenantTx,
-    new: &NewSession,
-    session: &Session,
-    digest: TokenDigest,
-    max: i64,
-) -> Result<Vec<TokenDigest>, Error> {
-    let (tenant_id, none) = (tx.tenant_id().clone(), || Value::Array(Vec::new()));
-    let messages = (none(), none());
-    let revoked = insert_with(tx.connection(), &tenant_id, new, session, digest, max, None, messages).await?;
-    Ok(revoked.unwrap_or_default())
+/// Inserts a session.
+pub(crate) async fn insert(tx: &mut TenantTx, new: &NewSession, stored: &StoredSession) -> Result<(), Error> {
+    let (tenant_id, messages) = (tx.tenant_id().clone(), Value::Array(Vec::new()));
+    call_insert(tx.connection(), &tenant_id, new, stored, None, messages).await?;
+    Ok(())
 }
 
-/// Like [`insert`], in one statement with the messages of the call, and with those of `surplus` if sessions are revoked. Returns `None`
-/// without a change if the stored account status has other versions.
+/// Inserts a session in one statement with the messages of the call. Returns `None` without a change if these are not the stored records, or
+/// the user has [`MAX_SESSIONS`].
 pub(crate) async fn insert_if_stored(
     call: TenantCall,
-    surplus: TenantCall,
+    records: (&TenantRecord, &SubjectRecord),
     new: &NewSession,
-    session: &Session,
-    digest: TokenDigest,
-    max: i64,
-    versions: (&TenantRecord, &SubjectRecord),
-) -> Result<Option<Vec<TokenDigest>>, Error> {
-    let (tenant_id, surplus) = (call.tenant_id().clone(), surplus.into_messages()?);
-    let versions = Some((versions.0.version, versions.1.version));
-    call.run(async |pool, messages| {
-        insert_with(pool, &tenant_id, new, session, digest, max, versions, (messages, surplus)).await
-    })
-    .await
+    stored: &StoredSession,
+) -> Result<Option<()>, Error> {
+    let tenant_id = call.tenant_id().clone();
+    call.run(async |pool, messages| call_insert(pool, &tenant_id, new, stored, Some(records), messages).await)
+        .await
 }
 
-#[expect(clippy::too_many_arguments, reason = "the arguments of one statement")]
-async fn insert_with(
+async fn call_insert(
     executor: impl PgExecutor<'_>,
     tenant_id: &TenantId,
     new: &NewSession,
-    session: &Session,
-    digest: TokenDigest,
-    max: i64,
-    versions: Option<(i64, i64)>,
-    messages: (Value, Value),
-) -> Result<Option<Vec<TokenDigest>>, Error> {
-    let Session { id, created_under, lifecycle } = session;
-    let (tenant_version, subject_version) = versions.unzip();
-    let revoked = sqlx::query_scalar!(
-        "-- session.insert
+    stored: &StoredSession,
+    records: Option<(&TenantRecord, &SubjectRecord)>,
+    messages: Value,
+) -> Result<Option<()>, Error> {
+    let StoredSession { session: Session { id, created_under, lifecycle }, digest } = stored;
+    let inserted = sqlx::query_scalar!(
+        r#"-- session.insert
         select session.insert_session(
-            row($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14)::session.new_session,
-            $15, $16, $17, $18, $19
-        )",
+            row($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14)::session.new_session, $15, $16, $17, $18
+        ) as "inserted!""#,
         id.0,
         tenant_id.as_str(),
         created_under.user_id.0,
@@ -87,19 +68,39 @@ async fn insert_with(
         i32::try_from(lifecycle.idle_timeout.num_seconds()).unwrap_or(i32::MAX),
         lifecycle.idle_expires_at,
         lifecycle.expires_at,
-        max,
-        tenant_version,
-        subject_version,
-        messages.0,
-        messages.1,
+        records.map(|(tenant, _)| tenant.version),
+        records.map(|(_, subject)| subject.version),
+        MAX_SESSIONS,
+        messages,
     )
     .fetch_one(executor)
     .await?;
-    let digest = |bytes: Vec<u8>| match bytes.try_into() {
-        Ok(bytes) => Ok(TokenDigest::from_bytes(bytes)),
-        Err(_) => Err(Error::corrupt("sessions.digest", "not a SHA-256 digest")),
-    };
-    revoked.map(|digests| digests.into_iter().map(digest).collect()).transpose()
+    Ok(inserted.then_some(()))
+}
+
+/// Revokes the least recently used active sessions of a user, so that `kept` remain. Returns the digests of their tokens.
+pub(crate) async fn mark_surplus_revoked(
+    tx: &mut TenantTx,
+    user_id: UserId,
+    kept: i64,
+) -> Result<Vec<TokenDigest>, Error> {
+    let digests = sqlx::query_scalar!(
+        r#"-- session.mark_surplus_revoked
+        update session.sessions
+        set inactive_since = $3
+        where inactive_since is null and session_id in (
+            select active.session_id
+            from session.active_sessions($3) as active
+            where active.user_id = $1
+            order by active.last_seen_at desc, active.session_id desc
+            offset $2
+        )
+        returning digest as "digest: TokenDigest""#,
+        user_id.0,
+        kept,
+        tx.now()
+    );
+    Ok(digests.fetch_all(tx.connection()).await?)
 }
 
 /// Returns the id, tenant and user of the session with this token, in any state.
@@ -119,34 +120,24 @@ pub(crate) async fn find_by_digest(
     Ok(row.map(|row| (row.session_id, row.tenant_id, row.user_id)))
 }
 
-/// Returns the session with this id, in any state, and locks its row.
-pub(crate) async fn find_for_update(
-    tx: &mut TenantTx,
+/// The columns of a [`StoredSession`].
+struct SessionRow {
     session_id: SessionId,
-) -> Result<Option<StoredSession>, Error> {
-    let row = sqlx::query!(
-        r#"-- session.find_for_update
-        select
-            user_id as "user_id: UserId",
-            credential_version,
-            session_version,
-            encode(digest, 'hex') as "digest!",
-            last_seen_at,
-            idle_seconds,
-            idle_expires_at,
-            expires_at,
-            revoked_at
-        from session.sessions
-        where session_id = $1
-        for no key update"#,
-        session_id.0
-    )
-    .fetch_optional(tx.connection())
-    .await?;
-    let Some(row) = row else { return Ok(None) };
-    Ok(Some(StoredSession {
-        session: Session {
-            id: session_id,
+    user_id: UserId,
+    credential_version: i64,
+    session_version: i64,
+    digest: TokenDigest,
+    last_seen_at: DateTime<Utc>,
+    idle_seconds: i32,
+    idle_expires_at: DateTime<Utc>,
+    expires_at: DateTime<Utc>,
+    inactive_since: Option<DateTime<Utc>>,
+}
+
+impl From<SessionRow> for StoredSession {
+    fn from(row: SessionRow) -> Self {
+        let session = Session {
+            id: row.session_id,
             created_under: AccountVersions {
                 user_id: row.user_id,
                 credential_version: row.credential_version,
@@ -157,11 +148,40 @@ pub(crate) async fn find_for_update(
                 idle_timeout: TimeDelta::seconds(row.idle_seconds.into()),
                 idle_expires_at: row.idle_expires_at,
                 expires_at: row.expires_at,
-                revoked_at: row.revoked_at,
+                inactive_since: row.inactive_since,
             },
-        },
-        digest: parse_digest(&row.digest)?,
-    }))
+        };
+        Self { session, digest: row.digest }
+    }
+}
+
+/// Returns the session with this id, in any state, and locks its row.
+pub(crate) async fn find_for_update(
+    tx: &mut TenantTx,
+    session_id: SessionId,
+) -> Result<Option<StoredSession>, Error> {
+    let row = sqlx::query_as!(
+        SessionRow,
+        r#"-- session.find_for_update
+        select
+            session_id as "session_id: SessionId",
+            user_id as "user_id: UserId",
+            credential_version,
+            session_version,
+            digest as "digest: TokenDigest",
+            last_seen_at,
+            idle_seconds,
+            idle_expires_at,
+            expires_at,
+            inactive_since
+        from session.sessions
+        where session_id = $1
+        for no key update"#,
+        session_id.0
+    )
+    .fetch_optional(tx.connection())
+    .await?;
+    Ok(row.map(StoredSession::from))
 }
 
 /// Saves the time of revocation.
@@ -173,10 +193,10 @@ pub(crate) async fn save_revocation(
     sqlx::query!(
         "-- session.save_revocation
         update session.sessions
-        set revoked_at = $2
+        set inactive_since = $2
         where session_id = $1",
         session_id.0,
-        lifecycle.revoked_at
+        lifecycle.inactive_since
     )
     .execute(tx.connection())
     .await?;
@@ -192,8 +212,8 @@ pub(crate) async fn mark_all_revoked(
     let revoked = sqlx::query!(
         "-- session.mark_all_revoked
         update session.sessions
-        set revoked_at = $3
-        where user_id = $1 and revoked_at is null and ($2::uuid is null or session_id <> $2)",
+        set inactive_since = least(valid_until, $3)
+        where user_id = $1 and inactive_since is null and ($2::uuid is null or session_id <> $2)",
         user_id.0,
         kept.map(|id| id.0),
         tx.now()
@@ -203,44 +223,107 @@ pub(crate) async fn mark_all_revoked(
     Ok(revoked.rows_affected())
 }
 
-/// Revokes sessions of the tenant that were created before a time, at most `limit`. Returns them with their users and the digests of
-/// their tokens.
+/// Revokes sessions of the tenant that were created before a time and are not due to be recorded as expired, at most `limit`. Returns them.
 pub(crate) async fn mark_revoked_before(
     tx: &mut TenantTx,
     time: DateTime<Utc>,
     limit: i64,
-) -> Result<Vec<(SessionId, UserId, TokenDigest)>, Error> {
-    let rows = sqlx::query!(
+) -> Result<Vec<StoredSession>, Error> {
+    let rows = sqlx::query_as!(
+        SessionRow,
         r#"-- session.mark_revoked_before
         update session.sessions
-        set revoked_at = $2
+        set inactive_since = least(valid_until, $2)
         where session_id in (
-            select session_id from session.sessions
-            where created_at < $1 and revoked_at is null and expires_at > $2
-                -- A use before the idle timeout can be saved after it.
-                and idle_expires_at > $2 - interval '1 minute'
-            limit $3
+            select session_id
+            from session.sessions
+            where created_at < $1 and valid_until > $3
+            limit $4
         )
         returning
-            session_id as "session_id: SessionId", user_id as "user_id: UserId", encode(digest, 'hex') as "digest!""#,
+            session_id as "session_id: SessionId",
+            user_id as "user_id: UserId",
+            credential_version,
+            session_version,
+            digest as "digest: TokenDigest",
+            last_seen_at,
+            idle_seconds,
+            idle_expires_at,
+            expires_at,
+            inactive_since"#,
         time,
         tx.now(),
+        tx.now() - EXPIRY_DELAY,
         limit
     )
     .fetch_all(tx.connection())
     .await?;
-    rows.into_iter().map(|row| Ok((row.session_id, row.user_id, parse_digest(&row.digest)?))).collect()
+    Ok(rows.into_iter().map(StoredSession::from).collect())
 }
 
-/// Revokes all sessions of a user and erases the personal data. The purge deletes them a day later.
-pub(crate) async fn erase_of_user(tx: &mut TenantTx, user_id: UserId) -> Result<(), Error> {
-    sqlx::query!(
-        "-- session.erase_of_user
+/// Lists sessions of all tenants that expired by a time, by tenant, at most `limit`.
+pub(crate) async fn list_expired(
+    database: &Database,
+    by: DateTime<Utc>,
+    limit: i32,
+) -> Result<Vec<(TenantId, Vec<SessionId>)>, Error> {
+    let rows = sqlx::query!(
+        r#"-- session.list_expired
+        select tenant_id as "tenant_id!: TenantId", session_ids as "session_ids!: Vec<SessionId>"
+        from session.list_expired_sessions($1, $2)"#,
+        by,
+        limit
+    )
+    .fetch_all(database.pool())
+    .await?;
+    Ok(rows.into_iter().map(|row| (row.tenant_id, row.session_ids)).collect())
+}
+
+/// Records that those of these sessions have expired that expired by a time, except rows that another transaction has locked. Returns
+/// them.
+pub(crate) async fn mark_expired(
+    tx: &mut TenantTx,
+    session_ids: &[SessionId],
+    by: DateTime<Utc>,
+) -> Result<Vec<StoredSession>, Error> {
+    let rows = sqlx::query_as!(
+        SessionRow,
+        r#"-- session.mark_expired
         update session.sessions
-        set revoked_at = coalesce(revoked_at, $2), ip = null, user_agent = null, client_name = null
+        set inactive_since = valid_until
+        where session_id in (
+            select session_id
+            from session.sessions
+            where session_id = any($1) and valid_until <= $2
+            for no key update skip locked
+        )
+        returning
+            session_id as "session_id: SessionId",
+            user_id as "user_id: UserId",
+            credential_version,
+            session_version,
+            digest as "digest: TokenDigest",
+            last_seen_at,
+            idle_seconds,
+            idle_expires_at,
+            expires_at,
+            inactive_since"#,
+        session_ids as &[SessionId],
+        by
+    )
+    .fetch_all(tx.connection())
+    .await?;
+    Ok(rows.into_iter().map(StoredSession::from).collect())
+}
+
+/// Erases the personal data of the sessions of a user.
+pub(crate) async fn erase_user(tx: &mut TenantTx, user_id: UserId) -> Result<(), Error> {
+    sqlx::query!(
+        "-- session.erase_user
+        update session.sessions
+        set ip = null, user_agent = null, client_name = null
         where user_id = $1",
-        user_id.0,
-        tx.now()
+        user_id.0
     )
     .execute(tx.connection())
     .await?;
@@ -254,28 +337,26 @@ struct ListedRow {
     last_seen_at: DateTime<Utc>,
     expires_at: DateTime<Utc>,
     idle_expires_at: DateTime<Utc>,
-    method: String,
+    method: Text<SessionMethod>,
     ip: Option<String>,
     user_agent: Option<String>,
     client_name: Option<String>,
 }
 
-impl TryFrom<ListedRow> for contract::session::Session {
-    type Error = Error;
-
-    fn try_from(row: ListedRow) -> Result<Self, Error> {
-        Ok(Self {
+impl From<ListedRow> for contract::session::Session {
+    fn from(row: ListedRow) -> Self {
+        Self {
             id: row.session_id,
             created_at: row.created_at,
             last_seen_at: row.last_seen_at,
             expires_at: row.expires_at,
             idle_expires_at: row.idle_expires_at,
-            method: parse_method(&row.method)?,
+            method: row.method.0,
             ip: row.ip,
             user_agent: row.user_agent,
             client_name: row.client_name,
             current: false,
-        })
+        }
     }
 }
 
@@ -294,7 +375,7 @@ pub(crate) async fn list_stored(
             last_seen_at,
             expires_at,
             idle_expires_at,
-            method,
+            method as "method: Text<SessionMethod>",
             ip,
             user_agent,
             client_name
@@ -307,7 +388,7 @@ pub(crate) async fn list_stored(
     )
     .fetch_all(tx.connection())
     .await?;
-    rows.into_iter().map(TryFrom::try_from).collect()
+    Ok(rows.into_iter().map(From::from).collect())
 }
 
 /// Returns a user's active sessions after a given one, oldest first.
@@ -321,29 +402,17 @@ pub(crate) async fn list(
         ListedRow,
         r#"-- session.list
         select
-            session_id as "session_id: SessionId",
-            created_at,
-            last_seen_at,
-            expires_at,
-            idle_expires_at,
-            method,
+            session_id as "session_id!: SessionId",
+            created_at as "created_at!",
+            last_seen_at as "last_seen_at!",
+            expires_at as "expires_at!",
+            idle_expires_at as "idle_expires_at!",
+            method as "method!: Text<SessionMethod>",
             ip,
             user_agent,
             client_name
-        from session.sessions
-        join session.subjects using (user_id)
-        join session.tenants on tenants.tenant_id = sessions.tenant_id
-        where sessions.user_id = $1
-            and ($2::uuid is null or session_id > $2)
-            and revoked_at is null
-            and expires_at > $4
-            and idle_expires_at > $4
-            and subjects.status = 'active'
-            and tenants.session_version = sessions.session_version
-            and (
-                subjects.credential_version = sessions.credential_version
-                or subjects.kept_session_id = sessions.session_id
-            )
+        from session.active_sessions($4)
+        where user_id = $1 and ($2::uuid is null or session_id > $2)
         order by session_id
         limit $3"#,
         user_id.0,
@@ -353,7 +422,7 @@ pub(crate) async fn list(
     )
     .fetch_all(tx.connection())
     .await?;
-    rows.into_iter().map(TryFrom::try_from).collect()
+    Ok(rows.into_iter().map(From::from).collect())
 }
 
 /// Deletes at most `limit` sessions of all tenants that became inactive before a time. Returns the number deleted.
@@ -373,36 +442,14 @@ pub(crate) async fn delete_before(
     Ok(deleted)
 }
 
-/// Writes audit events for sessions of all tenants that have expired, at most one per outbox id. Returns the number written.
-pub(crate) async fn audit_expired(
-    database: &Database,
-    outbox_ids: &[OutboxId],
-    now: DateTime<Utc>,
-) -> Result<i64, Error> {
-    let audited = sqlx::query_scalar!(
-        r#"-- session.audit_expired
-        select session.audit_expired_sessions($1, $2) as "audited!""#,
-        now,
-        outbox_ids as &[OutboxId]
-    )
-    .fetch_one(database.pool())
-    .await?;
-    Ok(audited)
-}
-
-/// Returns the number of active sessions of all tenants.
-pub(crate) async fn count_active(database: &Database, now: DateTime<Utc>) -> Result<i64, Error> {
-    let active = sqlx::query_scalar!(
-        r#"-- session.count_active
-        select session.count_active_sessions($1) as "active!""#,
+/// Returns the number of sessions of all tenants that are neither revoked nor expired.
+pub(crate) async fn count_valid(database: &Database, now: DateTime<Utc>) -> Result<i64, Error> {
+    let valid = sqlx::query_scalar!(
+        r#"-- session.count_valid
+        select session.count_valid_sessions($1) as "valid!""#,
         now
     )
     .fetch_one(database.pool())
     .await?;
-    Ok(active)
-}
-
-/// Parses the stored form of a login method.
-pub(super) fn parse_method(text: &str) -> Result<SessionMethod, Error> {
-    text.parse::<SessionMethod>().map_err(|error| Error::corrupt("sessions.method", error))
+    Ok(valid)
 }

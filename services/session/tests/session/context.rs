@@ -12,7 +12,7 @@ use contract::internal::{
 };
 use contract::session::{IssuedSession, SessionMethod};
 use contract::{Role, TenantStatus, UserStatus};
-use hashing::{RawToken, SystemEntropy, TokenKind};
+use hashing::{Entropy, RawToken, SystemEntropy, TokenKind};
 use http::{Method, Request, Response, StatusCode};
 use http_body_util::BodyExt as _;
 use serde::Serialize;
@@ -38,6 +38,10 @@ pub(crate) struct Context {
 
 impl Context {
     pub(crate) async fn start() -> Self {
+        Self::start_with(Arc::new(SystemEntropy)).await
+    }
+
+    pub(crate) async fn start_with(entropy: Arc<dyn Entropy>) -> Self {
         // Fails when another test of this process has installed the same provider.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let database = TestDatabase::create().await.unwrap();
@@ -53,13 +57,13 @@ impl Context {
         let config = session::Config::load(&environment).unwrap();
         let clock = Arc::new(ManualClock::at(DateTime::<Utc>::UNIX_EPOCH + TimeDelta::days(20_000)));
         let tasks = Tasks::default();
-        let Routers { public, internal, .. } = build(&config, &database, &clock, &tasks);
+        let Routers { public, internal, .. } = build(&config, &database, &clock, entropy, &tasks);
         Self { public, internal: internal.unwrap(), clock, database, tasks, config }
     }
 
     /// Starts another process on the same database.
     pub(crate) fn start_replica(&self) -> Routers {
-        build(&self.config, &self.database, &self.clock, &Tasks::default())
+        build(&self.config, &self.database, &self.clock, Arc::new(SystemEntropy), &Tasks::default())
     }
 
     /// Returns the number of rows of a table.
@@ -112,8 +116,11 @@ impl Context {
         assert_eq!(status, StatusCode::NO_CONTENT);
     }
 
-    /// Purges the sessions that became inactive before a time, as the task does.
+    /// Records the sessions that expired before a time, and purges those that became inactive before it, as the task does.
     pub(crate) async fn purge_sessions(&self, before: DateTime<Utc>) {
+        let mut connection = self.database.superuser().await.unwrap();
+        let expire = "update session.sessions set inactive_since = valid_until where valid_until < $1";
+        sqlx::query(expire).bind(before).execute(&mut connection).await.unwrap();
         let database = self.database.pool("svc_session").unwrap();
         let purge = sqlx::query("select session.purge_sessions($1, 10000)").bind(before);
         purge.execute(database.pool()).await.unwrap();
@@ -191,13 +198,14 @@ fn build(
     config: &session::Config,
     database: &TestDatabase,
     clock: &Arc<ManualClock>,
+    entropy: Arc<dyn Entropy>,
     tasks: &Tasks,
 ) -> Routers {
     let telemetry = Telemetry::start("test", &TraceSettings::default()).unwrap();
     let parts = session::Parts {
         database: database.pool("svc_session").unwrap(),
         clock: clock.clone(),
-        entropy: Arc::new(SystemEntropy),
+        entropy,
         tasks: tasks.clone(),
     };
     session::build(config.clone(), parts, &telemetry).unwrap()

@@ -108,7 +108,8 @@ async fn a_use_is_saved_after_an_error_but_not_after_30_seconds() {
 async fn the_commit_of_uses_does_not_wait_for_the_disk() {
     let context = Context::start().await;
     let mut connection = context.database.superuser().await.unwrap();
-    let statements = "begin; set local synchronous_commit = on; select session.save_uses('{}', '{}', '{}')";
+    let statements =
+        "begin; set local synchronous_commit = on; select session.save_uses('{}', '{}', '{}', '1 minute')";
     sqlx::raw_sql(statements).execute(&mut connection).await.unwrap();
     let setting: String =
         sqlx::query_scalar("show synchronous_commit").fetch_one(&mut connection).await.unwrap();

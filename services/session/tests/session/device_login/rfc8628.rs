@@ -1,10 +1,12 @@
 //! The requirements of RFC 8628 on an authorization server, by section. The requirements on a client are tested in the CLI.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
 
 use chrono::TimeDelta;
 use contract::device::{Decision, DeviceError, DeviceErrorResponse, GRANT_TYPE};
-use hashing::{RawToken, SystemEntropy, TokenKind};
+use hashing::{Entropy, RawToken, SystemEntropy, TokenKind};
 use http::{Request, Response, StatusCode};
 use serde_json::{Value, json};
 
@@ -123,6 +125,29 @@ async fn section_3_2_codes_are_unique() {
         let codes = start(&context).await;
         assert!(seen.insert(codes.user_code) && seen.insert(codes.device_code.expose().to_owned()));
     }
+}
+
+/// Random bytes, but two user codes of the letter B, and then only codes of the letter C.
+#[derive(Default)]
+struct FewUserCodes(AtomicU8);
+
+impl Entropy for FewUserCodes {
+    fn fill(&self, buffer: &mut [u8]) {
+        match buffer {
+            [letter] => *letter = (self.0.fetch_add(1, Ordering::Relaxed) / 16).min(1),
+            _ => SystemEntropy.fill(buffer),
+        }
+    }
+}
+
+#[tokio::test]
+async fn section_3_2_another_code_is_generated_if_one_is_in_use_and_503_after_eight() {
+    let context = Context::start_with(Arc::new(FewUserCodes::default())).await;
+    assert_eq!(start(&context).await.user_code, "BBBB-BBBB");
+    assert_eq!(start(&context).await.user_code, "CCCC-CCCC");
+    let response = post(&context, "code", "client_name=Television").await;
+    assert_eq!(response.status(), StatusCode::SERVICE_UNAVAILABLE);
+    assert_eq!(response.headers()["retry-after"], "1");
 }
 
 #[tokio::test]
