@@ -9,9 +9,9 @@ use service::config::{ConfigErrors, EXIT_CONFIG, Environment, Reader, Variables 
 use service::health::Readiness;
 use service::process::report_config_errors;
 use service::{Tasks, chain};
-use sqlx::Connection as _;
 use sqlx::migrate::{MigrateError, Migration, Migrator};
 use sqlx::postgres::PgConnection;
+use sqlx::{AssertSqlSafe, Connection as _, SqlSafeStr as _};
 use tokio::time::Instant;
 
 pub use crate::access::{MIGRATOR_DATABASE_LOGIN, MIGRATOR_DATABASE_URL};
@@ -30,6 +30,10 @@ const MAX_AGE: Duration = Duration::from_secs(30);
 /// Exit code of a migration that waited longer than `MAX_AGE` (`EX_TEMPFAIL` of sysexits.h). The Job replaces the pod without counting a
 /// failure, and the new pod reads which Job is the current one.
 const EXIT_TOO_OLD: u8 = 75;
+
+/// Lines of migrations that stand for a file, and the file. In it, the name of the schema replaces [`SCHEMA`].
+const INCLUDES: [(&str, &str); 1] = [("-- include: outbox_1.sql\n", include_str!("outbox/outbox_1.sql"))];
+const SCHEMA: &str = "{schema}";
 
 /// First line of a migration: binaries that were built for this schema version or a later one run on the schema after it.
 const OLDEST_BINARY: &str = "-- oldest-binary: ";
@@ -156,6 +160,19 @@ impl From<sqlx::Error> for MigrationError {
 }
 
 impl Migrations {
+    /// Returns the migrations with the files that they include. Their checksums are those of the whole text.
+    pub fn complete(&self) -> Vec<Migration> {
+        let complete = |migration: &Migration| {
+            let with_file = |sql: String, (line, file): (&str, &str)| {
+                if sql.contains(line) { sql.replace(line, &file.replace(SCHEMA, self.schema)) } else { sql }
+            };
+            let sql = INCLUDES.into_iter().fold(migration.sql.as_str().to_owned(), with_file);
+            let (description, kind) = (migration.description.clone(), migration.migration_type);
+            Migration::new(migration.version, description, kind, AssertSqlSafe(sql).into_sql_str(), migration.no_tx)
+        };
+        self.migrator.iter().map(complete).collect()
+    }
+
     /// Runs a subcommand and prints its result to standard error.
     pub async fn execute(&self, command: Command, environment: &Environment) -> ExitCode {
         let up = match &command {
@@ -262,7 +279,8 @@ impl Migrations {
         access: &DatabaseAccess,
         check: impl FnOnce() -> Result<(), MigrationError>,
     ) -> Result<Version, MigrationError> {
-        let declared: Vec<_> = self.migrator.iter().map(oldest_binary).collect::<Result<_, _>>()?;
+        let migrations = self.complete();
+        let declared: Vec<_> = migrations.iter().map(oldest_binary).collect::<Result<_, _>>()?;
         let mut connection = PgConnection::connect_with(&access.options()?).await?;
         self.lock(&mut connection).await?;
         check()?;
@@ -276,9 +294,9 @@ impl Migrations {
         migrator.dangerous_set_table_name(self.table());
         // One after the other: an older binary that starts during a long migration needs the declarations of those before it.
         for (index, oldest) in declared.into_iter().enumerate() {
-            migrator.migrations = self.migrator.migrations[..=index].to_vec().into();
+            migrator.migrations = migrations[..=index].to_vec().into();
             migrator.run(&mut connection).await?;
-            self.declare(&mut connection, self.migrator.migrations[index].version, oldest).await?;
+            self.declare(&mut connection, migrations[index].version, oldest).await?;
         }
         let version = self.version(&mut connection).await?;
         connection.close().await?;
@@ -302,7 +320,7 @@ impl Migrations {
                  coalesce(max(coalesce((to_jsonb(m) ->> 'oldest_binary')::bigint, version)) filter (where version > $1), 0) \
                  from {table} m where success"
             );
-            sqlx::query_as(sqlx::AssertSqlSafe(latest)).bind(needed).fetch_one(connection).await?
+            sqlx::query_as(AssertSqlSafe(latest)).bind(needed).fetch_one(connection).await?
         } else {
             (0, 0)
         };
@@ -325,7 +343,7 @@ impl Migrations {
             "alter table {table} add column if not exists oldest_binary bigint; \
              update {table} set oldest_binary = {oldest} where version = {version} and oldest_binary is distinct from {oldest}"
         );
-        sqlx::raw_sql(sqlx::AssertSqlSafe(statements)).execute(connection).await.map(|_| ())
+        sqlx::raw_sql(AssertSqlSafe(statements)).execute(connection).await.map(|_| ())
     }
 
     /// Waits until the database is available and its version is accepted. Calls `report` with the state whenever it changes.

@@ -121,3 +121,15 @@ async fn a_migration_without_a_valid_declaration_is_an_error_before_anything_run
     }
     assert_eq!(schema.version(&release(&[1])).await, Version::Behind { applied: 0, needed: 1 });
 }
+
+#[test]
+fn the_checksum_of_a_migration_covers_the_outbox_that_it_includes() {
+    let release = release_of(&["-- oldest-binary: 1\n-- include: outbox_1.sql\n".to_owned()]);
+    let ([written], [complete]) = (&*release.migrator.migrations, &*release.complete()) else { panic!() };
+    let sql = complete.sql.as_str();
+    assert!(sql.starts_with("-- oldest-binary: 1\n") && sql.contains("create table upgrade.outbox ("));
+    assert!(!sql.contains("{schema}"));
+    assert_ne!(complete.checksum, written.checksum);
+    let [same] = &*release_of(&[sql.to_owned()]).complete() else { panic!() };
+    assert_eq!(complete.checksum, same.checksum);
+}

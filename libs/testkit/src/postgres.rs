@@ -103,9 +103,9 @@ static TEMPLATE: OnceCell<String> = OnceCell::const_new();
 
 /// The name of the migrated template database. Copying it is several times faster than migrating.
 async fn template(server: &Url) -> anyhow::Result<String> {
-    let checksums = MIGRATIONS.iter().flat_map(|m| m.migrator.iter()).flat_map(|m| m.checksum.iter());
+    let migrations: Vec<_> = MIGRATIONS.iter().flat_map(Migrations::complete).collect();
     // A hash that identifies the set of migrations.
-    let digest = checksums.fold(0_u64, |digest, byte| {
+    let digest = migrations.iter().flat_map(|migration| migration.checksum.iter()).fold(0_u64, |digest, byte| {
         digest.rotate_left(5) ^ u64::from(*byte).wrapping_mul(0x9e37_79b9_7f4a_7c15)
     });
     let name = format!("template_{digest:016x}");

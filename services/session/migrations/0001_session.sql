@@ -165,26 +165,7 @@ create table session.wrong_user_codes (
 create index wrong_user_codes_user_idx on session.wrong_user_codes (user_id, entered_at);
 create index wrong_user_codes_entered_at_idx on session.wrong_user_codes (entered_at);
 
--- Messages that leave the database after the transaction that wrote them (libs/database): audit events.
-create table session.outbox (
-    outbox_id uuid primary key,
-    tenant_id text not null,
-    kind text not null,
-    payload jsonb not null,
-    created_at timestamptz not null,
-    due_at timestamptz not null,
-    attempts integer not null default 0,
-    -- The claim of the relay that delivers the message; null if no relay does.
-    fence uuid,
-    dead_lettered_at timestamptz,
-    last_error text,
-    -- Messages with one key become one message with their number, until a relay claims it.
-    fold_key text collate "C"
-);
-create unique index outbox_fold_key on session.outbox (fold_key) where attempts = 0;
--- The claim visits the tenants with a message of a kind, and the oldest message of a tenant.
-create index outbox_turn_idx on session.outbox (kind, tenant_id, due_at) where dead_lettered_at is null;
-create index outbox_leased_idx on session.outbox (tenant_id) where fence is not null;
+-- include: outbox_1.sql
 
 -- Rate limits per client address, shared by all replicas (libs/ratelimit). Rows belong to addresses, not to tenants, so
 -- row-level security does not apply. Unlogged: each request writes, and losing the rows in a crash only resets the limits.
@@ -207,7 +188,7 @@ declare
     name text;
 begin
     foreach name in array array[
-        'tenants', 'subjects', 'sessions', 'api_keys', 'producers', 'device_grants', 'wrong_user_codes', 'outbox'
+        'tenants', 'subjects', 'sessions', 'api_keys', 'producers', 'device_grants', 'wrong_user_codes'
     ]
     loop
         execute format('alter table session.%I enable row level security', name);
@@ -227,49 +208,11 @@ grant select, insert, update on
 to svc_session;
 grant select, update on session.device_grants to svc_session;
 grant select, insert on session.wrong_user_codes to svc_session;
-grant insert, select (fold_key, attempts, payload), update (payload) on session.outbox to svc_session;
 grant select, insert, update, delete on session.limits to svc_session;
 grant delete on session.producers to svc_session;
 grant select on session.schema_migrations to svc_session;
 
 -- Functions of one tenant, for units of work of one statement. They set the tenant, so row-level security applies.
-
--- Writes messages in the transaction that causes them. Messages with the same `fold_key` and `fold_member` that wait for the relay
--- are one row with their number. The first ten members of a key have their own row, and a few more if they are written at the same
--- time; all further ones share one. It lists at most 100 members.
-create function session.outbox_insert(in_tenant_id text, in_now timestamptz, in_messages jsonb)
-returns void
-language plpgsql set search_path = '' as $$
-begin
-    insert into session.outbox (outbox_id, tenant_id, kind, payload, created_at, due_at, fold_key)
-    select messages.outbox_id, in_tenant_id, messages.kind, messages.payload, in_now,
-        in_now + messages.delay_ms * interval '1 millisecond', case
-            when messages.fold_key is null then null
-            when exists (
-                select from session.outbox as waiting
-                where waiting.attempts = 0 and waiting.fold_key = messages.fold_key || ':' || messages.fold_member
-            ) or (
-                -- The semicolon follows the colon.
-                select count(*) from session.outbox as waiting
-                where waiting.attempts = 0
-                    and waiting.fold_key > messages.fold_key || ':' and waiting.fold_key < messages.fold_key || ';'
-            ) < 10 then messages.fold_key || ':' || messages.fold_member
-            else messages.fold_key
-        end
-    from jsonb_to_recordset(in_messages)
-        as messages (outbox_id uuid, kind text, payload jsonb, delay_ms bigint, fold_key text, fold_member text)
-    on conflict (fold_key) where attempts = 0 do update
-    set payload = outbox.payload || jsonb_build_object(
-        'count', (outbox.payload ->> 'count')::bigint + 1,
-        'members', case
-            when outbox.payload -> 'members' @> (excluded.payload -> 'members')
-                or jsonb_array_length(outbox.payload -> 'members') >= 100
-            then outbox.payload -> 'members'
-            else (outbox.payload -> 'members') || (excluded.payload -> 'members')
-        end
-    );
-end
-$$;
 
 -- A session that is inserted. Not the type of the table: a column that a later release adds would change it.
 create type session.new_session as (
@@ -740,175 +683,6 @@ create function session.count_valid_sessions(in_now timestamptz)
 returns bigint
 language sql stable security definer set search_path = '' as $$
     select count(*) from session.sessions where valid_until > in_now
-$$;
-
--- Outbox: the relay delivers messages of all tenants. It claims due messages with a lease. Kinds come first in the given order.
--- Within a kind, tenants take turns in the order of their ids, beginning after `in_after`, so that the backlog of one tenant does not delay
--- the messages of another. A tenant has at most `in_share` leases, so that its slow deliveries do not either.
-create function session.outbox_claim(
-    in_fence uuid,
-    in_now timestamptz,
-    in_lease_until timestamptz,
-    in_limit integer,
-    in_kinds text[],
-    in_share integer,
-    in_after text
-)
-returns table (outbox_id uuid, tenant_id text, kind text, payload jsonb, attempts integer, fence uuid, turn text)
-language plpgsql volatile security definer set search_path = '' as $$
-declare
-    remaining integer := in_limit;
-    claimed integer;
-    next_kind text;
-    last_turn text;
-    -- The next turns, and how many messages of each can be leased.
-    turns text[];
-    shares integer[];
-    -- Turns with messages that another relay claims now.
-    locked text[];
-begin
-    foreach next_kind in array in_kinds loop
-        last_turn := in_after;
-        locked := '{}';
-        while remaining > 0 loop
-            with recursive visited as (
-                select last_turn as turn, false as is_second_part, false as is_due, 0 as place
-                union all
-                select next.*, visited.place + 1
-                from visited
-                cross join lateral (
-                    (
-                        select due.turn, visited.is_second_part, true
-                        from (
-                            select message.tenant_id as turn
-                            from session.outbox as message
-                            where message.dead_lettered_at is null
-                                and message.kind = next_kind
-                                and message.tenant_id > visited.turn
-                                and message.due_at <= in_now
-                            order by message.tenant_id
-                            limit 1
-                        ) as due
-                        -- Not a condition of the limit, which would read all later messages.
-                        where not visited.is_second_part or due.turn <= last_turn
-                    )
-                    union all
-                    select '', true, false where not visited.is_second_part
-                    limit 1
-                ) as next
-            ), open as (
-                select visited.turn, in_share - leased.count as share, visited.place
-                from visited
-                cross join lateral (
-                    select count(*)::integer as count
-                    from session.outbox as message
-                    where message.fence is not null
-                        and message.tenant_id = visited.turn
-                        and message.kind = any(in_kinds)
-                        and message.due_at > in_now
-                ) as leased
-                where visited.is_due
-                    and leased.count < in_share
-                    and visited.turn <> all(locked)
-                limit remaining
-            )
-            select array_agg(open.turn order by open.place), array_agg(open.share order by open.place)
-            into turns, shares from open;
-            exit when turns is null;
-            return query
-                with leased as (
-                    update session.outbox as message
-                    set fence = in_fence, due_at = in_lease_until, attempts = message.attempts + 1
-                    -- An array, because the estimate of a join with a limit that is not constant is a tenth of the table.
-                    where message.outbox_id = any(array(
-                        select due.outbox_id
-                        from unnest(turns, shares) as open (turn, share)
-                        cross join lateral (
-                            select message.outbox_id
-                            from session.outbox as message
-                            where message.dead_lettered_at is null
-                                and message.kind = next_kind
-                                and message.tenant_id = open.turn
-                                and message.due_at <= in_now
-                            order by message.due_at
-                            limit least(open.share, remaining / cardinality(turns))
-                            for update skip locked
-                        ) as due
-                    ))
-                    returning message.*
-                )
-                select
-                    leased.outbox_id, leased.tenant_id, leased.kind, leased.payload, leased.attempts,
-                    leased.fence, leased.tenant_id
-                from leased
-                order by array_position(turns, leased.tenant_id);
-            get diagnostics claimed = row_count;
-            if claimed = 0 then
-                locked := locked || turns;
-            end if;
-            remaining := remaining - claimed;
-            last_turn := turns[cardinality(turns)];
-        end loop;
-    end loop;
-end
-$$;
-
--- Outbox: records the outcomes of deliveries. A relay that has lost its lease changes nothing.
-create function session.outbox_settle(
-    in_outbox_ids uuid[], in_fences uuid[], in_states text[], in_due_at timestamptz[], in_errors text[], in_now timestamptz
-)
-returns void
-language plpgsql volatile security definer set search_path = '' as $$
-begin
-    with outcomes as (
-        select *
-        from unnest(in_outbox_ids, in_fences, in_states, in_due_at, in_errors) as outcomes (outbox_id, fence, state, due_at, error)
-    ), delivered as (
-        delete from session.outbox as message
-        using outcomes
-        where message.outbox_id = outcomes.outbox_id and message.fence = outcomes.fence and outcomes.state = 'delivered'
-    )
-    update session.outbox as message
-    set fence = null,
-        due_at = coalesce(outcomes.due_at, message.due_at),
-        dead_lettered_at = case when outcomes.state = 'dead_lettered' then in_now end,
-        last_error = outcomes.error
-    from outcomes
-    where message.outbox_id = outcomes.outbox_id and message.fence = outcomes.fence and outcomes.state <> 'delivered';
-end
-$$;
-
--- Outbox: the relay cannot deliver the messages of these tenants for a while: it postpones the due ones, except those that a relay delivers now.
-create function session.outbox_postpone(
-    in_turns text[], in_kinds text[], in_now timestamptz, in_due_at timestamptz, in_error text
-)
-returns void
-language sql volatile security definer set search_path = '' as $$
-    update session.outbox
-    set due_at = in_due_at, last_error = in_error
-    where outbox_id in (
-        select outbox_id
-        from session.outbox
-        where tenant_id = any(in_turns)
-            and kind = any(in_kinds)
-            and due_at <= in_now
-            and dead_lettered_at is null
-            and fence is null
-        for update skip locked
-    )
-$$;
-
--- Outbox: metrics of the relay.
-create function session.outbox_stats(in_now timestamptz, in_kinds text[])
-returns table (oldest_seconds double precision, pending bigint, dead_lettered bigint)
-language sql stable security definer set search_path = '' as $$
-    select
-        -- Never negative: the clocks of two processes differ.
-        greatest(0, coalesce(extract(epoch from in_now - min(created_at) filter (where dead_lettered_at is null)), 0)),
-        count(*) filter (where dead_lettered_at is null),
-        count(*) filter (where dead_lettered_at is not null)
-    from session.outbox
-    where kind = any(in_kinds)
 $$;
 
 revoke execute on all functions in schema session from public;

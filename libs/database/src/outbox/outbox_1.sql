@@ -1,0 +1,309 @@
+-- The outbox of a schema: messages that leave the database after the transaction that writes them. A migration of the schema includes
+-- this file (libs/database/src/migrations.rs), and the name of the schema replaces `{schema}`. A released version of this file does not
+-- change: a later change is another file, which a new migration of each schema includes.
+
+create table {schema}.outbox (
+    outbox_id uuid primary key,
+    tenant_id text not null,
+    kind text not null,
+    payload jsonb not null,
+    created_at timestamptz not null,
+    -- When the next attempt is due: the back-off, or the end of the lease of the relay that claimed the message.
+    due_at timestamptz not null,
+    attempts integer not null default 0,
+    -- The claim of the relay that delivers the message; null if no relay does.
+    fence uuid,
+    dead_lettered_at timestamptz,
+    last_error text,
+    -- Messages with one key become one message with their number, until a relay claims it. The insert finds keys by their prefix.
+    fold_key text collate "C",
+    -- The tenant, or `_`: messages take turns in the claim. Set by the trigger `outbox_turn`.
+    turn text not null
+);
+create unique index outbox_fold_key on {schema}.outbox (fold_key) where attempts = 0;
+-- The claim visits the turns with a message of a kind, and the oldest message of a turn.
+create index outbox_turn_idx on {schema}.outbox (kind, turn, due_at) where dead_lettered_at is null;
+create index outbox_leased_idx on {schema}.outbox (turn) where fence is not null;
+
+-- The tenant whose turn a message takes. A schema can replace this function.
+create function {schema}.outbox_turn()
+returns trigger
+language plpgsql set search_path = '' as $$
+begin
+    new.turn := new.tenant_id;
+    return new;
+end
+$$;
+create trigger outbox_turn before insert on {schema}.outbox for each row execute function {schema}.outbox_turn();
+
+-- Whether the messages of a kind wait for their tenant to be resumed. A schema can replace this function.
+create function {schema}.outbox_is_held(in_tenant_id text, in_kind text)
+returns boolean
+language sql immutable set search_path = '' as $$
+    select false
+$$;
+
+alter table {schema}.outbox enable row level security;
+alter table {schema}.outbox force row level security;
+create policy outbox_tenant on {schema}.outbox to svc_{schema}
+    using (tenant_id = current_setting('svc.tenant_id', true));
+create policy outbox_migrator on {schema}.outbox to svc_{schema}_migrator using (true);
+
+grant insert, select (fold_key, attempts, payload), update (payload) on {schema}.outbox to svc_{schema};
+
+-- Writes messages in the transaction that causes them. Messages with the same `fold_key` and `fold_member` that wait for the relay
+-- are one row with their number. The first ten members of a key have their own row, and a few more if they are written at the same
+-- time; all further ones share one. It lists at most 100 members.
+create function {schema}.outbox_insert(in_tenant_id text, in_now timestamptz, in_messages jsonb)
+returns void
+language plpgsql set search_path = '' as $$
+begin
+    insert into {schema}.outbox (outbox_id, tenant_id, kind, payload, created_at, due_at, fold_key)
+    select messages.outbox_id, in_tenant_id, messages.kind, messages.payload, in_now,
+        in_now + messages.delay_ms * interval '1 millisecond', case
+            when messages.fold_key is null then null
+            when exists (
+                select from {schema}.outbox as waiting
+                where waiting.attempts = 0 and waiting.fold_key = messages.fold_key || ':' || messages.fold_member
+            ) or (
+                -- The semicolon follows the colon.
+                select count(*) from {schema}.outbox as waiting
+                where waiting.attempts = 0
+                    and waiting.fold_key > messages.fold_key || ':' and waiting.fold_key < messages.fold_key || ';'
+            ) < 10 then messages.fold_key || ':' || messages.fold_member
+            else messages.fold_key
+        end
+    from jsonb_to_recordset(in_messages)
+        as messages (outbox_id uuid, kind text, payload jsonb, delay_ms bigint, fold_key text, fold_member text)
+    on conflict (fold_key) where attempts = 0 do update
+    set payload = outbox.payload || jsonb_build_object(
+        'count', (outbox.payload ->> 'count')::bigint + 1,
+        'members', case
+            when outbox.payload -> 'members' @> (excluded.payload -> 'members')
+                or jsonb_array_length(outbox.payload -> 'members') >= 100
+            then outbox.payload -> 'members'
+            else (outbox.payload -> 'members') || (excluded.payload -> 'members')
+        end
+    );
+end
+$$;
+
+-- The relay delivers messages of all tenants. It claims messages that are due with a lease. Kinds come first in the given
+-- order. Within a kind, tenants take turns in the order of their ids, beginning after the turn `in_after`, so that the backlog of one tenant does
+-- not delay the messages of another. A tenant has at most `in_share` leases, so that its slow deliveries do not either.
+create function {schema}.outbox_claim(
+    in_fence uuid,
+    in_now timestamptz,
+    in_lease_until timestamptz,
+    in_limit integer,
+    in_kinds text[],
+    in_share integer,
+    in_after text
+)
+returns table (outbox_id uuid, tenant_id text, kind text, payload jsonb, attempts integer, fence uuid, turn text)
+language plpgsql volatile security definer set search_path = '' as $$
+declare
+    remaining integer := in_limit;
+    claimed integer;
+    next_kind text;
+    last_turn text;
+    -- The next turns, and how many messages of each can be leased.
+    turns text[];
+    shares integer[];
+    -- Turns with messages that another relay claims now.
+    locked text[];
+begin
+    foreach next_kind in array in_kinds loop
+        last_turn := in_after;
+        locked := '{}';
+        while remaining > 0 loop
+            with recursive visited as (
+                select last_turn as turn, false as is_second_part, false as is_due, 0 as place
+                union all
+                select next.*, visited.place + 1
+                from visited
+                cross join lateral (
+                    (
+                        select due.turn, visited.is_second_part, true
+                        from (
+                            select message.turn
+                            from {schema}.outbox as message
+                            where message.dead_lettered_at is null
+                                and message.kind = next_kind
+                                and message.turn > visited.turn
+                                and message.due_at <= in_now
+                            order by message.turn
+                            limit 1
+                        ) as due
+                        -- Not a condition of the limit, which would read all later messages.
+                        where not visited.is_second_part or due.turn <= last_turn
+                    )
+                    union all
+                    select '', true, false where not visited.is_second_part
+                    limit 1
+                ) as next
+            ), open as (
+                select visited.turn, in_share - leased.count as share, visited.place
+                from visited
+                cross join lateral (
+                    select count(*)::integer as count
+                    from {schema}.outbox as message
+                    where message.fence is not null
+                        and message.turn = visited.turn
+                        and message.kind = any(in_kinds)
+                        and message.due_at > in_now
+                ) as leased
+                where visited.is_due
+                    and leased.count < in_share
+                    and visited.turn <> all(locked)
+                    and not {schema}.outbox_is_held(visited.turn, next_kind)
+                limit remaining
+            )
+            select array_agg(open.turn order by open.place), array_agg(open.share order by open.place)
+            into turns, shares from open;
+            exit when turns is null;
+            return query
+                with leased as (
+                    update {schema}.outbox as message
+                    set fence = in_fence, due_at = in_lease_until, attempts = message.attempts + 1
+                    -- An array, because the estimate of a join with a limit that is not constant is a tenth of the table.
+                    where message.outbox_id = any(array(
+                        select due.outbox_id
+                        from unnest(turns, shares) as open (turn, share)
+                        cross join lateral (
+                            select message.outbox_id
+                            from {schema}.outbox as message
+                            where message.dead_lettered_at is null
+                                and message.kind = next_kind
+                                and message.turn = open.turn
+                                and message.due_at <= in_now
+                            order by message.due_at
+                            limit least(open.share, remaining / cardinality(turns))
+                            for update skip locked
+                        ) as due
+                    ))
+                    returning message.*
+                )
+                select
+                    leased.outbox_id, leased.tenant_id, leased.kind, leased.payload, leased.attempts,
+                    leased.fence, leased.turn
+                from leased
+                order by array_position(turns, leased.turn);
+            get diagnostics claimed = row_count;
+            if claimed = 0 then
+                locked := locked || turns;
+            end if;
+            remaining := remaining - claimed;
+            last_turn := turns[cardinality(turns)];
+        end loop;
+    end loop;
+end
+$$;
+
+-- The relay settles messages that it has claimed: `delivered`, `retried` or `dead_lettered`. A relay that lost its lease settles
+-- nothing.
+create function {schema}.outbox_settle(
+    in_outbox_ids uuid[], in_fences uuid[], in_states text[], in_due_at timestamptz[], in_errors text[], in_now timestamptz
+)
+returns void
+language plpgsql volatile security definer set search_path = '' as $$
+begin
+    with outcomes as (
+        select *
+        from unnest(in_outbox_ids, in_fences, in_states, in_due_at, in_errors) as outcomes (outbox_id, fence, state, due_at, error)
+    ), delivered as (
+        delete from {schema}.outbox as message
+        using outcomes
+        where message.outbox_id = outcomes.outbox_id and message.fence = outcomes.fence and outcomes.state = 'delivered'
+    )
+    update {schema}.outbox as message
+    set fence = null,
+        due_at = coalesce(outcomes.due_at, message.due_at),
+        dead_lettered_at = case when outcomes.state = 'dead_lettered' then in_now end,
+        last_error = outcomes.error
+    from outcomes
+    where message.outbox_id = outcomes.outbox_id and message.fence = outcomes.fence and outcomes.state <> 'delivered';
+end
+$$;
+
+-- The relay cannot deliver the messages of these tenants for a while: it postpones the due ones, except those that a relay delivers now.
+create function {schema}.outbox_postpone(
+    in_turns text[], in_kinds text[], in_now timestamptz, in_due_at timestamptz, in_error text
+)
+returns void
+language sql volatile security definer set search_path = '' as $$
+    update {schema}.outbox
+    set due_at = in_due_at, last_error = in_error
+    where outbox_id in (
+        select outbox_id
+        from {schema}.outbox
+        where turn = any(in_turns)
+            and kind = any(in_kinds)
+            and due_at <= in_now
+            and dead_lettered_at is null
+            and fence is null
+        for update skip locked
+    )
+$$;
+
+-- Metrics of the relay. Returns numbers only.
+create function {schema}.outbox_stats(in_now timestamptz, in_kinds text[])
+returns table (oldest_seconds double precision, pending bigint, dead_lettered bigint)
+language sql stable security definer set search_path = '' as $$
+    select
+        -- At least 0, because the clocks of two processes differ.
+        greatest(0, coalesce(extract(epoch from in_now - min(oldest) filter (
+            where not {schema}.outbox_is_held(tenant_id, kind)
+        )), 0)),
+        coalesce(sum(messages.pending), 0)::bigint,
+        coalesce(sum(messages.dead_lettered), 0)::bigint
+    from (
+        -- The check of each message would be slow.
+        select
+            tenant_id, kind, min(created_at) filter (where dead_lettered_at is null) as oldest,
+            count(*) filter (where dead_lettered_at is null) as pending,
+            count(*) filter (where dead_lettered_at is not null) as dead_lettered
+        from {schema}.outbox
+        where kind = any(in_kinds)
+        group by tenant_id, kind
+    ) as messages
+$$;
+
+-- `outbox list`: undelivered messages of all tenants, without their payloads.
+create function {schema}.outbox_list(in_limit integer)
+returns table (
+    outbox_id uuid,
+    tenant_id text,
+    kind text,
+    state text,
+    created_at timestamptz,
+    due_at timestamptz,
+    attempts integer,
+    last_error text
+)
+language sql stable security definer set search_path = '' as $$
+    select
+        outbox_id, tenant_id, kind,
+        case
+            when dead_lettered_at is not null then 'dead_lettered'
+            when {schema}.outbox_is_held(tenant_id, kind) then 'held'
+            else 'pending'
+        end,
+        created_at, due_at, attempts, last_error
+    from {schema}.outbox
+    order by dead_lettered_at is null, created_at, outbox_id
+    limit in_limit
+$$;
+
+-- `outbox retry`: schedules one dead-lettered message, or all of them, for delivery.
+create function {schema}.outbox_retry(in_outbox_id uuid, in_now timestamptz)
+returns bigint
+language sql volatile security definer set search_path = '' as $$
+    with retried as (
+        update {schema}.outbox
+        set dead_lettered_at = null, due_at = in_now, attempts = 0
+        where dead_lettered_at is not null and (in_outbox_id is null or outbox_id = in_outbox_id)
+        returning 1
+    )
+    select count(*) from retried
+$$;
