@@ -4,7 +4,7 @@ use std::str::FromStr;
 
 use chrono::{DateTime, TimeDelta, Utc};
 use database::UnitOfWork;
-use database::outbox::Fold;
+use database::outbox::{self, Fold, People};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use service::config::Variable;
@@ -77,6 +77,13 @@ pub(crate) enum Recorded {
     /// An event of a tenant that does not exist.
     #[serde(rename = "audit_anonymous")]
     Anonymous(Record),
+}
+
+impl outbox::Message for Recorded {
+    /// An audit event remains in the stream too.
+    fn erased_with(&self) -> People {
+        People::none()
+    }
 }
 
 #[derive(Serialize, Deserialize)]

@@ -168,7 +168,13 @@ impl Migrations {
             };
             let sql = INCLUDES.into_iter().fold(migration.sql.as_str().to_owned(), with_file);
             let (description, kind) = (migration.description.clone(), migration.migration_type);
-            Migration::new(migration.version, description, kind, AssertSqlSafe(sql).into_sql_str(), migration.no_tx)
+            Migration::new(
+                migration.version,
+                description,
+                kind,
+                AssertSqlSafe(sql).into_sql_str(),
+                migration.no_tx,
+            )
         };
         self.migrator.iter().map(complete).collect()
     }

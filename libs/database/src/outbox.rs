@@ -21,7 +21,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, json};
 use service::telemetry::{Metrics, Origin};
 use sqlx::PgConnection;
-use tenancy::{OutboxId, TenantId};
+use tenancy::{OutboxId, TenantId, UserId};
 use tokio::sync::watch;
 use uuid::Uuid;
 
@@ -38,6 +38,42 @@ const ORIGIN: &str = "origin";
 const COUNT: &str = "count";
 /// The field of a payload that holds the members of folded messages.
 const MEMBERS: &str = "members";
+
+/// A message that a service sends: a variant of an enum with `#[serde(tag = "kind")]`. It contains no secret.
+pub trait Message: Serialize {
+    /// The people whose erasure deletes the message: its recipient, and those that it is about.
+    fn erased_with(&self) -> People;
+
+    /// Whether the message waits while its tenant is suspended. The same for all messages of a kind.
+    fn waits_while_suspended(&self) -> bool {
+        false
+    }
+}
+
+/// The people whose erasure deletes a message.
+#[derive(Debug, PartialEq, Eq)]
+pub struct People {
+    users: Vec<UserId>,
+    email: Option<String>,
+}
+
+impl People {
+    /// The message remains, for example because it reports the erasure.
+    pub fn none() -> Self {
+        Self::users([])
+    }
+
+    /// Users.
+    pub fn users(users: impl Into<Vec<UserId>>) -> Self {
+        Self { users: users.into(), email: None }
+    }
+
+    /// The normalized address of a user who may not exist.
+    pub fn address(email: &str) -> Self {
+        Self { users: Vec::new(), email: Some(email.to_owned()) }
+    }
+}
+
 /// The outbox of one schema. Clones share their state.
 #[derive(Clone)]
 pub(crate) struct Outbox {
@@ -76,6 +112,8 @@ pub(crate) struct NewMessage {
     outbox_id: OutboxId,
     kind: String,
     payload: Value,
+    erased_with: People,
+    waits_while_suspended: bool,
     /// The time from the transaction until the message is due.
     delay: TimeDelta,
     fold: Option<Fold>,
@@ -93,7 +131,7 @@ pub struct Fold {
 }
 
 impl NewMessage {
-    pub(crate) fn new(message: &impl Serialize) -> Result<Self, Error> {
+    pub(crate) fn new(message: &impl Message) -> Result<Self, Error> {
         let encoded = serde_json::to_value(message).map_err(|error| sqlx::Error::Encode(Box::new(error)))?;
         let (Value::Object(mut fields), Some(Value::String(kind))) = take_kind(encoded) else {
             return Err(sqlx::Error::Encode("an outbox message is an object with a kind".into()).into());
@@ -101,8 +139,15 @@ impl NewMessage {
         if let Some(origin) = Origin::current() {
             fields.insert(ORIGIN.to_owned(), json!(origin));
         }
-        let (outbox_id, delay) = (OutboxId::generate(), TimeDelta::zero());
-        Ok(Self { outbox_id, kind, payload: fields.into(), delay, fold: None })
+        Ok(Self {
+            outbox_id: OutboxId::generate(),
+            kind,
+            payload: fields.into(),
+            erased_with: message.erased_with(),
+            waits_while_suspended: message.waits_while_suspended(),
+            delay: TimeDelta::zero(),
+            fold: None,
+        })
     }
 
     /// The same message, folded: see [`TenantTx::send_folded`](crate::TenantTx::send_folded).
@@ -126,6 +171,9 @@ pub(crate) fn rows(messages: &[NewMessage]) -> Value {
             "outbox_id": message.outbox_id,
             "kind": message.kind,
             "payload": message.payload,
+            "erased_with_users": message.erased_with.users,
+            "erased_with_email": message.erased_with.email,
+            "waits_while_suspended": message.waits_while_suspended,
             "delay_ms": message.delay.num_milliseconds(),
             "fold_key": fold.map(|fold| &fold.key),
             "fold_member": fold.map(|fold| &fold.member),
@@ -254,12 +302,27 @@ mod tests {
 
     #[derive(Debug, PartialEq, Serialize, Deserialize)]
     #[serde(tag = "kind", rename_all = "snake_case")]
-    enum Message {
+    enum TestMessage {
         MailInvite { invite_id: u32 },
         PushTenantStatus,
     }
 
-    fn row(message: &impl Serialize) -> OutboxMessage {
+    impl Message for TestMessage {
+        fn erased_with(&self) -> People {
+            People::none()
+        }
+    }
+
+    #[derive(Serialize)]
+    struct Malformed(Value);
+
+    impl Message for Malformed {
+        fn erased_with(&self) -> People {
+            People::none()
+        }
+    }
+
+    fn row(message: &impl Message) -> OutboxMessage {
         let NewMessage { outbox_id, kind, payload, .. } = NewMessage::new(message).unwrap();
         let tenant_id = "acme".parse().unwrap();
         OutboxMessage {
@@ -276,24 +339,24 @@ mod tests {
     #[test]
     fn decodes_written_messages() {
         for (message, kind) in [
-            (Message::MailInvite { invite_id: 7 }, "mail_invite"),
-            (Message::PushTenantStatus, "push_tenant_status"),
+            (TestMessage::MailInvite { invite_id: 7 }, "mail_invite"),
+            (TestMessage::PushTenantStatus, "push_tenant_status"),
         ] {
             let row = row(&message);
             assert_eq!((row.kind.as_str(), row.payload.get(KIND)), (kind, None));
-            assert_eq!(row.decode::<Message>().unwrap(), message);
+            assert_eq!(row.decode::<TestMessage>().unwrap(), message);
         }
     }
 
     #[test]
     fn an_unknown_kind_is_a_permanent_error() {
-        let row = OutboxMessage { kind: "mail_other".to_owned(), ..row(&Message::PushTenantStatus) };
-        assert!(matches!(row.decode::<Message>(), Err(DeliveryError::Permanent(_))));
+        let row = OutboxMessage { kind: "mail_other".to_owned(), ..row(&TestMessage::PushTenantStatus) };
+        assert!(matches!(row.decode::<TestMessage>(), Err(DeliveryError::Permanent(_))));
     }
 
     #[test]
     fn rejects_a_message_without_a_kind() {
-        assert!(NewMessage::new(&json!({ "invite_id": 7 })).is_err());
-        assert!(NewMessage::new(&"mail_invite").is_err());
+        assert!(NewMessage::new(&Malformed(json!({ "invite_id": 7 }))).is_err());
+        assert!(NewMessage::new(&Malformed(json!("mail_invite"))).is_err());
     }
 }

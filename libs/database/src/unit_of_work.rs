@@ -2,12 +2,11 @@
 
 use chrono::{DateTime, Utc};
 use futures::future::BoxFuture;
-use serde::Serialize;
 use serde_json::Value;
 use sqlx::PgConnection;
 use tenancy::{Actor, TenantId};
 
-use crate::outbox::{self, Fold, NewMessage, Outbox};
+use crate::outbox::{self, Fold, Message, NewMessage, Outbox};
 use crate::pool::Transaction;
 use crate::{Error, Pool};
 
@@ -46,16 +45,15 @@ impl<C> UnitOfWork<C> {
         self.actor
     }
 
-    /// Adds an outbox message. A message is a variant of the service's message enum, with `#[serde(tag = "kind")]`. The relay
-    /// continues the trace of the current request.
-    pub fn send(&mut self, message: &impl Serialize) {
+    /// Adds an outbox message. The relay continues the trace of the current request.
+    pub fn send(&mut self, message: &impl Message) {
         self.messages.push(NewMessage::new(message));
     }
 
     /// Adds a message that is due after a delay. Until a relay claims it, messages with the same key and member only increase its
     /// field `count`. The first ten members of a key have their own message; all further ones have one together. So about eleven
     /// messages per key and delay are delivered. Each has the fields of its first message, and in `members` its members, at most 100.
-    pub fn send_folded(&mut self, fold: Fold, message: &impl Serialize) {
+    pub fn send_folded(&mut self, fold: Fold, message: &impl Message) {
         self.messages.push(NewMessage::new(message).map(|message| message.folded(fold)));
     }
 

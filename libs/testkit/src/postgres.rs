@@ -105,9 +105,10 @@ static TEMPLATE: OnceCell<String> = OnceCell::const_new();
 async fn template(server: &Url) -> anyhow::Result<String> {
     let migrations: Vec<_> = MIGRATIONS.iter().flat_map(Migrations::complete).collect();
     // A hash that identifies the set of migrations.
-    let digest = migrations.iter().flat_map(|migration| migration.checksum.iter()).fold(0_u64, |digest, byte| {
-        digest.rotate_left(5) ^ u64::from(*byte).wrapping_mul(0x9e37_79b9_7f4a_7c15)
-    });
+    let digest =
+        migrations.iter().flat_map(|migration| migration.checksum.iter()).fold(0_u64, |digest, byte| {
+            digest.rotate_left(5) ^ u64::from(*byte).wrapping_mul(0x9e37_79b9_7f4a_7c15)
+        });
     let name = format!("template_{digest:016x}");
 
     let mut connection = connect(server).await?;

@@ -145,10 +145,10 @@ begin
     new.turn := coalesce((
         select tenants.tenant_id from identity.tenants
         where tenants.tenant_id = new.tenant_id
-            and (new.kind <> 'mail_reset' or exists (
+            and (new.erased_with_email is null or exists (
                 select from identity.users
                 where users.tenant_id = new.tenant_id
-                    and users.email_key = new.payload ->> 'email_key'
+                    and users.email_key = new.erased_with_email
                     and users.status = 'active'
             ))
     ), '_');
@@ -156,15 +156,11 @@ begin
 end
 $$;
 
--- Whether a message waits for its tenant to be resumed: a suspended tenant rejects the token of an invite. Resets and notices do
--- not wait. Called by the functions below only.
-create or replace function identity.outbox_is_held(in_tenant_id text, in_kind text)
+create or replace function identity.outbox_is_suspended(in_tenant_id text)
 returns boolean
 language plpgsql stable set search_path = '' as $$
 begin
-    return in_kind = 'mail_invite' and exists (
-        select from identity.tenants where tenant_id = in_tenant_id and status = 'suspended'
-    );
+    return exists (select from identity.tenants where tenant_id = in_tenant_id and status = 'suspended');
 end
 $$;
 
@@ -275,7 +271,7 @@ grant select, insert, update on identity.tenants, identity.users, identity.invit
 grant delete on identity.users, identity.invites to svc_identity;
 grant select, insert on identity.deleted_users to svc_identity;
 grant select, insert, update on identity.managed_tenants to svc_identity;
-grant delete, select (kind) on identity.outbox to svc_identity;
+grant delete, select (erased_with_users, erased_with_email) on identity.outbox to svc_identity;
 grant select, insert, update, delete on
     identity.limits, identity.recipients, identity.login_attempts, identity.login_failures to svc_identity;
 grant select on identity.schema_migrations to svc_identity;
@@ -587,7 +583,9 @@ begin
     end if;
     with mails as (
         delete from identity.outbox where outbox_id = any(array(
-            select outbox_id from identity.outbox where tenant_id = in_tenant_id and kind like 'mail\_%' limit in_limit
+            select outbox_id from identity.outbox
+            where tenant_id = in_tenant_id and (erased_with_users <> '{}' or erased_with_email is not null)
+            limit in_limit
         ))
         returning 1
     ), erased_invites as (
@@ -610,4 +608,4 @@ $$;
 
 revoke execute on all functions in schema identity from public;
 grant execute on all functions in schema identity to svc_identity;
-revoke execute on function identity.outbox_is_held(text, text) from svc_identity;
+revoke execute on function identity.outbox_is_suspended(text) from svc_identity;

@@ -2,6 +2,7 @@
 
 use chrono::{DateTime, Utc};
 use contract::internal::ApiKeyNotice;
+use database::outbox::{self, People};
 use serde::{Deserialize, Serialize};
 use tenancy::{InviteId, UserId};
 
@@ -10,7 +11,7 @@ use tenancy::{InviteId, UserId};
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub(crate) enum Message {
     /// Mails an invite. `expires_at` identifies the term, so that a late mail does not replace the token of a resent invite.
-    MailInvite { invite_id: InviteId, expires_at: DateTime<Utc> },
+    MailInvite { invite_id: InviteId, user_id: UserId, expires_at: DateTime<Utc> },
     /// Mails a password reset, if there is an active account with this address.
     MailReset { email_key: String },
     /// Mails a notice that the password was changed.
@@ -27,6 +28,24 @@ pub(crate) enum Message {
     PushUserStatus { user_id: UserId },
     /// Pushes the account status of the tenant to the session service.
     PushTenantStatus,
+}
+
+impl outbox::Message for Message {
+    fn erased_with(&self) -> People {
+        match self {
+            Self::MailInvite { user_id, .. } | Self::MailNotice { user_id, .. } => People::users([*user_id]),
+            Self::MailReset { email_key } => People::address(email_key),
+            Self::MailAdminNotice { recipient, notice } => People::users([*recipient, notice.user_id]),
+            Self::MailApiKeyNotice { recipient, .. } => People::users([*recipient]),
+            // They report the erasure.
+            Self::PushUserStatus { .. } | Self::PushTenantStatus => People::none(),
+        }
+    }
+
+    /// A suspended tenant rejects the token of an invite. Resets and notices do not wait.
+    fn waits_while_suspended(&self) -> bool {
+        matches!(self, Self::MailInvite { .. })
+    }
 }
 
 /// The content of a notice to the administrators of a tenant.
@@ -74,12 +93,13 @@ pub(crate) const STATUS: &[&str] = &["push_user_status", "push_tenant_status"];
 
 #[cfg(test)]
 mod tests {
+    use database::outbox::Message as _;
     use tenancy::KeyId;
 
     use super::*;
 
     #[test]
-    fn every_message_has_a_relay() {
+    fn every_message_has_a_relay_and_every_mail_is_erased_with_its_recipient() {
         let (invite_id, user_id, time) = (InviteId::generate(), UserId::generate(), DateTime::UNIX_EPOCH);
         let change = AdminChange::Invited;
         let notice = Notice { changed_at: time, paused_until: None };
@@ -94,7 +114,7 @@ mod tests {
             expires_at: time,
         };
         for (message, kinds) in [
-            (Message::MailInvite { invite_id, expires_at: time }, INVITE_MAIL),
+            (Message::MailInvite { invite_id, user_id, expires_at: time }, INVITE_MAIL),
             (Message::MailReset { email_key: "ada@example.com".to_owned() }, SECURITY_MAIL),
             (Message::MailNotice { user_id, notice }, SECURITY_MAIL),
             (Message::MailAdminNotice { recipient: user_id, notice: admin_notice }, SECURITY_MAIL),
@@ -107,6 +127,7 @@ mod tests {
         ] {
             let kind = serde_json::to_value(&message).unwrap()["kind"].clone();
             assert!(kinds.iter().any(|known| kind == *known), "{kind}");
+            assert_eq!(message.erased_with() == People::none(), kinds == STATUS, "{kind}");
         }
     }
 }

@@ -39,7 +39,7 @@ impl Deliver for Delivery {
                 return app.push_user_status(tenant_id, user_id).await.map_err(transient);
             }
             Message::PushTenantStatus => return app.push_tenant_status(tenant_id).await.map_err(transient),
-            Message::MailInvite { invite_id, expires_at } => {
+            Message::MailInvite { invite_id, expires_at, .. } => {
                 app.compose_invite(head, tenant_id, invite_id, expires_at).await.map_err(transient)?
             }
             Message::MailReset { email_key } => {

@@ -7,6 +7,11 @@ create table {schema}.outbox (
     tenant_id text not null,
     kind text not null,
     payload jsonb not null,
+    -- The people whose erasure deletes the message: users, and an address that may belong to none.
+    erased_with_users uuid[] not null default '{}',
+    erased_with_email text,
+    -- Whether the message waits while its tenant is suspended. The same for all messages of a kind.
+    waits_while_suspended boolean not null default false,
     created_at timestamptz not null,
     -- When the next attempt is due: the back-off, or the end of the lease of the relay that claimed the message.
     due_at timestamptz not null,
@@ -36,8 +41,8 @@ end
 $$;
 create trigger outbox_turn before insert on {schema}.outbox for each row execute function {schema}.outbox_turn();
 
--- Whether the messages of a kind wait for their tenant to be resumed. A schema can replace this function.
-create function {schema}.outbox_is_held(in_tenant_id text, in_kind text)
+-- Whether the tenant is suspended. A schema can replace this function.
+create function {schema}.outbox_is_suspended(in_tenant_id text)
 returns boolean
 language sql immutable set search_path = '' as $$
     select false
@@ -58,9 +63,12 @@ create function {schema}.outbox_insert(in_tenant_id text, in_now timestamptz, in
 returns void
 language plpgsql set search_path = '' as $$
 begin
-    insert into {schema}.outbox (outbox_id, tenant_id, kind, payload, created_at, due_at, fold_key)
-    select messages.outbox_id, in_tenant_id, messages.kind, messages.payload, in_now,
-        in_now + messages.delay_ms * interval '1 millisecond', case
+    insert into {schema}.outbox (
+        outbox_id, tenant_id, kind, payload, erased_with_users, erased_with_email, waits_while_suspended, created_at, due_at,
+        fold_key
+    )
+    select messages.outbox_id, in_tenant_id, messages.kind, messages.payload, messages.erased_with_users,
+        messages.erased_with_email, messages.waits_while_suspended, in_now, in_now + messages.delay_ms * interval '1 millisecond', case
             when messages.fold_key is null then null
             when exists (
                 select from {schema}.outbox as waiting
@@ -73,8 +81,10 @@ begin
             ) < 10 then messages.fold_key || ':' || messages.fold_member
             else messages.fold_key
         end
-    from jsonb_to_recordset(in_messages)
-        as messages (outbox_id uuid, kind text, payload jsonb, delay_ms bigint, fold_key text, fold_member text)
+    from jsonb_to_recordset(in_messages) as messages (
+        outbox_id uuid, kind text, payload jsonb, erased_with_users uuid[], erased_with_email text, waits_while_suspended boolean,
+        delay_ms bigint, fold_key text, fold_member text
+    )
     on conflict (fold_key) where attempts = 0 do update
     set payload = outbox.payload || jsonb_build_object(
         'count', (outbox.payload ->> 'count')::bigint + 1,
@@ -118,15 +128,15 @@ begin
         locked := '{}';
         while remaining > 0 loop
             with recursive visited as (
-                select last_turn as turn, false as is_second_part, false as is_due, 0 as place
+                select last_turn as turn, false as waits, false as is_second_part, false as is_due, 0 as place
                 union all
                 select next.*, visited.place + 1
                 from visited
                 cross join lateral (
                     (
-                        select due.turn, visited.is_second_part, true
+                        select due.turn, due.waits, visited.is_second_part, true
                         from (
-                            select message.turn
+                            select message.turn, message.waits_while_suspended as waits
                             from {schema}.outbox as message
                             where message.dead_lettered_at is null
                                 and message.kind = next_kind
@@ -139,7 +149,7 @@ begin
                         where not visited.is_second_part or due.turn <= last_turn
                     )
                     union all
-                    select '', true, false where not visited.is_second_part
+                    select '', false, true, false where not visited.is_second_part
                     limit 1
                 ) as next
             ), open as (
@@ -156,7 +166,7 @@ begin
                 where visited.is_due
                     and leased.count < in_share
                     and visited.turn <> all(locked)
-                    and not {schema}.outbox_is_held(visited.turn, next_kind)
+                    and not (visited.waits and {schema}.outbox_is_suspended(visited.turn))
                 limit remaining
             )
             select array_agg(open.turn order by open.place), array_agg(open.share order by open.place)
@@ -253,19 +263,19 @@ language sql stable security definer set search_path = '' as $$
     select
         -- At least 0, because the clocks of two processes differ.
         greatest(0, coalesce(extract(epoch from in_now - min(oldest) filter (
-            where not {schema}.outbox_is_held(tenant_id, kind)
+            where not (waits and {schema}.outbox_is_suspended(tenant_id))
         )), 0)),
         coalesce(sum(messages.pending), 0)::bigint,
         coalesce(sum(messages.dead_lettered), 0)::bigint
     from (
         -- The check of each message would be slow.
         select
-            tenant_id, kind, min(created_at) filter (where dead_lettered_at is null) as oldest,
+            tenant_id, waits_while_suspended as waits, min(created_at) filter (where dead_lettered_at is null) as oldest,
             count(*) filter (where dead_lettered_at is null) as pending,
             count(*) filter (where dead_lettered_at is not null) as dead_lettered
         from {schema}.outbox
         where kind = any(in_kinds)
-        group by tenant_id, kind
+        group by tenant_id, waits_while_suspended
     ) as messages
 $$;
 
@@ -286,7 +296,7 @@ language sql stable security definer set search_path = '' as $$
         outbox_id, tenant_id, kind,
         case
             when dead_lettered_at is not null then 'dead_lettered'
-            when {schema}.outbox_is_held(tenant_id, kind) then 'held'
+            when waits_while_suspended and {schema}.outbox_is_suspended(tenant_id) then 'held'
             else 'pending'
         end,
         created_at, due_at, attempts, last_error

@@ -391,7 +391,8 @@ impl Work<'_> {
             );
             return Err(Problem::new(ProblemKind::RateLimited).detail(text).retry_after(retry_after));
         }
-        self.send(&Message::MailInvite { invite_id: invite.id, expires_at: invite.expires_at });
+        let (invite_id, user_id, expires_at) = (invite.id, invite.user_id, invite.expires_at);
+        self.send(&Message::MailInvite { invite_id, user_id, expires_at });
         Ok(())
     }
 

@@ -53,18 +53,11 @@ pub(crate) async fn delete_invites_and_mails(
     sqlx::query!(
         "-- erasure.delete_invites_and_mails
         with deleted as (
-            delete from identity.invites where user_id = $1 or email_key = $3 returning invite_id
+            delete from identity.invites where user_id = $1 or email_key = $2 returning user_id
         )
         delete from identity.outbox
-        where kind like 'mail\\_%' and (
-            payload ->> 'email_key' = $3
-            or $2 in (
-                payload ->> 'user_id', payload ->> 'recipient', payload #>> '{notice,user_id}'
-            )
-            or payload ->> 'invite_id' in (select invite_id::text from deleted)
-        )",
+        where erased_with_email = $2 or erased_with_users && ($1 || array(select user_id from deleted))",
         user_id.0,
-        user_id.to_string(),
         email.as_str()
     )
     .execute(tx.connection())

@@ -311,6 +311,7 @@ mod tests {
 
     use super::*;
     use crate::domain::throttle::{Permit, Purpose};
+    use crate::message::Message;
 
     const NOW: DateTime<Utc> = DateTime::UNIX_EPOCH;
 
@@ -351,8 +352,8 @@ mod tests {
             }
             let [mut call, mut lockout] =
                 [(); 2].map(|()| self.database.call(&self.tenant_id, Actor::Anonymous, NOW));
-            call.send(&serde_json::json!({ "kind": "result" }));
-            lockout.send(&serde_json::json!({ "kind": "lockout" }));
+            call.send(&Message::PushTenantStatus);
+            lockout.send(&Message::PushUserStatus { user_id: UserId::generate() });
             let settlement =
                 Settlement { before, after: &after, succeeded, user_id: Some(UserId::generate()) };
             settle(call, &self.key, settlement, lockout).await.unwrap()
@@ -403,7 +404,7 @@ mod tests {
             None,
             "the attempts of the source have changed"
         );
-        assert_eq!(attempts.messages().await, ["result"]);
+        assert_eq!(attempts.messages().await, ["push_tenant_status"]);
 
         let (second, permit) = attempts.admit(attempts.load().await).await.unwrap();
         attempts.run("update identity.login_failures set consecutive_failures = 98").await;
@@ -420,7 +421,7 @@ mod tests {
         let current = attempts.load().await;
         assert_eq!((current.throttle.consecutive_failures, current.throttle.source.failures), (99, 2));
         assert!(current.throttle.source.in_flight.is_empty());
-        assert_eq!(attempts.messages().await, ["result"; 2]);
+        assert_eq!(attempts.messages().await, ["push_tenant_status"; 2]);
     }
 
     #[tokio::test]
@@ -448,7 +449,7 @@ mod tests {
             assert_eq!(attempts.settle(&stored, &permit, false).await, Some(failures + 1));
             assert_eq!(attempts.messages().await.len(), messages);
         }
-        assert_eq!(attempts.messages().await.iter().filter(|kind| *kind == "lockout").count(), 1);
+        assert_eq!(attempts.messages().await.iter().filter(|kind| *kind == "push_user_status").count(), 1);
     }
 
     #[tokio::test]

@@ -40,18 +40,19 @@ async fn deleting_a_user_revokes_all_credentials_and_erases_all_personal_data() 
     system
         .run_sql(
             r#"insert into identity.outbox
-                (outbox_id, tenant_id, kind, payload, created_at, due_at, dead_lettered_at, last_error)
+                (outbox_id, tenant_id, kind, payload, erased_with_email, created_at, due_at, dead_lettered_at, last_error)
             values (
-                gen_random_uuid(), 'acme', 'mail_reset', '{"email_key": "ada@acme.example"}', now(), now(), now(), ''
+                gen_random_uuid(), 'acme', 'mail_reset', '{"email_key": "ada@acme.example"}', 'ada@acme.example', now(), now(),
+                now(), ''
             )"#,
         )
         .await;
     system
         .run_sql(&format!(
             r#"insert into identity.outbox
-                (outbox_id, tenant_id, kind, payload, created_at, due_at, dead_lettered_at, last_error)
+                (outbox_id, tenant_id, kind, payload, erased_with_users, created_at, due_at, dead_lettered_at, last_error)
             values (
-                gen_random_uuid(), 'acme', 'mail_notice', '{{"user_id": "{user_id}"}}', now(), now(), now(),
+                gen_random_uuid(), 'acme', 'mail_notice', '{{}}', array['{user_id}'::uuid], now(), now(), now(),
                 'no mailbox ada@acme.example'
             )"#
         ))
@@ -82,6 +83,45 @@ async fn deleting_a_user_revokes_all_credentials_and_erases_all_personal_data() 
     let [record] = &*records else { panic!("{records:?}") };
     let by = Actor::User { user_id: admin.user.user_id };
     assert_eq!((record.user_id, record.actor, &record.email), (Some(user_id), by, &None));
+}
+
+#[tokio::test]
+async fn deleting_a_user_deletes_the_waiting_mails_to_and_about_the_user() {
+    let system = TestSystem::start().await.unwrap();
+    let admin = system.create_tenant("acme").await;
+    system.wait_for_empty_outbox().await;
+    // Stops the relay.
+    system.run_sql("revoke execute on function identity.outbox_claim from svc_identity").await;
+    let ada = system.add_user(&admin, "ada@acme.example", Role::Admin).await;
+    let (change, reset) = (
+        json!({ "current_password": PASSWORD, "new_password": "another-password-9" }),
+        json!({ "email": "ada@acme.example" }),
+    );
+    let ada_id = ada.user.user_id;
+    ada.client
+        .clone()
+        .header("X-User-ID", &ada_id.to_string())
+        .post("/auth/password/change", &change)
+        .await
+        .expect_empty(204);
+    let client = system.client().header("X-Tenant-ID", "acme");
+    client.post("/auth/password/reset", &reset).await.expect_empty(204);
+    let invite = json!({ "email": "ben@acme.example" });
+    admin.client.post("/users/invite", &invite).await.expect::<Invite>(201);
+    let ben: Page<User> = admin.client.get("/users?email=ben@acme.example").await.expect(200);
+    let kinds = async || {
+        let kinds = "select distinct kind from identity.outbox where kind like 'mail%' order by kind";
+        let kinds: Vec<String> = sqlx::query_scalar(kinds)
+            .fetch_all(&mut system.database.superuser().await.unwrap())
+            .await
+            .unwrap();
+        kinds
+    };
+    assert_eq!(kinds().await, ["mail_admin_notice", "mail_invite", "mail_notice", "mail_reset"]);
+    assert_eq!(delete(&admin, ben.items[0].user_id).await, 204);
+    assert_eq!(kinds().await, ["mail_admin_notice", "mail_notice", "mail_reset"]);
+    assert_eq!(delete(&admin, ada_id).await, 204);
+    assert_eq!(kinds().await, [] as [&str; 0]);
 }
 
 #[tokio::test]

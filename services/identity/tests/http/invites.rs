@@ -178,7 +178,9 @@ async fn a_late_mail_of_a_replaced_invite_does_not_change_the_token() {
     let path = format!("/users/invites/{}/resend", invite.invite_id);
     let resent: Invite = admin.client.post(&path, &json!({ "delivery": "response" })).await.expect(200);
     // The first mail's outbox message is delivered again, as after a failed attempt.
-    let payload = json!({ "invite_id": invite.invite_id, "expires_at": invite.expires_at });
+    let payload = json!({
+        "invite_id": invite.invite_id, "user_id": tenancy::UserId::generate(), "expires_at": invite.expires_at
+    });
     system
         .run_sql(&format!(
             "insert into identity.outbox (outbox_id, tenant_id, kind, payload, created_at, due_at)

@@ -59,7 +59,7 @@ async fn logs_contain_no_token_password_or_mail() {
         from identity.users;
         insert into identity.outbox (outbox_id, tenant_id, kind, payload, created_at, due_at)
         select gen_random_uuid(), 'acme', 'mail_invite',
-            jsonb_build_object('invite_id', invite_id, 'expires_at', expires_at), now(), now()
+            jsonb_build_object('invite_id', invite_id, 'user_id', user_id, 'expires_at', expires_at), now(), now()
         from identity.invites",
     )
     .await;

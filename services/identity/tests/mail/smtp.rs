@@ -201,7 +201,9 @@ async fn the_mail_of_a_new_token_has_a_new_message_id() {
     let invite = invite(&admin, "ada@acme.example").await;
     server.wait_for_mails(1).await;
     // Delivers the same outbox message again, as after an attempt with an unknown result.
-    let payload = json!({ "invite_id": invite.invite_id, "expires_at": invite.expires_at });
+    let payload = json!({
+        "invite_id": invite.invite_id, "user_id": tenancy::UserId::generate(), "expires_at": invite.expires_at
+    });
     for _ in 0..2 {
         system
             .run_sql(&format!(
