@@ -20,7 +20,7 @@ use std::{fmt, io};
 use deadpool::managed::{self, Metrics, PoolError, QueueMode, RecycleError, RecycleResult};
 use futures::future::join_all;
 use sqlx::postgres::PgConnectOptions;
-use sqlx::{AssertSqlSafe, Connection as _, PgConnection, Row as _};
+use sqlx::{Connection as _, PgConnection, Row as _};
 use tokio::sync::Semaphore;
 use tokio::time::{sleep, timeout};
 
@@ -47,14 +47,7 @@ const STATEMENT_TIMEOUT: Duration = Duration::from_secs(6);
 /// Connections that requests leave free for lookups.
 const RESERVED: usize = 1;
 
-/// Statements are planned once per connection, perhaps while the tables are empty, so all plans use indexes and stay fast when the
-/// tables have grown. Otherwise Postgres would plan statements with arrays at every execution, which takes longer than most
-/// statements.
-const PLANNER_SETTINGS: &str = "set plan_cache_mode = force_generic_plan;
-    set enable_seqscan = off;
-    set enable_hashjoin = off;
-    set enable_mergejoin = off";
-/// In the same round trip: whether the server is read-only, as a standby is; which server it is; and the process of the connection.
+/// Whether the server is read-only, as a standby is; which server it is; and the process of the connection.
 const STATE: &str = "select current_setting('transaction_read_only')::boolean, pg_postmaster_start_time()::text, pg_backend_pid()";
 
 /// Whether the server is read-only now, and whether a statement of the service runs for longer than the timeout of the runtime roles
@@ -204,9 +197,7 @@ impl Manager {
         let opened_at = Instant::now();
         let options = self.options.read().unwrap_or_else(PoisonError::into_inner).clone();
         let mut connection = PgConnection::connect_with(&options).await?;
-        // Not options of the connection: a pooler would reject them.
-        let statements = AssertSqlSafe(format!("{PLANNER_SETTINGS}; {STATE}"));
-        let state = sqlx::raw_sql(statements).fetch_one(&mut connection).await?;
+        let state = sqlx::raw_sql(STATE).fetch_one(&mut connection).await?;
         let is_read_only: bool = state.try_get(0)?;
         if !is_read_only {
             self.retired.include_other_servers(&state.try_get::<String, _>(1)?, opened_at);

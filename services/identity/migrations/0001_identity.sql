@@ -606,6 +606,24 @@ begin
 end
 $$;
 
+-- Statements that requests wait for are planned once per connection, perhaps while the tables are empty, so their plans use indexes and
+-- stay fast when the tables have grown. Otherwise Postgres would plan statements with arrays at every execution, which takes longer than
+-- the statements.
+do $$
+declare
+    name text;
+begin
+    foreach name in array array['find_account', 'save_attempts', 'settle_attempt']
+    loop
+        execute format(
+            'alter function identity.%I set plan_cache_mode = force_generic_plan
+                set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off',
+            name
+        );
+    end loop;
+end
+$$;
+
 revoke execute on all functions in schema identity from public;
 grant execute on all functions in schema identity to svc_identity;
 revoke execute on function identity.outbox_is_suspended(text) from svc_identity;

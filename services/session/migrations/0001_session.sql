@@ -685,5 +685,23 @@ language sql stable security definer set search_path = '' as $$
     select count(*) from session.sessions where valid_until > in_now
 $$;
 
+-- Statements that requests wait for are planned once per connection, perhaps while the tables are empty, so their plans use indexes and
+-- stay fast when the tables have grown. Otherwise Postgres would plan statements with arrays at every execution, which takes longer than
+-- the statements.
+do $$
+declare
+    name text;
+begin
+    foreach name in array array['find_credentials', 'save_uses', 'insert_session']
+    loop
+        execute format(
+            'alter function session.%I set plan_cache_mode = force_generic_plan
+                set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off',
+            name
+        );
+    end loop;
+end
+$$;
+
 revoke execute on all functions in schema session from public;
 grant execute on all functions in schema session to svc_session;

@@ -317,3 +317,19 @@ language sql volatile security definer set search_path = '' as $$
     )
     select count(*) from retried
 $$;
+
+-- Plans that were made while the table was empty stay fast when it has grown.
+do $$
+declare
+    name text;
+begin
+    foreach name in array array['outbox_insert', 'outbox_claim', 'outbox_settle', 'outbox_postpone']
+    loop
+        execute format(
+            'alter function {schema}.%I set plan_cache_mode = force_generic_plan
+                set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off',
+            name
+        );
+    end loop;
+end
+$$;
