@@ -160,7 +160,8 @@ impl Database {
         let service = ("service", self.schema());
         let help = "Whether Postgres accepted and completed writes at the last probe: 1 or 0";
         let available = metrics.metric("database_available", help, &[service]);
-        tasks.spawn("database probe", self.clone().probe(available, tasks.clone()));
+        let database = self.clone();
+        tasks.every("database probe", PROBE_INTERVAL, move || database.clone().probe(available.clone()));
         let (database, stopping) = (self.clone(), tasks.stopping().clone());
         tasks.spawn("database access", async move {
             stopping.run_until_cancelled(database.follow_access()).await;
@@ -171,15 +172,9 @@ impl Database {
         self.map_outbox(|outbox| outbox.measured(metrics))
     }
 
-    async fn probe(self, available: Gauge, tasks: Tasks) {
-        while !tasks.stopping().is_cancelled() {
-            available.set(self.lookup_pool.probe().await.into());
-            tokio::join!(self.pool.close_idle(), self.relay_pool.close_idle());
-            tokio::select! {
-                () = tokio::time::sleep(PROBE_INTERVAL) => {}
-                () = tasks.stopping().cancelled() => {}
-            }
-        }
+    async fn probe(self, available: Gauge) {
+        available.set(self.lookup_pool.probe().await.into());
+        tokio::join!(self.pool.close_idle(), self.relay_pool.close_idle());
     }
 }
 

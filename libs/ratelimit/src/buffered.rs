@@ -77,23 +77,17 @@ impl BufferedLimiter {
     }
 
     /// Exchanges the counts every second until the process stops.
-    pub(crate) async fn run(self, tasks: Tasks) {
-        loop {
-            tokio::select! {
-                () = tokio::time::sleep(EXCHANGE_INTERVAL) => {}
-                () = tasks.stopping().cancelled() => return,
-            }
-            if let Err(error) = self.exchange().await {
-                self.0.limiter.metrics().unavailable(self.0.limit.name);
-                if self.0.log_throttle.is_due() {
-                    let (limit, error) = (self.0.limit.name, chain(&error));
-                    tracing::warn!(
-                        limit,
-                        error,
-                        "failed to share rate limits; each replica counts by itself"
-                    );
-                }
-            }
+    pub(crate) fn exchange_periodically(&self, tasks: &Tasks) {
+        let limiter = self.clone();
+        tasks.every("limits_exchange", EXCHANGE_INTERVAL, move || limiter.clone().try_exchange());
+    }
+
+    async fn try_exchange(self) {
+        let Err(error) = self.exchange().await else { return };
+        self.0.limiter.metrics().unavailable(self.0.limit.name);
+        if self.0.log_throttle.is_due() {
+            let (limit, error) = (self.0.limit.name, chain(&error));
+            tracing::warn!(limit, error, "failed to share rate limits; each replica counts by itself");
         }
     }
 }

@@ -19,7 +19,7 @@ impl Limiter {
             return router;
         }
         let limiter = BufferedLimiter::new(self.clone(), limit);
-        tasks.spawn("limits_exchange", limiter.clone().run(tasks.clone()));
+        limiter.exchange_periodically(tasks);
         router.layer(from_fn_with_state(limiter, count))
     }
 }

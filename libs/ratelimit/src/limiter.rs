@@ -266,19 +266,15 @@ impl Limiter {
     }
 
     /// Purges expired rows periodically until the process stops.
-    pub async fn purge(self, tasks: Tasks) {
-        loop {
-            tokio::select! {
-                () = tokio::time::sleep(PURGE_INTERVAL) => {}
-                () = tasks.stopping().cancelled() => return,
-            }
-            if let Err(error) = self.purge_once().await {
-                tracing::warn!(
-                    error = chain(&error),
-                    schema = self.0.schema,
-                    "failed to purge expired rate limits"
-                );
-            }
+    pub fn purge_expired(&self, tasks: &Tasks) {
+        let limiter = self.clone();
+        tasks.every("limits", PURGE_INTERVAL, move || limiter.clone().try_purge());
+    }
+
+    async fn try_purge(self) {
+        if let Err(error) = self.purge_once().await {
+            let schema = self.0.schema;
+            tracing::warn!(error = chain(&error), schema, "failed to purge expired rate limits");
         }
     }
 

@@ -62,6 +62,23 @@ impl Tasks {
         });
     }
 
+    /// Spawns a task that repeats its work until the process stops: at once, and an interval after each end. The name is that of
+    /// [`spawn`](Self::spawn).
+    pub fn every<F: Future<Output = ()> + Send + 'static>(
+        &self,
+        name: &'static str,
+        interval: Duration,
+        mut work: impl FnMut() -> F + Send + 'static,
+    ) {
+        let stop = self.stop.clone();
+        self.spawn(name, async move {
+            while !stop.is_cancelled() {
+                work().await;
+                stop.run_until_cancelled(tokio::time::sleep(interval)).await;
+            }
+        });
+    }
+
     /// Spawns a task that ends when its work is done. The shutdown waits for it within the budget. The handle can abort
     /// the task.
     pub fn spawn_short<F: Future<Output = ()> + Send + 'static>(&self, task: F) -> AbortHandle {
@@ -131,6 +148,8 @@ async fn next_signal() {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::AtomicUsize;
+
     use super::*;
 
     #[tokio::test]
@@ -145,6 +164,23 @@ mod tests {
         let tasks = Tasks::default();
         tasks.spawn("panicking", async { panic!("on purpose") });
         assert_eq!(format!("{:?}", tasks.run_until_shutdown().await), format!("{:?}", ExitCode::FAILURE));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn periodic_work_runs_at_once_and_after_each_interval_until_the_process_stops() {
+        let (tasks, runs) = (Tasks::default(), Arc::new(AtomicUsize::new(0)));
+        let counted = Arc::clone(&runs);
+        tasks.every("periodic", Duration::from_secs(10), move || {
+            let counted = Arc::clone(&counted);
+            async move {
+                counted.fetch_add(1, Ordering::Relaxed);
+                tokio::time::sleep(Duration::from_secs(1)).await;
+            }
+        });
+        tokio::time::sleep(Duration::from_secs(23)).await;
+        tasks.shut_down().await;
+        assert_eq!(runs.load(Ordering::Relaxed), 3);
+        assert!(!tasks.failed.load(Ordering::Acquire));
     }
 
     #[tokio::test(start_paused = true)]

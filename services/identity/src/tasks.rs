@@ -14,7 +14,7 @@ use crate::mail::{Delivery as MailDelivery, Letterhead, Mail, MailSettings, Stam
 use crate::message::Message;
 use crate::store::{login_attempt, recipient, user};
 
-const PURGE_INTERVAL: Duration = Duration::from_mins(10);
+pub(crate) const PURGE_INTERVAL: Duration = Duration::from_mins(10);
 /// Time between two counts of the Argon2 parameters.
 const COSTS_INTERVAL: Duration = Duration::from_hours(1);
 /// Time until a failed count is repeated.
@@ -98,16 +98,10 @@ fn transient(error: impl std::error::Error + 'static) -> DeliveryError {
     DeliveryError::Transient(chain(&error))
 }
 
-/// Deletes expired login attempts, counters of mails and invites, and the rows of deleted tenants, until the tasks are stopped.
-pub(crate) async fn purge(app: App, tasks: Tasks) {
-    loop {
-        if let Err(error) = purge_once(&app).await {
-            tracing::warn!(error = chain(&error), "failed to purge expired rows");
-        }
-        tokio::select! {
-            () = tokio::time::sleep(PURGE_INTERVAL) => {}
-            () = tasks.stopping().cancelled() => return,
-        }
+/// Deletes expired login attempts, counters of mails and invites, and the rows of deleted tenants.
+pub(crate) async fn purge(app: App) {
+    if let Err(error) = purge_once(&app).await {
+        tracing::warn!(error = chain(&error), "failed to purge expired rows");
     }
 }
 

@@ -105,7 +105,7 @@ pub fn build(mut config: Config, parts: Parts) -> Result<Routers, Box<dyn Error 
     let hashes = HashPool::start(config.argon2.0, config.pool_size(threads), config.hash_kernel, &entropy)?;
     metrics.register(|registry| hashes.register(registry));
     let limiter = Limiter::new(Identity::NAME, database.clone(), Arc::clone(&clock), metrics);
-    tasks.spawn("limits", limiter.clone().purge(tasks.clone()));
+    limiter.purge_expired(&tasks);
     let app = App::new(Dependencies {
         database: database.clone(),
         sessions: SessionClient::new(config.session_url, &config.service_secret)?,
@@ -132,7 +132,8 @@ pub fn build(mut config: Config, parts: Parts) -> Result<Routers, Box<dyn Error 
         rate_limits: config.rate_limits,
         resets_dropped: metrics.metric("resets_dropped", "Password reset requests that sent no mail", &[]),
     });
-    tasks.spawn("purge", tasks::purge(app.clone(), tasks.clone()));
+    let purged = app.clone();
+    tasks.every("purge", tasks::PURGE_INTERVAL, move || tasks::purge(purged.clone()));
     tasks.spawn("password costs", tasks::load_password_costs(app.clone(), tasks.clone()));
 
     let broker = config.nats.of_service(Identity::NAME);

@@ -34,21 +34,24 @@ impl Deliver for Reports {
     }
 }
 
+/// Starts the periodic tasks.
+pub(crate) fn start(app: &App, active_sessions: Gauge, tasks: &Tasks) {
+    let (purged, counted) = (app.clone(), app.clone());
+    tasks.every("expiry", PURGE_INTERVAL, move || expire_and_purge(purged.clone()));
+    tasks.every("active sessions", GAUGE_INTERVAL, move || {
+        count_active_sessions(counted.clone(), active_sessions.clone())
+    });
+}
+
 /// Records expired sessions, and deletes sessions, API keys, device grants and producers a day after they became inactive, and those of
-/// deleted tenants, until the process stops.
-pub(crate) async fn expire_and_purge(app: App, tasks: Tasks) {
-    while !tasks.stopping().is_cancelled() {
-        let now = app.clock.now();
-        if let Err(error) = record_expired_sessions(&app.database, app.audit, now, BATCH).await {
-            tracing::warn!(error = chain(&error), "failed to record audit events for expired sessions");
-        }
-        if let Err(error) = purge(&app.database, now).await {
-            tracing::warn!(
-                error = chain(&error),
-                "failed to purge inactive sessions, keys and device grants"
-            );
-        }
-        sleep(PURGE_INTERVAL, &tasks).await;
+/// deleted tenants.
+async fn expire_and_purge(app: App) {
+    let now = app.clock.now();
+    if let Err(error) = record_expired_sessions(&app.database, app.audit, now, BATCH).await {
+        tracing::warn!(error = chain(&error), "failed to record audit events for expired sessions");
+    }
+    if let Err(error) = purge(&app.database, now).await {
+        tracing::warn!(error = chain(&error), "failed to purge inactive sessions, keys and device grants");
     }
 }
 
@@ -62,22 +65,12 @@ async fn purge(database: &Database, now: DateTime<Utc>) -> Result<(), database::
     Ok(())
 }
 
-/// Updates the gauge of active sessions until the process stops. If the database is unavailable, the gauge keeps its value.
-pub(crate) async fn count_active_sessions(app: App, gauge: Gauge, tasks: Tasks) {
-    while !tasks.stopping().is_cancelled() {
-        match session::count_valid(&app.database, app.clock.now()).await {
-            Ok(count) => {
-                gauge.set(count);
-            }
-            Err(error) => tracing::debug!(error = chain(&error), "failed to count active sessions"),
+/// Updates the gauge of active sessions. If the database is unavailable, the gauge keeps its value.
+async fn count_active_sessions(app: App, gauge: Gauge) {
+    match session::count_valid(&app.database, app.clock.now()).await {
+        Ok(count) => {
+            gauge.set(count);
         }
-        sleep(GAUGE_INTERVAL, &tasks).await;
-    }
-}
-
-async fn sleep(duration: Duration, tasks: &Tasks) {
-    tokio::select! {
-        () = tokio::time::sleep(duration) => {}
-        () = tasks.stopping().cancelled() => {}
+        Err(error) => tracing::debug!(error = chain(&error), "failed to count active sessions"),
     }
 }

@@ -94,7 +94,7 @@ pub fn build(
     let edge = Edge::new(&config.public_url, Session::NAME, telemetry)
         .with_trusted_proxies(&config.connections.proxies);
     let limiter = Limiter::new(Session::NAME, database.clone(), Arc::clone(&clock), metrics);
-    tasks.spawn("limits", limiter.clone().purge(tasks.clone()));
+    limiter.purge_expired(&tasks);
     let broker = config.nats.of_service(Session::NAME);
     let keys = config.service_secret.invalidation_keys();
     let invalidations = InvalidationPublisher::start(broker.clone(), keys, Arc::clone(&clock), &tasks)?;
@@ -129,9 +129,7 @@ pub fn build(
     });
     let help = "Sessions that are neither revoked nor expired";
     let active_sessions = metrics.metric("sessions_active", help, &[]);
-    tasks.spawn("expiry", periodic::expire_and_purge(app.clone(), tasks.clone()));
-    let count = periodic::count_active_sessions(app.clone(), active_sessions, tasks.clone());
-    tasks.spawn("active sessions", count);
+    periodic::start(&app, active_sessions, &tasks);
     Ok(Routers {
         public: edge.wrap(limiter.wrap(config.rate_limits.default, http::public(app.clone()), &tasks)),
         internal: Some(edge.wrap_internal(http::internal(app, operator))),
