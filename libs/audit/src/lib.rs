@@ -9,14 +9,10 @@
 //! of `AUDIT`, and its further events wait in the outbox without delaying those of other tenants. Failures of unauthenticated clients
 //! fill at most half of the share of their tenant.
 
-mod event;
-mod log;
 mod publication;
 mod streams;
 
-pub use contract::audit::EventName;
-pub use event::AuditEvent;
-pub use log::{AUDIT_PERSONAL, AuditLog, FailedAttempt, InvalidPiiPolicy, PiiPolicy};
+pub use database::audit::{AUDIT_PERSONAL, AuditEvent, EventName, FailedAttempt, InvalidPiiPolicy, PiiPolicy};
 pub use publication::{AuditStream, Publication};
 pub use streams::AuditStreamSettings;
 pub use tenancy::Actor;

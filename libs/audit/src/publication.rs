@@ -13,6 +13,7 @@ use bus::{
     StreamUsage,
 };
 use database::Database;
+use database::audit::{Record, Recorded};
 use database::outbox::{DELIVERY_TIMEOUT, Deliver, DeliveryError, OutboxMessage, Relay, RetryPolicy};
 use serde_json::json;
 use service::telemetry::{self, Metrics};
@@ -21,7 +22,6 @@ use tenancy::TenantId;
 use tokio::sync::Mutex as Turn;
 use tokio::time::Instant;
 
-use crate::log::{Record, Recorded};
 
 /// A tenant can fill this fraction of the stream.
 const TENANT_FRACTION: u64 = 4;

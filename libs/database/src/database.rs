@@ -11,6 +11,7 @@ use sqlx::postgres::PgConnectOptions;
 use tenancy::{Actor, TenantId};
 
 use crate::access::DatabaseAccess;
+use crate::audit::PiiPolicy;
 use crate::outbox::Outbox;
 use crate::pool::{Pool, Retired};
 use crate::{Error, TenantCall, TenantTx};
@@ -128,6 +129,13 @@ impl Database {
 
     pub(crate) fn map_outbox(self, map: impl FnOnce(Outbox) -> Outbox) -> Self {
         Self { outbox: map(self.outbox), ..self }
+    }
+
+    /// The same database, with the personal data that audit events keep: by default none.
+    #[must_use]
+    pub fn with_pii_policy(mut self, pii_policy: PiiPolicy) -> Self {
+        self.outbox.pii_policy = pii_policy;
+        self
     }
 
     /// Begins a unit of work, which sees the rows of one tenant only. The caller is responsible for the check that the actor may access

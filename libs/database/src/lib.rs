@@ -4,6 +4,7 @@
 //! confines to that tenant, or through one of the `security definer` functions that the migrations of its schema list with reasons.
 
 mod access;
+pub mod audit;
 mod database;
 mod error;
 pub mod migrations;

@@ -25,6 +25,7 @@ use tenancy::{OutboxId, TenantId, UserId};
 use tokio::sync::watch;
 use uuid::Uuid;
 
+use crate::audit::PiiPolicy;
 use crate::{Database, Error};
 
 pub use self::relay::{CONCURRENCY, DELIVERY_TIMEOUT, Deliver, DeliveryError, Relay, RetryPolicy};
@@ -78,6 +79,8 @@ impl People {
 #[derive(Clone)]
 pub(crate) struct Outbox {
     pub(crate) schema: &'static str,
+    /// The personal data that audit events keep.
+    pub(crate) pii_policy: PiiPolicy,
     relays: Arc<Mutex<Vec<WakeRelay>>>,
     metrics: Metrics,
 }
@@ -185,7 +188,7 @@ pub(crate) fn rows(messages: &[NewMessage]) -> Value {
 impl Outbox {
     pub(crate) fn new(schema: &'static str) -> Self {
         // Not exported: `measured` replaces them.
-        Self { schema, relays: Arc::default(), metrics: Metrics::new("outbox") }
+        Self { schema, pii_policy: PiiPolicy::default(), relays: Arc::default(), metrics: Metrics::new("outbox") }
     }
 
     /// The same outbox, which registers its metrics here.

@@ -6,12 +6,13 @@ use serde_json::Value;
 use sqlx::PgConnection;
 use tenancy::{Actor, TenantId};
 
+use crate::audit::PiiPolicy;
 use crate::outbox::{self, Fold, Message, NewMessage, Outbox};
 use crate::pool::Transaction;
 use crate::{Error, Pool};
 
-/// A unit of work of one tenant, with the time and the actor of the use case. It collects outbox messages, which are written in its
-/// transaction, and actions, which run afterwards. `C` is the connection: see [`TenantTx`] and [`TenantCall`].
+/// A unit of work of one tenant, with the time and the actor of the use case. It collects outbox messages and audit events, which are written in
+/// its transaction, and actions, which run afterwards. `C` is the connection: see [`TenantTx`] and [`TenantCall`].
 pub struct UnitOfWork<C> {
     connection: C,
     outbox: Outbox,
@@ -43,6 +44,10 @@ impl<C> UnitOfWork<C> {
     /// The actor of the change.
     pub fn actor(&self) -> Actor {
         self.actor
+    }
+
+    pub(crate) fn pii_policy(&self) -> PiiPolicy {
+        self.outbox.pii_policy
     }
 
     /// Adds an outbox message. The relay continues the trace of the current request.

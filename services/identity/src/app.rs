@@ -16,7 +16,6 @@ use std::net::IpAddr;
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
-use audit::{AuditEvent, AuditLog};
 use authn::{PlatformSecret, ServiceSecret, SessionClient};
 use chrono::TimeDelta;
 use contract::ProblemKind;
@@ -71,7 +70,6 @@ pub(crate) struct Dependencies {
     pub(crate) platform_secret: PlatformSecret,
     /// The secret of the internal API.
     pub(crate) service_secret: ServiceSecret,
-    pub(crate) audit: AuditLog,
     pub(crate) limiter: Limiter,
     pub(crate) limiter_keys: Live<LimiterKeys>,
     pub(crate) rate_limits: RateLimits,
@@ -135,11 +133,6 @@ impl App {
 }
 
 impl Work<'_> {
-    /// Records an audit event.
-    pub(crate) fn audit(&mut self, event: AuditEvent) {
-        self.app.audit.record(&mut self.tx, event);
-    }
-
     /// Sends a message through the outbox. A change of account status is also pushed after the commit, so that it takes effect
     /// before the response.
     pub(crate) fn send(&mut self, message: &Message) {

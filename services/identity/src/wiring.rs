@@ -4,7 +4,7 @@ use std::error::Error;
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use audit::{AuditLog, AuditStream, Publication};
+use audit::{AuditStream, Publication};
 use authn::SessionClient;
 use chrono::TimeDelta;
 use database::Database;
@@ -100,7 +100,7 @@ pub fn build(mut config: Config, parts: Parts) -> Result<Routers, Box<dyn Error 
     let edge = Edge::new(config.public_url.as_str(), Identity::NAME, &telemetry)
         .with_trusted_proxies(&config.connections.proxies);
     let metrics = telemetry.metrics();
-    let database = database.measured(metrics, &tasks);
+    let database = database.with_pii_policy(config.audit_personal).measured(metrics, &tasks);
     let threads = tokio::runtime::Handle::current().metrics().num_workers();
     let hashes = HashPool::start(config.argon2.0, config.pool_size(threads), config.hash_kernel, &entropy)?;
     metrics.register(|registry| hashes.register(registry));
@@ -126,7 +126,6 @@ pub fn build(mut config: Config, parts: Parts) -> Result<Routers, Box<dyn Error 
         can_mail: config.mail.delivery.is_some(),
         platform_secret: config.platform_secret,
         service_secret: config.service_secret,
-        audit: AuditLog::new(config.audit_personal),
         limiter: limiter.clone(),
         limiter_keys: config.limiter_keys,
         rate_limits: config.rate_limits,

@@ -12,7 +12,7 @@ pub(crate) mod sessions;
 use std::ops::Deref;
 use std::sync::Arc;
 
-use audit::{Actor, AuditLog};
+use audit::Actor;
 use authn::{IntrospectionBatcher, ServiceSecret};
 use bus::{Invalidation, InvalidationPublisher};
 use database::{Database, TenantTx};
@@ -35,7 +35,6 @@ pub(crate) struct Dependencies {
     pub(crate) entropy: Arc<dyn Entropy>,
     pub(crate) lifetimes: Lifetimes,
     pub(crate) service_secret: ServiceSecret,
-    pub(crate) audit: AuditLog,
     pub(crate) limiter: Limiter,
     pub(crate) rate_limits: RateLimits,
     pub(crate) introspection: IntrospectionBatcher,

@@ -3,7 +3,7 @@
 
 use std::process::ExitCode;
 
-use audit::{Actor, AuditLog, PiiPolicy};
+use audit::Actor;
 use chrono::{DateTime, Utc};
 use database::migrations;
 use database::{Database, DatabaseAccess, Error};
@@ -92,10 +92,8 @@ impl InvalidateBefore {
         Ok(all)
     }
 
-    /// Revokes credentials of one tenant, with their audit events. ingest rejects them when its cached results expire.
+    /// Revokes credentials of one tenant, with their audit events, which contain ids only. ingest rejects them when its cached results expire.
     async fn revoke_batch(&self, database: &Database, tenant_id: TenantId) -> Result<Revoked, Error> {
-        // The events contain ids only.
-        let audit = AuditLog::new(PiiPolicy::default());
         let mut tx = database.begin(&tenant_id, Actor::System, SystemClock.now()).await?;
         device_grant::deny_created_before(&mut tx, self.time).await?;
         let revoked = session::mark_revoked_before(&mut tx, self.time, BATCH).await?;
@@ -105,10 +103,10 @@ impl InvalidateBefore {
             api_key::mark_created_before_revoked(&mut tx, self.time, BATCH).await?
         };
         for session in &revoked {
-            audit.record(&mut tx, sessions::revoked(session));
+            tx.audit(sessions::revoked(session));
         }
         for key_id in &api_keys {
-            audit.record(&mut tx, api_keys::revoked(*key_id));
+            tx.audit(api_keys::revoked(*key_id));
         }
         tx.commit().await?;
         Ok(Revoked { sessions: revoked.len(), api_keys: api_keys.len() })

@@ -47,7 +47,7 @@ pub(crate) fn start(app: &App, active_sessions: Gauge, tasks: &Tasks) {
 /// deleted tenants.
 async fn expire_and_purge(app: App) {
     let now = app.clock.now();
-    if let Err(error) = record_expired_sessions(&app.database, app.audit, now, BATCH).await {
+    if let Err(error) = record_expired_sessions(&app.database, now, BATCH).await {
         tracing::warn!(error = chain(&error), "failed to record audit events for expired sessions");
     }
     if let Err(error) = purge(&app.database, now).await {

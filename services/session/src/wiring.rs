@@ -4,7 +4,7 @@ use std::error::Error;
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use audit::{AuditLog, AuditStream, Publication};
+use audit::{AuditStream, Publication};
 use authn::{InternalClient, IntrospectionBatcher};
 use bus::InvalidationPublisher;
 use database::Database;
@@ -90,7 +90,7 @@ pub fn build(
     let Parts { database, clock, entropy, tasks } = parts;
     let operator = config.operator.clone().access(AUDIENCE, Arc::clone(&clock))?;
     let metrics = telemetry.metrics();
-    let database = database.measured(metrics, &tasks);
+    let database = database.with_pii_policy(config.audit_personal).measured(metrics, &tasks);
     let edge = Edge::new(&config.public_url, Session::NAME, telemetry)
         .with_trusted_proxies(&config.connections.proxies);
     let limiter = Limiter::new(Session::NAME, database.clone(), Arc::clone(&clock), metrics);
@@ -120,7 +120,6 @@ pub fn build(
         entropy,
         lifetimes: config.lifetimes(),
         service_secret: config.service_secret,
-        audit: AuditLog::new(config.audit_personal),
         limiter: limiter.clone(),
         rate_limits: config.rate_limits,
         introspection: IntrospectionBatcher::new(lookup, &tasks),

@@ -191,12 +191,12 @@ impl App {
             let tenant_exists = attempt.admitted.tenant_exists;
             let failed = FailedAttempt { tenant_exists, user_id, source: &attempt.key.source };
             if let Some(user_id) = user_id.filter(|_| succeeded) {
-                attempt.success(user_id).into_iter().for_each(|event| self.audit.record(&mut call, event));
+                attempt.success(user_id).into_iter().for_each(|event| call.audit(event));
             } else {
-                self.audit.record_failure(&mut call, failed, attempt.failure(user_id));
+                call.audit_failure(failed, attempt.failure(user_id));
             }
             let event = attempt.event_named(EventName::AuthnLoginLock, user_id).by(Actor::System);
-            self.audit.record_failure(&mut lockout, failed, event);
+            lockout.audit_failure(failed, event);
             let counts = after.consecutive_failures > before.throttle.consecutive_failures;
             let settlement = Settlement { before: &before, after: &after, succeeded, user_id };
             if let Some(failures) = login_attempt::settle(call, &attempt.key, settlement, lockout).await? {

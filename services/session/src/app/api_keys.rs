@@ -62,7 +62,7 @@ impl App {
             key_id: Some(id),
             ..AuditEvent::of(EventName::AuthnTokenCreated).credential(&token.digest())
         };
-        self.audit.record(&mut tx, event);
+        tx.audit(event);
         let created_at = tx.now();
         let notice = ApiKeyNotice {
             key_id: id,
@@ -106,7 +106,7 @@ impl App {
         let mut tx = self.begin(admin.tenant_id(), admin.into()).await?;
         let key = api_key::mark_revoked(&mut tx, key_id).await?.ok_or(ProblemKind::NotFound)?;
         if key.newly {
-            self.audit.record(&mut tx, revoked(key_id));
+            tx.audit(revoked(key_id));
         }
         self.invalidate(&mut tx, Invalidation::Credential(key.digest));
         Ok(tx.commit().await?)
@@ -121,7 +121,7 @@ impl App {
     ) -> Result<(), database::Error> {
         let user_id = record.user_id;
         for (key_id, digest) in api_key::mark_revoked_before(tx, user_id, record.api_key_version).await? {
-            self.audit.record(tx, revoked(key_id).by(Actor::System));
+            tx.audit(revoked(key_id).by(Actor::System));
             self.invalidate(tx, Invalidation::Credential(digest));
         }
         Ok(())

@@ -209,7 +209,7 @@ impl App {
                 user_id: Some(user_id),
                 ..AuditEvent::of(name).credential(&stored.digest)
             };
-            self.audit.record(&mut tx, event);
+            tx.audit(event);
             Ok(tx.commit().await?)
         };
         self.limit_wrong_codes(address, decide).await

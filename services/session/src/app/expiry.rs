@@ -1,7 +1,7 @@
 //! Expired sessions. No request is involved when a session expires, so a sweep finds them and records their audit events: one for each
 //! session, also with several replicas.
 
-use audit::{Actor, AuditEvent, AuditLog, EventName};
+use audit::{Actor, AuditEvent, EventName};
 use chrono::{DateTime, Utc};
 use database::Database;
 
@@ -12,7 +12,6 @@ use crate::store::session::{self, StoredSession};
 /// that no event is lost or repeated.
 pub(crate) async fn record_expired_sessions(
     database: &Database,
-    audit: AuditLog,
     now: DateTime<Utc>,
     batch: i32,
 ) -> Result<(), database::Error> {
@@ -23,9 +22,7 @@ pub(crate) async fn record_expired_sessions(
             let mut tx = database.begin(&tenant_id, Actor::System, now).await?;
             let expired = session::mark_expired(&mut tx, &session_ids, by).await?;
             (found, recorded) = (found + session_ids.len(), recorded + expired.len());
-            for stored in &expired {
-                audit.record(&mut tx, event(stored));
-            }
+            expired.iter().for_each(|stored| tx.audit(event(stored)));
             tx.commit().await?;
         }
         // If another replica has locked all of them, it records them.

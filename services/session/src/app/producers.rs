@@ -60,7 +60,7 @@ impl App {
         for account in before.chain([new]).map(|producer| &producer.service_account) {
             self.invalidate(&mut tx, Invalidation::Credential(service_account_digest(account)));
         }
-        self.audit.record(&mut tx, changed(new, "producer_changed"));
+        tx.audit(changed(new, "producer_changed"));
         tx.commit().await?;
         Ok(Ok(()))
     }
@@ -86,7 +86,7 @@ impl App {
         }
         let account = &found.producer.service_account;
         self.invalidate(&mut tx, Invalidation::Credential(service_account_digest(account)));
-        self.audit.record(&mut tx, changed(&found.producer, "producer_deleted"));
+        tx.audit(changed(&found.producer, "producer_deleted"));
         tx.commit().await?;
         Ok(Ok(()))
     }

@@ -105,7 +105,7 @@ impl App {
                 user_id: Some(user_id),
                 ..AuditEvent::of(EventName::AuthnTokenRevoked)
             };
-            self.audit.record(tx, event);
+            tx.audit(event);
         }
         for digest in surplus {
             self.invalidate(tx, Invalidation::Credential(digest));
@@ -135,7 +135,7 @@ impl App {
             ip: new.ip,
             ..AuditEvent::of(EventName::SessionCreated).credential(&token.digest())
         };
-        self.audit.record(unit, event);
+        unit.audit(event);
         let stored = StoredSession { session, digest: token.digest() };
         Some(Draft { stored, token, role: account.role })
     }
@@ -216,7 +216,7 @@ impl App {
                 user_id: Some(user_id),
                 ..AuditEvent::of(EventName::AuthnTokenRevoked)
             };
-            self.audit.record(&mut tx, event);
+            tx.audit(event);
             self.invalidate(&mut tx, Invalidation::User(user_id));
         }
         Ok(tx.commit().await?)
@@ -226,7 +226,7 @@ impl App {
     async fn revoke(&self, tx: &mut TenantTx, stored: StoredSession) -> Result<(), database::Error> {
         if let Some(lifecycle) = stored.session.lifecycle.revoke(tx.now()) {
             session::save_revocation(tx, stored.session.id, &lifecycle).await?;
-            self.audit.record(tx, revoked(&stored));
+            tx.audit(revoked(&stored));
         }
         self.invalidate(tx, Invalidation::Credential(stored.digest));
         Ok(())

@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use audit::PiiPolicy;
 use chrono::TimeDelta;
 use contract::identity::Quota;
 use contract::internal::{SubjectRecord, TenantRecord};
@@ -80,7 +79,7 @@ impl Fixture {
     }
 
     async fn sweep(&self, now: DateTime<Utc>, batch: i32) -> Result<(), database::Error> {
-        record_expired_sessions(&self.database, AuditLog::new(PiiPolicy::default()), now, batch).await
+        record_expired_sessions(&self.database, now, batch).await
     }
 
     /// Saves a use of a session.

@@ -1,17 +1,22 @@
-//! Recording of audit events, and the policy that decides which personal data they keep.
+//! Recording of audit events in the transaction of the change, and the policy that decides which personal data they keep. `libs/audit`
+//! publishes them.
+
+mod event;
 
 use std::str::FromStr;
 
 use chrono::{DateTime, TimeDelta, Utc};
-use database::UnitOfWork;
-use database::outbox::{self, Fold, People};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use service::config::Variable;
 use service::telemetry::client_address;
 use tenancy::UserId;
 
-use crate::AuditEvent;
+use crate::UnitOfWork;
+use crate::outbox::{Fold, Message, People};
+
+pub use contract::audit::EventName;
+pub use event::AuditEvent;
 
 /// The time in which repeated failures become one record.
 const FOLD_TIME: TimeDelta = TimeDelta::minutes(1);
@@ -58,16 +63,10 @@ impl PiiPolicy {
     }
 }
 
-/// Records the audit events of one context.
-#[derive(Clone, Copy)]
-pub struct AuditLog {
-    policy: PiiPolicy,
-}
-
 /// The outbox message of an event.
 #[derive(Serialize, Deserialize)]
 #[serde(tag = "kind")]
-pub(crate) enum Recorded {
+pub enum Recorded {
     /// An event of a tenant.
     #[serde(rename = "audit")]
     OfTenant(Record),
@@ -79,7 +78,7 @@ pub(crate) enum Recorded {
     Anonymous(Record),
 }
 
-impl outbox::Message for Recorded {
+impl Message for Recorded {
     /// An audit event remains in the stream too.
     fn erased_with(&self) -> People {
         People::none()
@@ -87,16 +86,20 @@ impl outbox::Message for Recorded {
 }
 
 #[derive(Serialize, Deserialize)]
-pub(crate) struct Record {
-    pub(crate) name: String,
-    pub(crate) occurred_at: DateTime<Utc>,
-    pub(crate) event: Value,
+/// An event as it is stored until it is published.
+pub struct Record {
+    /// The name of the event.
+    pub name: String,
+    /// When it happened.
+    pub occurred_at: DateTime<Utc>,
+    /// The fields of the event.
+    pub event: Value,
     /// The number of events, if the record represents several.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) count: Option<u64>,
+    pub count: Option<u64>,
     /// The source addresses of the events, if the record represents several. Only their number is published.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub(crate) members: Vec<String>,
+    pub members: Vec<String>,
 }
 
 /// A failed attempt at a password, with a tenant from an unverified header.
@@ -110,36 +113,31 @@ pub struct FailedAttempt<'a> {
     pub source: &'a str,
 }
 
-impl AuditLog {
-    /// A log with a PII policy.
-    pub const fn new(policy: PiiPolicy) -> Self {
-        Self { policy }
-    }
-
-    /// Records an event of a transaction.
-    pub fn record<C>(&self, unit: &mut UnitOfWork<C>, event: AuditEvent) {
-        let record = self.prepare(unit, event);
-        unit.send(&Recorded::OfTenant(record));
+impl<C> UnitOfWork<C> {
+    /// Records an audit event.
+    pub fn audit(&mut self, event: AuditEvent) {
+        let record = self.record(event);
+        self.send(&Recorded::OfTenant(record));
     }
 
     /// Records the event of a failed attempt. Failures at one account from one source within a minute are one record with their
     /// number, the time of the first, and the details of the first. If there are more than ten sources, those from the eleventh on
     /// are one record.
-    pub fn record_failure<C>(&self, unit: &mut UnitOfWork<C>, attempt: FailedAttempt<'_>, event: AuditEvent) {
+    pub fn audit_failure(&mut self, attempt: FailedAttempt<'_>, event: AuditEvent) {
         let FailedAttempt { tenant_exists, user_id, source } = attempt;
-        let record = self.prepare(unit, event);
+        let record = self.record(event);
         let account = user_id.map_or_else(|| "unknown".to_owned(), |user_id| user_id.to_string());
-        let key = format!("{}:{}:{account}", record.name, unit.tenant_id());
+        let key = format!("{}:{}:{account}", record.name, self.tenant_id());
         let fold = Fold { key, member: source.to_owned(), delay: FOLD_TIME };
         let recorded = if tenant_exists { Recorded::Failure(record) } else { Recorded::Anonymous(record) };
-        unit.send_folded(fold, &recorded);
+        self.send_folded(fold, &recorded);
     }
 
-    fn prepare<C>(self, unit: &UnitOfWork<C>, event: AuditEvent) -> Record {
-        let actor = event.actor.or(Some(unit.actor()));
-        let occurred_at = event.occurred_at.unwrap_or_else(|| unit.now());
+    fn record(&self, event: AuditEvent) -> Record {
+        let actor = event.actor.or(Some(self.actor()));
+        let occurred_at = event.occurred_at.unwrap_or_else(|| self.now());
         let ip = event.ip.or_else(client_address);
-        let event = self.policy.apply(AuditEvent { actor, ip, ..event });
+        let event = self.pii_policy().apply(AuditEvent { actor, ip, ..event });
         // Plain data always has a JSON form.
         let event = serde_json::to_value(event).unwrap_or_default();
         let name = event["event"].as_str().unwrap_or_default().to_owned();
@@ -150,7 +148,6 @@ impl AuditLog {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::EventName;
 
     #[test]
     fn keeps_only_the_personal_data_that_the_policy_names() {
