@@ -12,7 +12,9 @@
 mod publication;
 mod streams;
 
-pub use database::audit::{AUDIT_PERSONAL, AuditEvent, EventName, FailedAttempt, InvalidPiiPolicy, PiiPolicy};
+pub use database::audit::{
+    AUDIT_PERSONAL, AuditEvent, EventName, FailedAttempt, InvalidPiiPolicy, PiiPolicy,
+};
 pub use publication::{AuditStream, Publication};
 pub use streams::AuditStreamSettings;
 pub use tenancy::Actor;

@@ -22,7 +22,6 @@ use tenancy::TenantId;
 use tokio::sync::Mutex as Turn;
 use tokio::time::Instant;
 
-
 /// A tenant can fill this fraction of the stream.
 const TENANT_FRACTION: u64 = 4;
 /// Failures are published only while a tenant fills less than this fraction: half of its share. Unauthenticated clients can cause

@@ -167,7 +167,7 @@ impl Database {
     pub fn measured(self, metrics: &Metrics, tasks: &Tasks) -> Self {
         let service = ("service", self.schema());
         let help = "Whether Postgres accepted and completed writes at the last probe: 1 or 0";
-        let available = metrics.metric("database_available", help, &[service]);
+        let available: Gauge = metrics.metric("database_available", help, &[service]);
         let database = self.clone();
         tasks.every("database probe", PROBE_INTERVAL, move || database.clone().probe(available.clone()));
         let (database, stopping) = (self.clone(), tasks.stopping().clone());

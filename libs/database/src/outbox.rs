@@ -188,7 +188,12 @@ pub(crate) fn rows(messages: &[NewMessage]) -> Value {
 impl Outbox {
     pub(crate) fn new(schema: &'static str) -> Self {
         // Not exported: `measured` replaces them.
-        Self { schema, pii_policy: PiiPolicy::default(), relays: Arc::default(), metrics: Metrics::new("outbox") }
+        Self {
+            schema,
+            pii_policy: PiiPolicy::default(),
+            relays: Arc::default(),
+            metrics: Metrics::new("outbox"),
+        }
     }
 
     /// The same outbox, which registers its metrics here.

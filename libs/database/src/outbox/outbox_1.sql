@@ -116,7 +116,13 @@ declare
     remaining integer := in_limit;
     claimed integer;
     next_kind text;
+    -- The last turn that was claimed, the last one that was visited, and the next one.
     last_turn text;
+    visited text;
+    next_turn text;
+    waits boolean;
+    share integer;
+    is_second_part boolean;
     -- The next turns, and how many messages of each can be leased.
     turns text[];
     shares integer[];
@@ -127,51 +133,41 @@ begin
         last_turn := in_after;
         locked := '{}';
         while remaining > 0 loop
-            with recursive visited as (
-                select last_turn as turn, false as waits, false as is_second_part, false as is_due, 0 as place
-                union all
-                select next.*, visited.place + 1
-                from visited
-                cross join lateral (
-                    (
-                        select due.turn, due.waits, visited.is_second_part, true
-                        from (
-                            select message.turn, message.waits_while_suspended as waits
-                            from {schema}.outbox as message
-                            where message.dead_lettered_at is null
-                                and message.kind = next_kind
-                                and message.turn > visited.turn
-                                and message.due_at <= in_now
-                            order by message.turn
-                            limit 1
-                        ) as due
-                        -- Not a condition of the limit, which would read all later messages.
-                        where not visited.is_second_part or due.turn <= last_turn
+            turns := '{}';
+            shares := '{}';
+            visited := last_turn;
+            is_second_part := false;
+            while cardinality(turns) < remaining loop
+                select
+                    message.turn, message.waits_while_suspended, in_share - (
+                        select count(*)::integer
+                        from {schema}.outbox as leased
+                        where leased.fence is not null
+                            and leased.turn = message.turn
+                            and leased.kind = any(in_kinds)
+                            and leased.due_at > in_now
                     )
-                    union all
-                    select '', false, true, false where not visited.is_second_part
-                    limit 1
-                ) as next
-            ), open as (
-                select visited.turn, in_share - leased.count as share, visited.place
-                from visited
-                cross join lateral (
-                    select count(*)::integer as count
-                    from {schema}.outbox as message
-                    where message.fence is not null
-                        and message.turn = visited.turn
-                        and message.kind = any(in_kinds)
-                        and message.due_at > in_now
-                ) as leased
-                where visited.is_due
-                    and leased.count < in_share
-                    and visited.turn <> all(locked)
-                    and not (visited.waits and {schema}.outbox_is_suspended(visited.turn))
-                limit remaining
-            )
-            select array_agg(open.turn order by open.place), array_agg(open.share order by open.place)
-            into turns, shares from open;
-            exit when turns is null;
+                into next_turn, waits, share
+                from {schema}.outbox as message
+                where message.dead_lettered_at is null
+                    and message.kind = next_kind
+                    and message.turn > visited
+                    and message.due_at <= in_now
+                order by message.turn
+                limit 1;
+                if next_turn is null and not is_second_part then
+                    visited := '';
+                    is_second_part := true;
+                    continue;
+                end if;
+                exit when next_turn is null or is_second_part and next_turn > last_turn;
+                visited := next_turn;
+                if share > 0 and visited <> all(locked) and not (waits and {schema}.outbox_is_suspended(visited)) then
+                    turns := turns || visited;
+                    shares := shares || share;
+                end if;
+            end loop;
+            exit when turns = '{}';
             return query
                 with leased as (
                     update {schema}.outbox as message
