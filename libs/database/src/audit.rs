@@ -10,9 +10,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use service::config::Variable;
 use service::telemetry::client_address;
-use tenancy::UserId;
+use tenancy::{Actor, TenantId, UserId};
 
-use crate::UnitOfWork;
 use crate::outbox::{Fold, Message, People};
 
 pub use contract::audit::EventName;
@@ -58,6 +57,17 @@ impl FromStr for PiiPolicy {
 }
 
 impl PiiPolicy {
+    /// Returns the record of an event, without the data that the policy excludes.
+    pub(crate) fn record(self, event: AuditEvent, actor: Actor, now: DateTime<Utc>) -> Record {
+        let (actor, ip) = (event.actor.or(Some(actor)), event.ip.or_else(client_address));
+        let occurred_at = event.occurred_at.unwrap_or(now);
+        let event = self.apply(AuditEvent { actor, ip, ..event });
+        // Plain data always has a JSON form.
+        let event = serde_json::to_value(event).unwrap_or_default();
+        let name = event["event"].as_str().unwrap_or_default().to_owned();
+        Record { name, occurred_at, event, count: None, members: Vec::new() }
+    }
+
     fn apply(self, event: AuditEvent) -> AuditEvent {
         AuditEvent { ip: event.ip.filter(|_| self.ip), email: event.email.filter(|_| self.email), ..event }
     }
@@ -113,35 +123,15 @@ pub struct FailedAttempt<'a> {
     pub source: &'a str,
 }
 
-impl<C> UnitOfWork<C> {
-    /// Records an audit event.
-    pub fn audit(&mut self, event: AuditEvent) {
-        let record = self.record(event);
-        self.send(&Recorded::OfTenant(record));
-    }
-
-    /// Records the event of a failed attempt. Failures at one account from one source within a minute are one record with their
-    /// number, the time of the first, and the details of the first. If there are more than ten sources, those from the eleventh on
-    /// are one record.
-    pub fn audit_failure(&mut self, attempt: FailedAttempt<'_>, event: AuditEvent) {
-        let FailedAttempt { tenant_exists, user_id, source } = attempt;
-        let record = self.record(event);
-        let account = user_id.map_or_else(|| "unknown".to_owned(), |user_id| user_id.to_string());
-        let key = format!("{}:{}:{account}", record.name, self.tenant_id());
-        let fold = Fold { key, member: source.to_owned(), delay: FOLD_TIME };
-        let recorded = if tenant_exists { Recorded::Failure(record) } else { Recorded::Anonymous(record) };
-        self.send_folded(fold, &recorded);
-    }
-
-    fn record(&self, event: AuditEvent) -> Record {
-        let actor = event.actor.or(Some(self.actor()));
-        let occurred_at = event.occurred_at.unwrap_or_else(|| self.now());
-        let ip = event.ip.or_else(client_address);
-        let event = self.pii_policy().apply(AuditEvent { actor, ip, ..event });
-        // Plain data always has a JSON form.
-        let event = serde_json::to_value(event).unwrap_or_default();
-        let name = event["event"].as_str().unwrap_or_default().to_owned();
-        Record { name, occurred_at, event, count: None, members: Vec::new() }
+impl FailedAttempt<'_> {
+    /// Returns the message of a failure, and what it is folded with: failures at one account from one source within a minute are one
+    /// record with their number, the time of the first, and the details of the first. If there are more than ten sources, those from the
+    /// eleventh on are one record.
+    pub(crate) fn message(self, tenant_id: &TenantId, record: Record) -> (Fold, Recorded) {
+        let account = self.user_id.map_or_else(|| "unknown".to_owned(), |user_id| user_id.to_string());
+        let key = format!("{}:{tenant_id}:{account}", record.name);
+        let recorded = if self.tenant_exists { Recorded::Failure } else { Recorded::Anonymous };
+        (Fold { key, member: self.source.to_owned(), delay: FOLD_TIME }, recorded(record))
     }
 }
 

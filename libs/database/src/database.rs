@@ -63,6 +63,7 @@ pub struct Database {
     /// Relays that wait for locks must not delay requests.
     relay_pool: Pool,
     outbox: Outbox,
+    pii_policy: PiiPolicy,
     pub(crate) access: DatabaseAccess,
     pub(crate) retired: Retired,
 }
@@ -99,7 +100,8 @@ impl Database {
         let lookup_pool = open(connections - for_relays, ACQUIRE_TIMEOUT, None)?;
         let relay_pool = open(for_relays, RELAY_ACQUIRE_TIMEOUT, Some(&lookup_pool))?;
         let pool = lookup_pool.with_reserve();
-        Ok(Self { pool, lookup_pool, relay_pool, outbox: Outbox::new(schema), access, retired })
+        let (outbox, pii_policy) = (Outbox::new(schema), PiiPolicy::default());
+        Ok(Self { pool, lookup_pool, relay_pool, outbox, pii_policy, access, retired })
     }
 
     /// The pool of the requests, for statements that call a `security definer` function of the schema.
@@ -134,7 +136,7 @@ impl Database {
     /// The same database, with the personal data that audit events keep: by default none.
     #[must_use]
     pub fn with_pii_policy(mut self, pii_policy: PiiPolicy) -> Self {
-        self.outbox.pii_policy = pii_policy;
+        self.pii_policy = pii_policy;
         self
     }
 
@@ -149,12 +151,14 @@ impl Database {
         actor: Actor,
         now: DateTime<Utc>,
     ) -> Result<TenantTx, Error> {
-        TenantTx::begin(&self.pool, self.outbox.clone(), tenant_id, actor, now).await
+        let begun = TenantTx::begin(&self.pool, self.outbox.clone(), tenant_id, actor, now).await?;
+        Ok(begun.with_pii_policy(self.pii_policy))
     }
 
     /// Begins a unit of work of one statement. It needs no connection until it runs.
     pub fn call(&self, tenant_id: &TenantId, actor: Actor, now: DateTime<Utc>) -> TenantCall {
-        TenantCall::new(&self.pool, self.outbox.clone(), tenant_id, actor, now)
+        let (pool, outbox) = (self.pool.clone(), self.outbox.clone());
+        TenantCall::new(pool, outbox, tenant_id.clone(), actor, now).with_pii_policy(self.pii_policy)
     }
 }
 

@@ -31,7 +31,7 @@ const MAX_AGE: Duration = Duration::from_secs(30);
 /// failure, and the new pod reads which Job is the current one.
 const EXIT_TOO_OLD: u8 = 75;
 
-/// Lines of migrations that stand for a file, and the file. In it, the name of the schema replaces [`SCHEMA`].
+/// Lines of migrations that include a file, and the file. In it, the name of the schema replaces [`SCHEMA`].
 const INCLUDES: [(&str, &str); 1] = [("-- include: outbox_1.sql\n", include_str!("outbox/outbox_1.sql"))];
 const SCHEMA: &str = "{schema}";
 

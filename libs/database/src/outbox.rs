@@ -25,7 +25,6 @@ use tenancy::{OutboxId, TenantId, UserId};
 use tokio::sync::watch;
 use uuid::Uuid;
 
-use crate::audit::PiiPolicy;
 use crate::{Database, Error};
 
 pub use self::relay::{CONCURRENCY, DELIVERY_TIMEOUT, Deliver, DeliveryError, Relay, RetryPolicy};
@@ -42,7 +41,7 @@ const MEMBERS: &str = "members";
 
 /// A message that a service sends: a variant of an enum with `#[serde(tag = "kind")]`. It contains no secret.
 pub trait Message: Serialize {
-    /// The people whose erasure deletes the message: its recipient, and those that it is about.
+    /// The people that the message is erased with: its recipient, and those that it is about.
     fn erased_with(&self) -> People;
 
     /// Whether the message waits while its tenant is suspended. The same for all messages of a kind.
@@ -51,7 +50,7 @@ pub trait Message: Serialize {
     }
 }
 
-/// The people whose erasure deletes a message.
+/// The people that a message is erased with.
 #[derive(Debug, PartialEq, Eq)]
 pub struct People {
     users: Vec<UserId>,
@@ -79,8 +78,6 @@ impl People {
 #[derive(Clone)]
 pub(crate) struct Outbox {
     pub(crate) schema: &'static str,
-    /// The personal data that audit events keep.
-    pub(crate) pii_policy: PiiPolicy,
     relays: Arc<Mutex<Vec<WakeRelay>>>,
     metrics: Metrics,
 }
@@ -188,12 +185,7 @@ pub(crate) fn rows(messages: &[NewMessage]) -> Value {
 impl Outbox {
     pub(crate) fn new(schema: &'static str) -> Self {
         // Not exported: `measured` replaces them.
-        Self {
-            schema,
-            pii_policy: PiiPolicy::default(),
-            relays: Arc::default(),
-            metrics: Metrics::new("outbox"),
-        }
+        Self { schema, relays: Arc::default(), metrics: Metrics::new("outbox") }
     }
 
     /// The same outbox, which registers its metrics here.

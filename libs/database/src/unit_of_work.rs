@@ -6,7 +6,7 @@ use serde_json::Value;
 use sqlx::PgConnection;
 use tenancy::{Actor, TenantId};
 
-use crate::audit::PiiPolicy;
+use crate::audit::{AuditEvent, FailedAttempt, PiiPolicy, Recorded};
 use crate::outbox::{self, Fold, Message, NewMessage, Outbox};
 use crate::pool::Transaction;
 use crate::{Error, Pool};
@@ -19,6 +19,7 @@ pub struct UnitOfWork<C> {
     tenant_id: TenantId,
     actor: Actor,
     now: DateTime<Utc>,
+    pii_policy: PiiPolicy,
     messages: Vec<Result<NewMessage, Error>>,
     after_commit: Vec<BoxFuture<'static, ()>>,
 }
@@ -31,6 +32,17 @@ pub type TenantTx = UnitOfWork<Transaction>;
 pub type TenantCall = UnitOfWork<Pool>;
 
 impl<C> UnitOfWork<C> {
+    pub(crate) fn new(
+        connection: C,
+        outbox: Outbox,
+        tenant_id: TenantId,
+        actor: Actor,
+        now: DateTime<Utc>,
+    ) -> Self {
+        let (pii_policy, messages, after_commit) = Default::default();
+        Self { connection, outbox, tenant_id, actor, now, pii_policy, messages, after_commit }
+    }
+
     /// Tenant of the visible rows.
     pub fn tenant_id(&self) -> &TenantId {
         &self.tenant_id
@@ -46,8 +58,22 @@ impl<C> UnitOfWork<C> {
         self.actor
     }
 
-    pub(crate) fn pii_policy(&self) -> PiiPolicy {
-        self.outbox.pii_policy
+    /// The same unit of work, with the personal data that audit events keep.
+    pub(crate) fn with_pii_policy(self, pii_policy: PiiPolicy) -> Self {
+        Self { pii_policy, ..self }
+    }
+
+    /// Records an audit event.
+    pub fn audit(&mut self, event: AuditEvent) {
+        let record = self.pii_policy.record(event, self.actor, self.now);
+        self.send(&Recorded::OfTenant(record));
+    }
+
+    /// Records the event of a failed attempt. Repeated failures within a minute are one record with their number.
+    pub fn audit_failure(&mut self, attempt: FailedAttempt<'_>, event: AuditEvent) {
+        let record = self.pii_policy.record(event, self.actor, self.now);
+        let (fold, message) = attempt.message(&self.tenant_id, record);
+        self.send_folded(fold, &message);
     }
 
     /// Adds an outbox message. The relay continues the trace of the current request.
@@ -76,12 +102,10 @@ impl TenantTx {
         actor: Actor,
         now: DateTime<Utc>,
     ) -> Result<Self, Error> {
-        let tenant_id = tenant_id.clone();
         // Local to the transaction: the next user of the connection starts without a tenant and sees no rows. A tenant id consists of
         // a-z, 0-9 and '-'.
         let connection = pool.begin(format!("set local svc.tenant_id = '{tenant_id}'")).await?;
-        let (messages, after_commit) = (Vec::new(), Vec::new());
-        Ok(Self { connection, outbox, tenant_id, actor, now, messages, after_commit })
+        Ok(Self::new(connection, outbox, tenant_id.clone(), actor, now))
     }
 
     /// The connection for statements.
@@ -109,17 +133,6 @@ impl TenantTx {
 }
 
 impl TenantCall {
-    pub(crate) fn new(
-        pool: &Pool,
-        outbox: Outbox,
-        tenant_id: &TenantId,
-        actor: Actor,
-        now: DateTime<Utc>,
-    ) -> Self {
-        let (connection, tenant_id) = (pool.clone(), tenant_id.clone());
-        Self { connection, outbox, tenant_id, actor, now, messages: Vec::new(), after_commit: Vec::new() }
-    }
-
     /// Returns the outbox messages, for a function that writes them under a condition.
     ///
     /// # Errors

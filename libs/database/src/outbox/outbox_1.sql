@@ -7,7 +7,7 @@ create table {schema}.outbox (
     tenant_id text not null,
     kind text not null,
     payload jsonb not null,
-    -- The people whose erasure deletes the message: users, and an address that may belong to none.
+    -- The people that the message is erased with: users, and an address that may belong to none.
     erased_with_users uuid[] not null default '{}',
     erased_with_email text,
     -- Whether the message waits while its tenant is suspended. The same for all messages of a kind.
@@ -30,7 +30,7 @@ create unique index outbox_fold_key on {schema}.outbox (fold_key) where attempts
 create index outbox_turn_idx on {schema}.outbox (kind, turn, due_at) where dead_lettered_at is null;
 create index outbox_leased_idx on {schema}.outbox (turn) where fence is not null;
 
--- The tenant whose turn a message takes. A schema can replace this function.
+-- Sets the turn that a message takes: its tenant. A schema can replace this function.
 create function {schema}.outbox_turn()
 returns trigger
 language plpgsql set search_path = '' as $$

@@ -49,12 +49,12 @@ async fn deleting_a_user_revokes_all_credentials_and_erases_all_personal_data() 
         .await;
     system
         .run_sql(&format!(
-            r#"insert into identity.outbox
+            "insert into identity.outbox
                 (outbox_id, tenant_id, kind, payload, erased_with_users, created_at, due_at, dead_lettered_at, last_error)
             values (
                 gen_random_uuid(), 'acme', 'mail_notice', '{{}}', array['{user_id}'::uuid], now(), now(), now(),
                 'no mailbox ada@acme.example'
-            )"#
+            )"
         ))
         .await;
     let stored = system.dump_database().await.to_lowercase();

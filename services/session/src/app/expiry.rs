@@ -22,7 +22,9 @@ pub(crate) async fn record_expired_sessions(
             let mut tx = database.begin(&tenant_id, Actor::System, now).await?;
             let expired = session::mark_expired(&mut tx, &session_ids, by).await?;
             (found, recorded) = (found + session_ids.len(), recorded + expired.len());
-            expired.iter().for_each(|stored| tx.audit(event(stored)));
+            for stored in &expired {
+                tx.audit(event(stored));
+            }
             tx.commit().await?;
         }
         // If another replica has locked all of them, it records them.
