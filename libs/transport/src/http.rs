@@ -3,13 +3,15 @@
 mod batch;
 mod body;
 mod client;
+mod endpoint;
 mod linger;
+mod pipeline;
 mod response;
 mod retry;
 
 use std::fmt;
 use std::ops::RangeInclusive;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -32,7 +34,9 @@ use crate::{
     TransportError, TransportErrorKind, UdmEvent,
 };
 
-pub use client::{begin_trace, tls_errors};
+pub use client::{begin_trace, is_not_tls, root_cause, tls_errors};
+pub use endpoint::Endpoint;
+pub use pipeline::{BatchPipeline, PipelineSlot, SentBatch};
 pub(crate) use retry::Clock;
 
 /// Valid delays of [`HttpTransport::with_linger`]. A longer delay adds latency and hardly reduces the number of requests.
@@ -82,30 +86,36 @@ impl HttpTransportConfig {
 /// Memory: in addition to the events and one result for each, a batch of any length holds the JSON of one request (at most
 /// 10 MiB) and its compressed form.
 pub struct HttpTransport {
-    shared: Shared,
+    shared: TransportState,
     linger: Option<Linger>,
 }
 
 /// The state that concurrent sends share. Clones are cheap.
 #[derive(Clone)]
-struct Shared {
-    config: Arc<HttpTransportConfig>,
-    /// `None` means the system's certificates.
-    roots: Option<Arc<[Certificate]>>,
-    /// `None` starts a new trace for each request.
-    trace: Option<TraceContext>,
-    /// The file with the credential, instead of the one in the configuration.
-    token_file: Option<Arc<Path>>,
-    /// `None` accepts any tenant of the credential.
-    tenant: Option<TenantId>,
+struct TransportState {
+    options: Arc<Options>,
     client: Arc<Mutex<Option<HttpClient>>>,
     clock: Arc<dyn Clock>,
     jitter: Arc<Mutex<StdRng>>,
     /// `None` allows retries until the service no longer detects repeated events.
     total_timeout: Option<Duration>,
-    on_request: Option<OnRequest>,
     /// Each request in flight has a permit.
     requests: Arc<Semaphore>,
+}
+
+/// What all requests have in common.
+#[derive(Clone)]
+struct Options {
+    config: HttpTransportConfig,
+    /// `None` means the system's certificates.
+    roots: Option<Vec<Certificate>>,
+    /// `None` starts a new trace for each request.
+    trace: Option<TraceContext>,
+    /// The file with the credential, instead of the one in the configuration.
+    token_file: Option<PathBuf>,
+    /// `None` accepts any tenant of the credential.
+    tenant: Option<TenantId>,
+    on_request: Option<OnRequest>,
 }
 
 /// Receives each request after its response.
@@ -118,20 +128,23 @@ impl HttpTransport {
     }
 
     pub(crate) fn with_clock(config: HttpTransportConfig, clock: Arc<dyn Clock>, jitter: StdRng) -> Self {
-        let shared = Shared {
-            config: Arc::new(config),
-            roots: None,
-            trace: None,
-            token_file: None,
-            tenant: None,
+        let (roots, trace, token_file, tenant, on_request) = Default::default();
+        let shared = TransportState {
+            options: Arc::new(Options { config, roots, trace, token_file, tenant, on_request }),
             client: Arc::default(),
             clock,
             jitter: Arc::new(Mutex::new(jitter)),
             total_timeout: None,
-            on_request: None,
             requests: Arc::new(Semaphore::new(MAX_CONCURRENT_REQUESTS)),
         };
         Self { shared, linger: None }
+    }
+
+    /// Changes the options, and discards a client with other ones.
+    fn with(mut self, change: impl FnOnce(&mut Options)) -> Self {
+        change(Arc::make_mut(&mut self.shared.options));
+        self.shared.client = Arc::default();
+        self
     }
 
     /// Trusts these PEM certificates instead of the system's, for a service with a private certificate authority.
@@ -147,19 +160,15 @@ impl HttpTransport {
     /// let error = transport.with_root_certificates(b"not a certificate").unwrap_err();
     /// assert_eq!(error.kind, TransportErrorKind::Configuration);
     /// ```
-    pub fn with_root_certificates(mut self, pem: &[u8]) -> Result<Self, TransportError> {
-        self.shared.roots = Some(parse_root_certificates(pem)?.into());
-        // Discards a client with other certificates.
-        self.shared.client = Arc::default();
-        Ok(self)
+    pub fn with_root_certificates(self, pem: &[u8]) -> Result<Self, TransportError> {
+        let roots = parse_root_certificates(pem)?;
+        Ok(self.with(|options| options.roots = Some(roots)))
     }
 
     /// Makes all requests children of this span. Otherwise, each request starts a new trace.
     #[must_use]
-    pub fn in_trace(mut self, trace: TraceContext) -> Self {
-        self.shared.trace = Some(trace);
-        self.shared.client = Arc::default();
-        self
+    pub fn in_trace(self, trace: TraceContext) -> Self {
+        self.with(|options| options.trace = Some(trace))
     }
 
     /// Sends the content of a file as the credential, instead of `api_key`. The file is read for each request, so that a token that is
@@ -172,10 +181,8 @@ impl HttpTransport {
     /// let transport = HttpTransport::new(config).with_token_file("/var/run/secrets/svc/token");
     /// ```
     #[must_use]
-    pub fn with_token_file(mut self, file: impl AsRef<Path>) -> Self {
-        self.shared.token_file = Some(file.as_ref().into());
-        self.shared.client = Arc::default();
-        self
+    pub fn with_token_file(self, file: impl AsRef<Path>) -> Self {
+        self.with(|options| options.token_file = Some(file.as_ref().to_owned()))
     }
 
     /// Limits a request including its retries, counted from the last attempt that delivered an event. While the service does not
@@ -214,18 +221,14 @@ impl HttpTransport {
 
     /// Calls a function after each request, for example to log it.
     #[must_use]
-    pub fn on_request(mut self, function: impl Fn(&RequestLog<'_>) + Send + Sync + 'static) -> Self {
-        self.shared.on_request = Some(Arc::new(function));
-        self.shared.client = Arc::default();
-        self
+    pub fn on_request(self, function: impl Fn(&RequestLog<'_>) + Send + Sync + 'static) -> Self {
+        self.with(|options| options.on_request = Some(Arc::new(function)))
     }
 
     /// Names the tenant in every request. The service then rejects a credential of another tenant with `tenant_mismatch`.
     #[must_use]
-    pub fn for_tenant(mut self, tenant: TenantId) -> Self {
-        self.shared.tenant = Some(tenant);
-        self.shared.client = Arc::default();
-        self
+    pub fn for_tenant(self, tenant: TenantId) -> Self {
+        self.with(|options| options.tenant = Some(tenant))
     }
 
     /// Collects concurrent calls of [`send`](Transport::send) for this time into one request: 1 to 5 ms. A request is sent
@@ -281,27 +284,19 @@ impl HttpTransport {
     }
 }
 
-impl Shared {
+impl TransportState {
     /// Current client, or a new one.
     fn client(&self) -> Result<HttpClient, TransportError> {
         let mut current = self.client.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(client) = &*current {
             return Ok(client.clone());
         }
-        let on_request = self.on_request.clone();
-        let client = HttpClient::new(
-            &self.config,
-            self.roots.as_deref(),
-            self.trace,
-            self.tenant.as_ref(),
-            self.token_file.clone(),
-            on_request,
-        )?;
+        let client = HttpClient::new(Arc::clone(&self.options))?;
         Ok(current.insert(client).clone())
     }
 
     fn retry_state(&self) -> RetryState<'_> {
-        RetryState::new(&*self.clock, &self.jitter, self.config.max_retries)
+        RetryState::new(&*self.clock, &self.jitter, self.options.config.max_retries)
             .with_total_timeout(self.total_timeout)
     }
 
@@ -379,6 +374,6 @@ impl Transport for HttpTransport {
 
 impl fmt::Debug for HttpTransport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("HttpTransport").field("config", &self.shared.config).finish_non_exhaustive()
+        f.debug_struct("HttpTransport").field("config", &self.shared.options.config).finish_non_exhaustive()
     }
 }

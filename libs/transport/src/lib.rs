@@ -60,9 +60,9 @@ mod tests;
 use async_trait::async_trait;
 
 pub use contract::{Secret, TraceContext};
+pub use http::{BatchPipeline, HttpTransport, HttpTransportConfig, PipelineSlot, SentBatch, begin_trace};
 #[doc(hidden)]
-pub use http::tls_errors;
-pub use http::{HttpTransport, HttpTransportConfig, begin_trace};
+pub use http::{Endpoint, is_not_tls, root_cause, tls_errors};
 pub use mock::{MockBehavior, MockTransport};
 pub use outgoing::{OutgoingEvent, new_event_id};
 pub use result::{

@@ -6,6 +6,7 @@ mod concurrency;
 mod conformance;
 mod errors;
 mod linger;
+mod pipeline;
 mod progress;
 mod requests;
 mod retries;

@@ -10,7 +10,7 @@ use contract::events::{BatchResponse, EventStatus};
 use contract::{ProblemKind, routes};
 use udm::MAX_BATCH_EVENTS;
 
-use super::Shared;
+use super::TransportState;
 use super::body::RequestBody;
 use super::client::HttpClient;
 use super::response::HttpResponse;
@@ -50,13 +50,13 @@ impl Event for UdmEvent {
 
 /// Sends events. Calls `on_change` after each response and at the end.
 pub(super) async fn deliver<E: Event>(
-    shared: &Shared,
+    shared: &TransportState,
     events: &[E],
     on_change: OnChange<'_>,
 ) -> BatchSendResult {
     let total_events = events.len();
     let progress = BatchProgress { total_events, ..BatchProgress::default() };
-    let mut delivery = Delivery {
+    let mut delivery = BatchDelivery {
         shared,
         started: shared.clock.now(),
         results: vec![None; total_events],
@@ -67,7 +67,7 @@ pub(super) async fn deliver<E: Event>(
     };
     let mut failed = None;
     let mut first = 0;
-    for request in Requests::of(events) {
+    for request in Requests::new(events) {
         let mut events = Vec::with_capacity(request.len());
         for (index, event) in (first..).zip(&request) {
             match event {
@@ -86,8 +86,8 @@ pub(super) async fn deliver<E: Event>(
     delivery.finish()
 }
 
-struct Delivery<'a> {
-    shared: &'a Shared,
+struct BatchDelivery<'a> {
+    shared: &'a TransportState,
     started: Instant,
     /// Parallel to the events of the batch; `None` without a final result.
     results: Vec<Option<SendResult>>,
@@ -107,7 +107,7 @@ struct Chunk<'a> {
     retries: RetryState<'a>,
 }
 
-impl Delivery<'_> {
+impl BatchDelivery<'_> {
     async fn deliver_request(&mut self, events: &[IndexedEvent<'_>]) -> Result<(), TransportError> {
         if events.is_empty() {
             return Ok(());
@@ -274,7 +274,7 @@ struct Requests<'a, E> {
 }
 
 impl<'a, E: Event> Requests<'a, E> {
-    fn of(events: &'a [E]) -> Self {
+    fn new(events: &'a [E]) -> Self {
         Self { events: events.iter(), next: None }
     }
 }
@@ -314,7 +314,7 @@ mod tests {
 
     /// Sizes of the requests.
     fn split(events: &[OutgoingEvent]) -> Vec<usize> {
-        Requests::of(events).map(|request| request.len()).collect()
+        Requests::new(events).map(|request| request.len()).collect()
     }
 
     #[test]

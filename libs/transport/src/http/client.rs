@@ -1,11 +1,9 @@
 //! HTTP client for one endpoint: TLS, headers and bounded responses.
 
 use std::error::Error;
-use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use contract::API_PREFIX;
 use rand::TryRng as _;
 use rand::rngs::SysRng;
 use reqwest::header::{AUTHORIZATION, CONTENT_ENCODING, CONTENT_TYPE, HeaderValue};
@@ -13,12 +11,12 @@ use reqwest::{Certificate, Client, RequestBuilder, redirect};
 use rustls::RootCertStore;
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
-use tenancy::{TenantId, X_TENANT_ID};
-use url::{Host, Url};
+use tenancy::X_TENANT_ID;
 
+use super::Options;
 use super::body::RequestBody;
+use super::endpoint::Endpoint;
 use super::response::HttpResponse;
-use super::{HttpTransportConfig, OnRequest};
 use crate::{RequestLog, TraceContext, TransportError, TransportErrorKind};
 
 /// Maximum size of a response. Results of a full batch with long messages take about 1 MiB.
@@ -31,11 +29,8 @@ pub(super) struct HttpClient {
     timeout: Duration,
     endpoint: Endpoint,
     bearer: Option<HeaderValue>,
-    /// Its content replaces `bearer`.
-    token_file: Option<Arc<Path>>,
     tenant: Option<HeaderValue>,
-    trace: Option<TraceContext>,
-    on_request: Option<OnRequest>,
+    options: Arc<Options>,
 }
 
 /// A request that can be sent.
@@ -46,15 +41,11 @@ pub(super) struct Post {
 
 impl HttpClient {
     /// Validates the configuration. Does not connect.
-    pub(super) fn new(
-        config: &HttpTransportConfig,
-        roots: Option<&[Certificate]>,
-        trace: Option<TraceContext>,
-        tenant: Option<&TenantId>,
-        token_file: Option<Arc<Path>>,
-        on_request: Option<OnRequest>,
-    ) -> Result<Self, TransportError> {
-        let endpoint = Endpoint::parse(&config.endpoint)?;
+    pub(super) fn new(options: Arc<Options>) -> Result<Self, TransportError> {
+        let Options { config, roots, tenant, .. } = &*options;
+        let endpoint = Endpoint::parse(&config.endpoint).map_err(|reason| {
+            configuration_error(format!("invalid endpoint ({reason}); example: http://127.0.0.1:8080"))
+        })?;
         let timeout = Duration::try_from_secs_f64(config.timeout_sec)
             .ok()
             .filter(|timeout| !timeout.is_zero())
@@ -64,14 +55,14 @@ impl HttpClient {
             None => None,
         };
         // A tenant id consists of visible ASCII characters.
-        let tenant = tenant.and_then(|tenant| HeaderValue::try_from(tenant.as_str()).ok());
-        let client = build_client(&endpoint, roots, timeout).map_err(|error| {
+        let tenant = tenant.as_ref().and_then(|tenant| HeaderValue::try_from(tenant.as_str()).ok());
+        let client = build_client(&endpoint, roots.as_deref(), timeout).map_err(|error| {
             let cause = root_cause(&error);
             configuration_error(format!(
                 "failed to create the HTTP client: {cause}; check that CA certificates are installed"
             ))
         })?;
-        Ok(Self { client, timeout, endpoint, bearer, token_file, tenant, trace, on_request })
+        Ok(Self { client, timeout, endpoint, bearer, tenant, options })
     }
 
     /// Gets an API path, without the credential.
@@ -109,7 +100,7 @@ impl HttpClient {
 
     /// The credential of the next request. A file is read each time, because its token is replaced before it expires.
     async fn bearer(&self) -> Result<Option<HeaderValue>, TransportError> {
-        let Some(file) = &self.token_file else { return Ok(self.bearer.clone()) };
+        let Some(file) = &self.options.token_file else { return Ok(self.bearer.clone()) };
         let token = tokio::fs::read_to_string(file).await.map_err(|error| {
             configuration_error(format!("failed to read the token file {}: {error}", file.display()))
         })?;
@@ -126,7 +117,7 @@ impl HttpClient {
         let started = Instant::now();
         let mut is_sent = true;
         let result = self.send(request, &mut is_sent).await;
-        if let Some(on_request) = &self.on_request {
+        if let Some(on_request) = &self.options.on_request {
             let response = result.as_ref().ok();
             on_request(&RequestLog {
                 method,
@@ -145,7 +136,7 @@ impl HttpClient {
         mut request: RequestBuilder,
         is_sent: &mut bool,
     ) -> Result<HttpResponse, TransportError> {
-        if let Some(trace) = self.trace.or_else(begin_trace) {
+        if let Some(trace) = self.options.trace.or_else(begin_trace) {
             request = request.header("traceparent", trace.to_string());
         }
         let mut response = request.send().await.map_err(|error| {
@@ -190,61 +181,6 @@ impl HttpClient {
         let error = TransportError::new(kind, message);
         TransportError { retryable: error.retryable && !is_final, ..error }
     }
-}
-
-/// A validated address: http or https, host, optional port and path.
-#[derive(Clone, Debug)]
-struct Endpoint {
-    url: Url,
-    path: String,
-}
-
-impl Endpoint {
-    /// Parses an address. Accepts a trailing slash, the prefix of the API, and a path prefix of a proxy.
-    fn parse(text: &str) -> Result<Self, TransportError> {
-        let url = Url::parse(text).map_err(|error| invalid_endpoint(&format!("is not a URL ({error})")))?;
-        if !matches!(url.scheme(), "http" | "https") {
-            return Err(invalid_endpoint("must start with http:// or https://"));
-        }
-        if !url.username().is_empty() || url.password().is_some() {
-            return Err(invalid_endpoint("must not contain a credential; set api_key instead"));
-        }
-        if url.query().is_some() || url.fragment().is_some() {
-            return Err(invalid_endpoint("must not contain a query or a fragment"));
-        }
-        let path = url.path().trim_end_matches('/');
-        let path = path.strip_suffix(API_PREFIX).unwrap_or(path).trim_end_matches('/').to_owned();
-        Ok(Self { url, path })
-    }
-
-    /// URL of an API path, relative to its prefix.
-    fn url(&self, path: &str) -> String {
-        format!("{self}{API_PREFIX}{path}")
-    }
-
-    fn is_https(&self) -> bool {
-        self.url.scheme() == "https"
-    }
-
-    /// Returns whether the host is a loopback address, which a proxy cannot reach.
-    fn is_loopback(&self) -> bool {
-        match self.url.host() {
-            Some(Host::Domain(name)) => name == "localhost",
-            Some(Host::Ipv4(address)) => address.is_loopback(),
-            Some(Host::Ipv6(address)) => address.is_loopback(),
-            None => false,
-        }
-    }
-}
-
-impl std::fmt::Display for Endpoint {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}{}", self.url.origin().ascii_serialization(), self.path)
-    }
-}
-
-fn invalid_endpoint(reason: &str) -> TransportError {
-    configuration_error(format!("the endpoint {reason} (example: http://127.0.0.1:8080)"))
 }
 
 /// Starts a new trace. Returns `None` if the system has no random bytes.
@@ -321,7 +257,8 @@ pub fn tls_errors(error: &reqwest::Error) -> impl Iterator<Item = &rustls::Error
 }
 
 /// Whether the server sent something else than TLS records, such as plain HTTP.
-fn is_not_tls(error: &rustls::Error) -> bool {
+#[doc(hidden)]
+pub fn is_not_tls(error: &rustls::Error) -> bool {
     matches!(error, rustls::Error::InvalidMessage(rustls::InvalidMessage::InvalidContentType))
 }
 
@@ -331,8 +268,9 @@ fn is_untrusted(error: &rustls::Error) -> bool {
 }
 
 /// Innermost cause. The outer errors only repeat the URL.
-fn root_cause(error: &reqwest::Error) -> String {
-    let mut cause: &dyn Error = error;
+#[doc(hidden)]
+pub fn root_cause(error: &dyn Error) -> String {
+    let mut cause = error;
     while let Some(source) = cause.source() {
         cause = source;
     }
@@ -369,64 +307,6 @@ mod tests {
         ) {
             prop_assert!(parse_root_certificates(&bytes).is_err());
             prop_assert!(parse_root_certificates(pem(&body).as_bytes()).is_err());
-        }
-    }
-
-    #[test]
-    fn parses_all_forms_of_an_address() {
-        for (text, url) in [
-            ("http://127.0.0.1:8080", "http://127.0.0.1:8080/api/v1/events"),
-            ("http://127.0.0.1:8080/", "http://127.0.0.1:8080/api/v1/events"),
-            ("http://127.0.0.1:8080/api/v1", "http://127.0.0.1:8080/api/v1/events"),
-            ("https://Example.org/api/v1//", "https://example.org/api/v1/events"),
-            ("https://example.org:443/svc/", "https://example.org/svc/api/v1/events"),
-            ("https://[::1]:8443", "https://[::1]:8443/api/v1/events"),
-        ] {
-            assert_eq!(Endpoint::parse(text).unwrap().url("/events"), url);
-        }
-    }
-
-    #[test]
-    fn rejects_invalid_addresses_without_repeating_credentials() {
-        for text in [
-            "",
-            "127.0.0.1:8080",
-            "ftp://a",
-            "http://",
-            "http://u:hunter2@a",
-            "http://a?k=hunter2",
-            "http://a#b",
-        ] {
-            let error = Endpoint::parse(text).unwrap_err();
-            assert_eq!(error.kind, TransportErrorKind::Configuration, "{text}");
-            assert!(!error.message.contains("hunter2"));
-        }
-    }
-
-    #[test]
-    fn detects_loopback_by_name_and_address() {
-        for (text, loopback) in [
-            ("http://localhost:1", true),
-            ("http://127.9.9.9", true),
-            ("http://[::1]", true),
-            ("http://localhost.example.org", false),
-            ("http://10.0.0.1", false),
-        ] {
-            assert_eq!(Endpoint::parse(text).unwrap().is_loopback(), loopback, "{text}");
-        }
-    }
-
-    proptest! {
-        #[test]
-        fn parsing_a_formatted_endpoint_returns_the_same_endpoint(text in "https?://[a-z]{1,9}(:[1-9][0-9]{3})?(/[a-z0-9]{1,4}){0,3}/{0,2}") {
-            let endpoint = Endpoint::parse(&text).unwrap();
-            let again = Endpoint::parse(&endpoint.url("")).unwrap();
-            prop_assert_eq!(endpoint.url("/x"), again.url("/x"));
-        }
-
-        #[test]
-        fn parser_accepts_any_text_without_panicking(text in ".*") {
-            let _ = Endpoint::parse(&text);
         }
     }
 }

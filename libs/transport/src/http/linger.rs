@@ -13,7 +13,7 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 use super::retry::milliseconds;
-use super::{Shared, batch};
+use super::{TransportState, batch};
 use crate::{OutgoingEvent, SendResult, TransportError, TransportErrorKind};
 
 /// A group with this number of events is sent at once.
@@ -62,7 +62,7 @@ impl Linger {
     }
 
     /// Sends an event together with others.
-    pub(super) async fn send(&self, shared: &Shared, event: OutgoingEvent) -> SendResult {
+    pub(super) async fn send(&self, shared: &TransportState, event: OutgoingEvent) -> SendResult {
         let (started, event_id) = (shared.clock.now(), event.event_id().to_owned());
         let (reply, result) = oneshot::channel();
         // Dropping the last reference stops the task.
@@ -79,7 +79,7 @@ impl Linger {
     }
 
     /// Adds an event to the open group, or opens one.
-    fn add(&self, shared: &Shared, entry: Entry) -> Arc<JoinSet<()>> {
+    fn add(&self, shared: &TransportState, entry: Entry) -> Arc<JoinSet<()>> {
         let mut open = lock(&self.open);
         let entry = match (open.group.upgrade(), open.task.upgrade()) {
             (Some(group), Some(task)) => match group.add(entry) {
@@ -124,7 +124,7 @@ impl Group {
     }
 
     /// Waits for the end of the delay or for a full group, and sends its events.
-    async fn run(self: Arc<Self>, delay: Duration, shared: Shared) {
+    async fn run(self: Arc<Self>, delay: Duration, shared: TransportState) {
         // An error is the end of the delay.
         let _ = timeout(delay, self.send_now.notified()).await;
         let entries = lock(&self.entries).take().unwrap_or_default().list;
@@ -154,7 +154,7 @@ impl Entries {
 
 /// Sends events. A sender gets its result as soon as it is final: it does not wait for the retries of other events.
 async fn deliver(
-    shared: &Shared,
+    shared: &TransportState,
     events: Vec<OutgoingEvent>,
     mut replies: Vec<Option<oneshot::Sender<SendResult>>>,
 ) {
