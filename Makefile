@@ -37,8 +37,9 @@ test: ## Run all tests that need no cluster, with their own Postgres and nats-se
 	@$(BUILD) --bins
 	@exec "$(BIN)/svc-standalone" with-servers -- cargo test --workspace
 
-lint: ## Check wording, formatting, lints and generated files, as CI does
+lint: ## Check wording, structure, formatting, lints and generated files, as CI does
 	@$(PYTHON) tests/wording/check.py
+	@$(PYTHON) tests/structure/circles.py
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets -- --deny warnings
 	@before=$$(git diff 2>/dev/null; git status --porcelain 2>/dev/null); $(MAKE) --no-print-directory gen; \

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Runs the tests of the chart, the images, the Tiltfile and the wording check without a cluster. The last line is `N passed, N failed` and the number
+"""Runs the tests of the chart, the images, the Tiltfile, and the checks of wording and structure without a cluster. The last line is `N passed, N failed` and the number
 of skipped tests, if any: tests that need Prometheus are skipped if it is not installed.
 
 `run.py test_security` runs one module. Needs the tools of `deploy/local/fetch.py --tests`.
@@ -11,7 +11,7 @@ import unittest
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-DIRECTORIES = (HERE, HERE.parent / "wording")
+DIRECTORIES = (HERE, HERE.parent / "wording", HERE.parent / "structure")
 sys.dont_write_bytecode = True  # keeps the source tree clean
 
 
