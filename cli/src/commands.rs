@@ -1,5 +1,4 @@
-//! The command line: traits of commands and groups, global options and the tree of commands. A command cannot be added
-//! without its entry in the catalog.
+//! The command line: global options and the tree of commands.
 
 mod api;
 mod api_keys;
@@ -20,85 +19,11 @@ use clap::{CommandFactory, Parser};
 #[cfg(fuzzing)]
 pub use events::{fuzzed_checkpoint, fuzzed_events};
 
-use crate::arguments::Globals;
-use crate::catalog::{
-    CatalogEntry, CommandTree, Errors, Examples, Names, OptionSchemas, Requirement, Routes, SchemaOf,
-};
-use crate::context::Context;
-use crate::error::Result;
-use crate::output::CommandOutput;
+use crate::framework::arguments::Globals;
+use crate::framework::catalog::CommandTree;
+use crate::framework::command::{Node, group};
 
 pub(crate) use manual::HelpText;
-
-/// A command. Its fields are the options; its documentation is the help text. The constants are the part of its catalog
-/// entry that clap cannot derive.
-pub(crate) trait Command: clap::Args {
-    /// Data that the command prints.
-    type Output: CommandOutput;
-
-    /// Prerequisites, which imply the errors that commands share.
-    const REQUIRES: Requirement;
-    /// Routes that the command calls, which imply the problems of the API.
-    const ROUTES: Routes = Routes::Only(&[]);
-    /// Local errors beyond those of the prerequisites.
-    const ERRORS: Errors = &[];
-    /// Descriptions and command lines; at least one.
-    const EXAMPLES: Examples;
-    /// Notes for an agent that runs the command.
-    const AGENT_NOTES: &'static str;
-    /// Names of related commands.
-    const SEE_ALSO: Names;
-    /// JSON Schema of the input.
-    const INPUT_SCHEMA: Option<SchemaOf> = None;
-    /// JSON Schemas of the files that options name.
-    const OPTION_SCHEMAS: OptionSchemas = &[];
-    /// How to find out whether the command had its effect after a lost response. For a command with a request that is not
-    /// idempotent.
-    const AFTER_LOST_RESPONSE: Option<&'static str> = None;
-    /// Whether a command that calls no route changes nothing either.
-    const READ_ONLY: bool = false;
-
-    async fn run(self, context: &Context) -> Result<()>;
-}
-
-/// A command, or a group of commands.
-pub(crate) trait Node {
-    /// Catalog entries of all commands, in the order of the help.
-    fn catalog() -> Vec<CatalogEntry>;
-
-    /// Runs the selected command.
-    async fn run(self, context: &Context) -> Result<()>;
-}
-
-impl<C: Command> Node for C {
-    fn catalog() -> Vec<CatalogEntry> {
-        vec![CatalogEntry::of::<C>()]
-    }
-
-    async fn run(self, context: &Context) -> Result<()> {
-        Command::run(self, context).await.map_err(|error| CatalogEntry::of::<C>().explain(error))
-    }
-}
-
-/// Defines a group of commands: the enumeration for clap, and its [`Node`].
-macro_rules! group {
-    ($(#[$doc:meta])* $name:ident { $($(#[$attribute:meta])* $variant:ident($node:ty)),+ $(,)? }) => {
-        $(#[$doc])*
-        #[derive(clap::Subcommand)]
-        pub(crate) enum $name { $($(#[$attribute])* $variant($node)),+ }
-
-        impl $crate::commands::Node for $name {
-            fn catalog() -> Vec<$crate::catalog::CatalogEntry> {
-                [$(<$node as $crate::commands::Node>::catalog()),+].concat()
-            }
-
-            async fn run(self, context: &$crate::context::Context) -> $crate::error::Result<()> {
-                match self { $(Self::$variant(node) => $crate::commands::Node::run(node, context).await),+ }
-            }
-        }
-    };
-}
-pub(crate) use group;
 
 /// The command tree of this client.
 pub(crate) const TREE: CommandTree =
@@ -141,7 +66,7 @@ group!(
         /// Read audit events.
         #[command(subcommand)]
         Audit(audit::Audit),
-        Api(api::Api),
+        Api(api::ApiCommand),
         /// Show and validate the command catalog.
         #[command(subcommand)]
         Catalog(catalog::Catalog),

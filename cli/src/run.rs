@@ -5,16 +5,16 @@ use std::process::ExitCode;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use clap::FromArgMatches;
-use clap::error::{ContextKind, ContextValue, ErrorKind as ClapErrorKind};
+use clap::error::ErrorKind as ClapErrorKind;
 
-use crate::arguments::{Color, value_before_parsing};
-use crate::commands::Node;
 use crate::commands::{CommandLine, HelpText, TREE};
-use crate::context::Context;
-use crate::environment;
-use crate::error::{CliError, ErrorKind, Exit, Result};
-use crate::help;
-use crate::output::Output;
+use crate::framework::arguments::{Color, value_before_parsing};
+use crate::framework::command::Node;
+use crate::framework::context::Context;
+use crate::framework::environment;
+use crate::framework::error::{CliError, ErrorKind, Exit, Result};
+use crate::framework::help;
+use crate::framework::output::Output;
 
 /// Runs the client with the arguments of this process.
 pub fn run() -> ExitCode {
@@ -98,20 +98,6 @@ fn catch_panic(work: impl FnOnce() -> Result<()>) -> Result<()> {
     })
 }
 
-/// Suggests the full names of a command that was entered without its group, instead of clap's similar names.
-fn with_full_names(mut error: clap::Error) -> clap::Error {
-    let Some(ContextValue::String(word)) = error.get(ContextKind::InvalidSubcommand) else {
-        return error;
-    };
-    let names: Vec<_> = help::full_names(TREE, word).iter().map(|name| format!("`{name}`")).collect();
-    if !names.is_empty() {
-        error.remove(ContextKind::SuggestedSubcommand);
-        let tip = format!("did you mean {}?", names.join(" or "));
-        error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![tip.into()]));
-    }
-    error
-}
-
 /// Prints help and version as data, and everything else as a usage error.
 fn report_parse_error(error: clap::Error, out: &Output) -> Exit {
     let printed = match error.kind() {
@@ -120,12 +106,12 @@ fn report_parse_error(error: clap::Error, out: &Output) -> Exit {
         }
         // A group without a subcommand.
         ClapErrorKind::DisplayHelpOnMissingArgumentOrSubcommand | ClapErrorKind::MissingSubcommand => {
-            out.print(&HelpText::of_group(&error))
+            out.print(&HelpText::from_group(&error))
         }
-        _ if out.is_json() => Err(usage_error(error)),
+        _ if out.is_json() => Err(help::usage_error(TREE, error)),
         _ => {
             // A failure to write to standard error cannot be reported anywhere else.
-            let _ = with_full_names(error).print();
+            let _ = help::with_full_names(TREE, error).print();
             return Exit::Usage;
         }
     };
@@ -138,17 +124,4 @@ fn report_parse_error(error: clap::Error, out: &Output) -> Exit {
             error.exit
         }
     }
-}
-
-/// Converts a clap error. Omits the usage line.
-pub(crate) fn usage_error(error: clap::Error) -> CliError {
-    let is_unknown_command = error.kind() == ClapErrorKind::InvalidSubcommand;
-    let text = with_full_names(error).render().to_string();
-    let message = text.split("\n\nUsage:").next().unwrap_or_default();
-    let message = message.split("\n\nFor more information").next().unwrap_or_default();
-    let usage = ErrorKind::Usage.with_message(message.trim().trim_start_matches("error: "));
-    if is_unknown_command {
-        return usage.with_remediation("List the commands: `svc catalog show --summary`.");
-    }
-    usage
 }

@@ -8,19 +8,20 @@ use serde::{Serialize, Serializer};
 use serde_json::json;
 use serde_json::value::RawValue;
 
-use crate::api::ApiResponse;
-use crate::catalog::{Errors, Examples, Names, Requirement, Routes, SchemaOf};
-use crate::commands::Command;
-use crate::context::Context;
-use crate::error::{ErrorKind, Result};
-use crate::input::read_stdin;
-use crate::output::{CommandOutput, Table};
+use crate::framework::api::ApiResponse;
+use crate::framework::catalog::{Errors, Examples, Names, Requirement, Routes, SchemaOf};
+use crate::framework::command::Command;
+use crate::framework::context::Context;
+use crate::framework::credential::Credential;
+use crate::framework::error::{ErrorKind, Result};
+use crate::framework::input::read_stdin;
+use crate::framework::output::{CommandOutput, Table};
 
 /// Send a request to the HTTP API.
 ///
 /// Prints the body of the response. The path is relative to /api/v1 and may contain a query.
 #[derive(Args)]
-pub(crate) struct Api {
+pub(crate) struct ApiCommand {
     /// HTTP method.
     #[arg(value_name = "METHOD", value_parser = parse_method)]
     method: Method,
@@ -89,7 +90,7 @@ impl CommandOutput for ResponseBody {
     }
 }
 
-impl Command for Api {
+impl Command for ApiCommand {
     type Output = ResponseBody;
 
     const REQUIRES: Requirement = Requirement::Credential;
@@ -108,7 +109,7 @@ impl Command for Api {
     const INPUT_SCHEMA: Option<SchemaOf> =
         Some(|| json!({"description": "For `--data -`: the body of the request, any JSON."}));
 
-    async fn run(self, context: &Context) -> Result<()> {
+    async fn run(self, context: &Context) -> Result<Self::Output> {
         if self.path.starts_with("http:") || self.path.starts_with("https:") {
             let error = ErrorKind::Usage.with_message("PATH must be a path such as /auth/session, not a URL");
             return Err(
@@ -117,17 +118,17 @@ impl Command for Api {
         }
         let path = format!("/{}", self.path.strip_prefix('/').unwrap_or(&self.path));
         let path = path.strip_prefix(API_PREFIX).unwrap_or(&path);
-        let api = context.api()?;
-        let mut call = api.call_path(self.method, path).tenant(context.tenant_option());
+        let mut api = context.api()?;
         if !self.anonymous {
-            let credential =
-                if self.platform_admin { context.platform_token()? } else { context.credential()? };
-            call = call.bearer(&credential.bearer)?;
+            let requirement =
+                if self.platform_admin { Requirement::PlatformToken } else { Requirement::Credential };
+            api = api.with_credential(Credential { tenant: None, ..context.credential(requirement)? })?;
         }
+        let mut call = api.call_path(self.method, path).tenant(context.tenant_option());
         if let Some(data) = self.data {
             call = call.body(if data == "-" { read_stdin().await? } else { data.into_bytes() });
         }
-        context.out().print(&ResponseBody::from(&call.send_any().await?.error_for_raw_status()?))
+        Ok(ResponseBody::from(&call.send_any().await?.error_for_raw_status()?))
     }
 }
 

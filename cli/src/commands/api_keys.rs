@@ -8,13 +8,14 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use tenancy::KeyId;
 
-use crate::address::{self, IdRef};
-use crate::arguments::{Paging, enum_parser};
-use crate::catalog::{Errors, Examples, Names, Requirement, Routes};
-use crate::commands::{Command, group};
-use crate::context::Context;
-use crate::error::{ErrorKind, Result};
-use crate::output::{Cell, CommandOutput, ItemList, Row, Table, id, optional, text, time};
+use crate::framework::address::{self, IdRef};
+use crate::framework::api::Paging;
+use crate::framework::arguments::enum_parser;
+use crate::framework::catalog::{Errors, Examples, Names, Requirement, Routes};
+use crate::framework::command::{Command, group};
+use crate::framework::context::Context;
+use crate::framework::error::{ErrorKind, Result};
+use crate::framework::output::{Cell, CommandOutput, ItemList, Row, Table, id, optional, text, time};
 
 group!(
     /// Manage API keys.
@@ -40,19 +41,17 @@ impl CommandOutput for ApiKey {
 }
 
 impl Row for ApiKey {
-    const HEADINGS: &'static [&'static str] =
-        &["ID", "NAME", "SCOPES", "SOURCES", "CREATED BY", "EXPIRES", "LAST USED"];
     const EMPTY: &'static str = "No API keys.";
 
-    fn cells(&self) -> Vec<Cell> {
+    fn columns(&self) -> Vec<(&'static str, Cell)> {
         vec![
-            id(self.id),
-            text(&self.name),
-            text(join(&self.scopes)),
-            text(sources(self)),
-            id(self.created_by),
-            time(&self.expires_at),
-            optional(self.last_used_at.as_ref().map(time)),
+            ("ID", id(self.id)),
+            ("NAME", text(&self.name)),
+            ("SCOPES", text(join(&self.scopes))),
+            ("SOURCES", text(sources(self))),
+            ("CREATED BY", id(self.created_by)),
+            ("EXPIRES", time(&self.expires_at)),
+            ("LAST USED", optional(self.last_used_at.as_ref().map(time))),
         ]
     }
 }
@@ -112,18 +111,17 @@ impl Command for Create {
         idempotent: each run creates another key.";
     const SEE_ALSO: Names = &["api-keys list", "api-keys revoke", "events send"];
 
-    async fn run(self, context: &Context) -> Result<()> {
-        let (credential, api) = (context.session()?, context.api()?);
+    async fn run(self, context: &Context) -> Result<Self::Output> {
+        let api = context.connect(Self::REQUIRES).await?;
         let request = CreateApiKey {
             name: self.name,
             scopes: self.scope,
             expires_at: self.expires_at,
             source_ids: (!self.source_id.is_empty()).then_some(self.source_id),
         };
-        let call = api.call(&routes::CREATE_API_KEY, &[]).authenticated(&credential)?;
-        let key: ApiKey = call.json(&request)?.fetch().await?;
+        let key = api.call(&routes::CREATE_API_KEY, &[]).json(&request)?.fetch().await?;
         context.out().notice("Store the key now: it is not shown again.");
-        context.out().print(&key)
+        Ok(key)
     }
 }
 
@@ -148,12 +146,9 @@ impl Command for List {
         minute.";
     const SEE_ALSO: Names = &["api-keys create", "api-keys revoke"];
 
-    async fn run(self, context: &Context) -> Result<()> {
-        let (credential, api) = (context.session()?, context.api()?);
-        let list = api
-            .list(routes::LIST_API_KEYS.path, &[], self.paging.into(), |call| call.authenticated(&credential))
-            .await?;
-        context.print_list::<ApiKey>(list)
+    async fn run(self, context: &Context) -> Result<Self::Output> {
+        let api = context.connect(Self::REQUIRES).await?;
+        api.list(routes::LIST_API_KEYS.path, &[], self.paging).await
     }
 }
 
@@ -196,14 +191,12 @@ impl Command for Revoke {
         for this change. Programs that use the key are rejected within seconds. Idempotent.";
     const SEE_ALSO: Names = &["api-keys create", "api-keys list"];
 
-    async fn run(self, context: &Context) -> Result<()> {
-        let credential = context.session()?;
-        let (api, prompt) = (context.api()?, context.prompt());
-        let key = address::resolve::<ApiKey>(&self.key, prompt, &api, |call| call.authenticated(&credential))
-            .await?;
+    async fn run(self, context: &Context) -> Result<Self::Output> {
+        let (api, prompt) = (context.connect(Self::REQUIRES).await?, context.prompt());
+        let key = address::resolve::<ApiKey>(&self.key, prompt, &api).await?;
         prompt.confirm(&format!("Revoke the API key {}?", key.label)).await?;
-        api.call(&routes::REVOKE_API_KEY, &[&key.id]).authenticated(&credential)?.execute().await?;
-        context.out().print(&RevokedApiKey { key_id: key.id, revoked: true })
+        api.call(&routes::REVOKE_API_KEY, &[&key.id]).execute().await?;
+        Ok(RevokedApiKey { key_id: key.id, revoked: true })
     }
 }
 

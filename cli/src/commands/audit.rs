@@ -6,15 +6,15 @@ use contract::audit::{AuditRecord, EventName};
 use contract::routes;
 use tenancy::{Actor, TenantId};
 
-use crate::address::UserRef;
-use crate::api::ListLimit;
-use crate::arguments::{Paging, enum_parser};
-use crate::catalog::{Errors, Examples, Names, Requirement, Routes};
-use crate::commands::{Command, group};
-use crate::context::Context;
-use crate::error::{ErrorKind, Result};
-use crate::output::{Cell, ItemList, Row, id, optional, text, time, word};
-use crate::since::parse_since;
+use crate::framework::address::UserRef;
+use crate::framework::api::{ListLimit, Paging};
+use crate::framework::arguments::enum_parser;
+use crate::framework::catalog::{Errors, Examples, Names, Requirement, Routes};
+use crate::framework::command::{Command, group};
+use crate::framework::context::Context;
+use crate::framework::error::{ErrorKind, Result};
+use crate::framework::output::{Cell, ItemList, Row, id, optional, text, time, word};
+use crate::framework::since::parse_since;
 
 /// Number of records without --limit and --all.
 const DEFAULT_LIMIT: u32 = 100;
@@ -50,11 +50,9 @@ pub(crate) struct List {
 
 /// The columns are limited to fit a terminal; JSON output has all fields.
 impl Row for AuditRecord {
-    const HEADINGS: &'static [&'static str] =
-        &["TIME", "TENANT", "EVENT", "ABOUT", "ACTOR", "OBJECT", "ADDRESS"];
     const EMPTY: &'static str = "No audit events.";
 
-    fn cells(&self) -> Vec<Cell> {
+    fn columns(&self) -> Vec<(&'static str, Cell)> {
         let event = match self.count {
             Some(count) if count > 1 => format!("{} ×{count}", self.event),
             _ => self.event.clone(),
@@ -67,13 +65,13 @@ impl Row for AuditRecord {
             Actor::System => text("system"),
         };
         vec![
-            time(&self.occurred_at),
-            text(&self.tenant_id),
-            word(event),
-            optional(self.about.as_ref().map(text)),
-            actor,
-            optional(object(self)),
-            optional(self.ip.map(text)),
+            ("TIME", time(&self.occurred_at)),
+            ("TENANT", text(&self.tenant_id)),
+            ("EVENT", word(event)),
+            ("ABOUT", optional(self.about.as_ref().map(text))),
+            ("ACTOR", actor),
+            ("OBJECT", optional(object(self))),
+            ("ADDRESS", optional(self.ip.map(text))),
         ]
     }
 }
@@ -100,13 +98,14 @@ impl Command for List {
         one with --after. An event can occur twice with the same id.";
     const SEE_ALSO: Names = &["users list", "auth sessions list"];
 
-    async fn run(self, context: &Context) -> Result<()> {
-        let (credential, api) = (context.session_or_platform_token()?, context.api()?);
-        let tenant = credential.tenant.as_ref().filter(|_| credential.is_platform_token());
+    async fn run(self, context: &Context) -> Result<Self::Output> {
+        let api = context.connect(Self::REQUIRES).await?;
+        let platform = api.credential().filter(|credential| credential.is_platform_token());
+        let tenant = platform.and_then(|credential| credential.tenant.as_ref());
         let since = self.since.to_rfc3339();
         let after = self.after.map(|after| after.to_string());
         let user = match &self.user_id {
-            Some(user) => Some(user.id(&api, &credential).await?.to_string()),
+            Some(user) => Some(user.id(&api).await?.to_string()),
             None => None,
         };
         let filter = [
@@ -121,9 +120,6 @@ impl Command for List {
             ListLimit::OnePage => ListLimit::AtMost(DEFAULT_LIMIT),
             limit => limit,
         };
-        let path = routes::LIST_AUDIT.path;
-        let list =
-            api.list::<AuditRecord>(path, &filter, limit, |call| call.authenticated(&credential)).await?;
-        context.print_list(list)
+        api.list(routes::LIST_AUDIT.path, &filter, limit).await
     }
 }

@@ -16,13 +16,14 @@ use serde::Serialize;
 use tenancy::{TenantId, UserId};
 
 use self::sessions::RevokedSession;
-use crate::catalog::{Errors, Examples, Names, Requirement, Routes};
-use crate::commands::{Command, group};
-use crate::context::Context;
-use crate::credentials::Credentials;
-use crate::environment::{self, API_KEY, TOKEN};
-use crate::error::{ErrorKind, Exit, Result};
-use crate::output::{Cell, CommandOutput, ItemList, Row, Table, optional, text, time};
+use crate::framework::catalog::{Errors, Examples, Names, Requirement, Routes};
+use crate::framework::command::{Command, group};
+use crate::framework::context::Context;
+use crate::framework::credential::{self, API_KEY, TOKEN};
+use crate::framework::credentials::Credentials;
+use crate::framework::environment;
+use crate::framework::error::{ErrorKind, Exit, Result};
+use crate::framework::output::{Cell, CommandOutput, ItemList, Row, Table, optional, text, time};
 
 group!(
     /// Log in and out, and manage sessions and passwords.
@@ -62,14 +63,14 @@ impl Command for Logout {
         the tenant. A second run exits with status 4 because no session is stored.";
     const SEE_ALSO: Names = &["auth login", "auth switch", "auth sessions revoke"];
 
-    async fn run(self, context: &Context) -> Result<()> {
-        let token = context.session()?.bearer.secret;
+    async fn run(self, context: &Context) -> Result<Self::Output> {
+        let token = context.credential(Self::REQUIRES)?.secret;
         match context.api()?.call(&routes::LOG_OUT, &[]).session(&token)?.execute().await {
             Err(error) if error.exit != Exit::NotFound => return Err(error),
             _ => {}
         }
         let forgotten = Credentials::forget(&token)?;
-        context.out().print(&RevokedSession { revoked: true, forgotten })
+        Ok(RevokedSession { revoked: true, forgotten })
     }
 }
 
@@ -111,10 +112,8 @@ impl Command for WhoamiCommand {
         login is needed.";
     const SEE_ALSO: Names = &["auth status", "auth login"];
 
-    async fn run(self, context: &Context) -> Result<()> {
-        let (credential, api) = (context.credential()?, context.api()?);
-        let whoami: Whoami = api.call(&routes::WHOAMI, &[]).authenticated(&credential)?.fetch().await?;
-        context.out().print(&whoami)
+    async fn run(self, context: &Context) -> Result<Self::Output> {
+        context.connect(Self::REQUIRES).await?.call(&routes::WHOAMI, &[]).fetch().await
     }
 }
 
@@ -146,19 +145,17 @@ pub(crate) struct AvailableCredential {
 }
 
 impl Row for AvailableCredential {
-    const HEADINGS: &'static [&'static str] =
-        &["", "SOURCE", "SERVICE", "TENANT", "EMAIL", "ROLE", "EXPIRES"];
     const EMPTY: &'static str = "No credentials.";
 
-    fn cells(&self) -> Vec<Cell> {
+    fn columns(&self) -> Vec<(&'static str, Cell)> {
         vec![
-            text(if self.current { "*" } else { "" }),
-            text(self.source),
-            optional(self.base_url.as_ref().map(text)),
-            optional(self.tenant_id.as_ref().map(text)),
-            optional(self.email.as_ref().map(text)),
-            optional(self.role.map(text)),
-            optional(self.expires_at.as_ref().map(time)),
+            ("", text(if self.current { "*" } else { "" })),
+            ("SOURCE", text(self.source)),
+            ("SERVICE", optional(self.base_url.as_ref().map(text))),
+            ("TENANT", optional(self.tenant_id.as_ref().map(text))),
+            ("EMAIL", optional(self.email.as_ref().map(text))),
+            ("ROLE", optional(self.role.map(text))),
+            ("EXPIRES", optional(self.expires_at.as_ref().map(time))),
         ]
     }
 }
@@ -174,7 +171,7 @@ impl Command for Status {
         Exit status 4 means that no credential exists.";
     const SEE_ALSO: Names = &["auth whoami", "auth switch", "config list"];
 
-    async fn run(self, context: &Context) -> Result<()> {
+    async fn run(self, context: &Context) -> Result<Self::Output> {
         let mut items = environment_credentials()?;
         // A credential of the environment takes precedence over stored sessions.
         let current = if items.is_empty() { current_session_key(context)? } else { None };
@@ -193,7 +190,7 @@ impl Command for Status {
         if items.is_empty() {
             return Err(ErrorKind::NotLoggedIn.into());
         }
-        context.out().print(&ItemList { items })
+        Ok(ItemList { items })
     }
 }
 
@@ -201,7 +198,7 @@ impl Command for Status {
 fn environment_credentials() -> Result<Vec<AvailableCredential>> {
     let mut items = Vec::new();
     for source in [TOKEN, API_KEY] {
-        if environment::credential(source)?.is_some() {
+        if credential::from_environment(source)?.is_some() {
             let current = items.is_empty();
             items.push(AvailableCredential { source, current, ..AvailableCredential::default() });
         }
@@ -252,7 +249,7 @@ impl Command for Token {
     const AGENT_NOTES: &'static str = "The output is a credential: do not log or display it. Works offline.";
     const SEE_ALSO: Names = &["auth login", "auth sessions revoke", "api"];
 
-    async fn run(self, context: &Context) -> Result<()> {
-        context.out().print(&SessionToken { token: context.session()?.bearer.secret })
+    async fn run(self, context: &Context) -> Result<Self::Output> {
+        Ok(SessionToken { token: context.credential(Self::REQUIRES)?.secret })
     }
 }

@@ -8,15 +8,15 @@ use clap::Args;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::Serialize;
 
-use crate::catalog::{
+use crate::framework::catalog::{
     CommandDescriptor, CommandTree, Document, Errors, Examples, Names, Requirement, SchemaOf, Summary,
     complete_descriptor, document, format_schema, leaves, summary, to_text, validation_errors,
 };
-use crate::commands::{Command, group};
-use crate::context::Context;
-use crate::error::{CliError, ErrorKind, Result};
-use crate::input::{open, read_stdin, run_blocking};
-use crate::output::{CommandOutput, Table};
+use crate::framework::command::{Command, group};
+use crate::framework::context::Context;
+use crate::framework::error::{CliError, ErrorKind, Result};
+use crate::framework::input::{open, read_stdin, run_blocking};
+use crate::framework::output::{CommandOutput, Table};
 
 group!(
     /// Show and validate the command catalog.
@@ -99,9 +99,9 @@ impl Command for Show {
         that you need; the whole catalog has 200 KB.";
     const SEE_ALSO: Names = &["catalog validate", "version"];
 
-    async fn run(self, context: &Context) -> Result<()> {
+    async fn run(self, context: &Context) -> Result<Self::Output> {
         let tree = context.tree();
-        let shown = if self.summary {
+        Ok(if self.summary {
             Shown::Summary(summary(tree))
         } else if self.command.is_empty() {
             Shown::Document(document(tree))
@@ -111,8 +111,7 @@ impl Command for Show {
             let name = name.strip_prefix("svc ").unwrap_or(&name);
             let descriptor = complete_descriptor(tree, name).ok_or_else(|| unknown_command(tree, name))?;
             Shown::Command(Box::new(descriptor))
-        };
-        context.out().print(&shown)
+        })
     }
 }
 
@@ -172,7 +171,7 @@ impl Command for Validate {
     const SEE_ALSO: Names = &["catalog show"];
     const INPUT_SCHEMA: Option<SchemaOf> = Some(format_schema);
 
-    async fn run(self, context: &Context) -> Result<()> {
+    async fn run(self, _: &Context) -> Result<Self::Output> {
         let (text, name) = if self.file.as_os_str() == "-" {
             (read_stdin().await?, "standard input".to_owned())
         } else {
@@ -195,6 +194,6 @@ impl Command for Validate {
             return Err(ErrorKind::InputInvalid.with_message(message));
         }
         let commands = catalog["commands"].as_array().map_or(0, Vec::len);
-        context.out().print(&ValidatedCatalog { valid: true, commands })
+        Ok(ValidatedCatalog { valid: true, commands })
     }
 }

@@ -2,21 +2,23 @@
 
 mod contexts;
 
-use clap::builder::PossibleValue;
 use clap::{Args, ValueEnum};
 use schemars::JsonSchema;
 use serde::Serialize;
+use tenancy::TenantId;
 
-use crate::catalog::{Errors, Examples, Names, Requirement};
-use crate::commands::{Command, group};
-use crate::context::Context;
-use crate::contexts::{Configuration, ContextName, CredentialStore, NamedContext};
-use crate::credentials::Credentials;
-use crate::endpoint::{BaseUrl, CaFile};
-use crate::error::{ErrorKind, Result};
-use crate::files::Directory;
-use crate::output::{Cell, CommandOutput, Row, Table, optional, text};
-use crate::settings::{Origin, Setting};
+use crate::framework::ca_file::CaFile;
+use crate::framework::catalog::{Errors, Examples, Names, Requirement};
+use crate::framework::command::{Command, group};
+use crate::framework::configuration::{Configuration, ContextName, CredentialStore, NamedContext};
+use crate::framework::context::Context;
+use crate::framework::credential::Credential;
+use crate::framework::credentials::Credentials;
+use crate::framework::endpoint::BaseUrl;
+use crate::framework::error::{ErrorKind, Result};
+use crate::framework::files::Directory;
+use crate::framework::output::{Cell, CommandOutput, Row, Table, optional, text};
+use crate::framework::settings::{Origin, Setting};
 
 pub(super) use contexts::warn_about_overrides;
 use contexts::{DeleteContext, ListedContext, UseContext};
@@ -35,7 +37,7 @@ group!(
 );
 
 /// A setting.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Key {
     Context,
     BaseUrl,
@@ -47,18 +49,6 @@ enum Key {
 }
 
 impl Key {
-    const fn name(self) -> &'static str {
-        match self {
-            Self::Context => "context",
-            Self::BaseUrl => "base-url",
-            Self::Tenant => "tenant",
-            Self::CaFile => "ca-file",
-            Self::Output => "output",
-            Self::CredentialStore => "credential-store",
-            Self::Credential => "credential",
-        }
-    }
-
     /// Effective value and its origin.
     fn read(self, context: &Context) -> Result<EffectiveSetting> {
         let setting = match self {
@@ -79,15 +69,19 @@ impl Key {
             Self::Credential => credential_in_use(context)?,
         };
         let (value, origin) = setting.unzip();
-        Ok(EffectiveSetting { key: self.name(), value, origin })
+        Ok(EffectiveSetting { key: name(&self), value, origin })
     }
+}
+
+/// Name of a setting, as the command line accepts it.
+fn name(key: &impl ValueEnum) -> String {
+    key.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
 }
 
 /// Name of the session or API key that commands use, and what provides it.
 fn credential_in_use(context: &Context) -> Result<Option<(String, String)>> {
-    match context.credential() {
-        Ok(credential) => {
-            let source = credential.bearer.source;
+    match context.credential(Requirement::Credential) {
+        Ok(Credential { source, .. }) => {
             let origin = if source.variable().is_some() { "environment" } else { "svc auth login" };
             Ok(Some((source.to_string(), origin.to_owned())))
         }
@@ -100,24 +94,6 @@ fn shown<T: ToString>(setting: &Setting<T>) -> (String, String) {
     (setting.value.to_string(), setting.origin.to_string())
 }
 
-impl ValueEnum for Key {
-    fn value_variants<'a>() -> &'a [Self] {
-        &[
-            Self::Context,
-            Self::BaseUrl,
-            Self::Tenant,
-            Self::CaFile,
-            Self::Output,
-            Self::CredentialStore,
-            Self::Credential,
-        ]
-    }
-
-    fn to_possible_value(&self) -> Option<PossibleValue> {
-        Some(PossibleValue::new(self.name()))
-    }
-}
-
 /// A setting that can be stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum StoredKey {
@@ -128,38 +104,34 @@ enum StoredKey {
 }
 
 impl StoredKey {
-    const fn name(self) -> &'static str {
+    /// Sets or removes the value of a context. Returns the new and the previous value.
+    fn write(self, context: &mut NamedContext, value: Option<&str>) -> Result<[Option<String>; 2]> {
         match self {
-            Self::BaseUrl => "base-url",
-            Self::Tenant => "tenant",
-            Self::CaFile => "ca-file",
-            Self::CredentialStore => "credential-store",
+            // It belongs to no context.
+            Self::CredentialStore => Ok([None, None]),
+            Self::BaseUrl => replace(&mut context.base_url, value, BaseUrl::parse, BaseUrl::to_string),
+            Self::Tenant => replace(&mut context.tenant, value, parse_tenant, TenantId::to_string),
+            Self::CaFile => {
+                replace(&mut context.ca_file, value, absolute_ca_file, |path| path.display().to_string())
+            }
         }
     }
+}
 
-    /// Sets or removes the value of a context. Returns the previous one.
-    fn write(self, context: &mut NamedContext, value: Option<&str>) -> Result<Option<String>> {
-        Ok(match self {
-            // It belongs to no context.
-            Self::CredentialStore => None,
-            Self::BaseUrl => {
-                let url = value.map(BaseUrl::parse).transpose()?;
-                std::mem::replace(&mut context.base_url, url).map(String::from)
-            }
-            Self::Tenant => {
-                let tenant = value.map(|text| {
-                    text.parse().map_err(|error: tenancy::InvalidTenantId| {
-                        ErrorKind::InputInvalid.with_message(error.to_string())
-                    })
-                });
-                std::mem::replace(&mut context.tenant, tenant.transpose()?).map(String::from)
-            }
-            Self::CaFile => {
-                let path = value.map(absolute_ca_file).transpose()?;
-                std::mem::replace(&mut context.ca_file, path).map(|path| path.display().to_string())
-            }
-        })
-    }
+/// Sets or removes a value. Returns the new and the previous one as text.
+fn replace<T>(
+    place: &mut Option<T>,
+    value: Option<&str>,
+    parse: impl Fn(&str) -> Result<T>,
+    text: impl Fn(&T) -> String,
+) -> Result<[Option<String>; 2]> {
+    let previous = std::mem::replace(place, value.map(parse).transpose()?);
+    Ok([place.as_ref(), previous.as_ref()].map(|value| value.map(&text)))
+}
+
+fn parse_tenant(text: &str) -> Result<TenantId> {
+    text.parse()
+        .map_err(|error: tenancy::InvalidTenantId| ErrorKind::InputInvalid.with_message(error.to_string()))
 }
 
 /// Absolute path of a file that contains certificates.
@@ -174,7 +146,7 @@ fn absolute_ca_file(path: &str) -> Result<std::path::PathBuf> {
 #[derive(Serialize, JsonSchema)]
 pub(crate) struct EffectiveSetting {
     /// Name, as `svc config get` accepts it.
-    key: &'static str,
+    key: String,
     /// Value in effect; null without one.
     value: Option<String>,
     /// What sets the value: an option, a variable, `context NAME`, `current` or `default`. Of a credential: `environment` or
@@ -183,14 +155,13 @@ pub(crate) struct EffectiveSetting {
 }
 
 impl Row for EffectiveSetting {
-    const HEADINGS: &'static [&'static str] = &["SETTING", "VALUE", "ORIGIN"];
     const EMPTY: &'static str = "No settings.";
 
-    fn cells(&self) -> Vec<Cell> {
+    fn columns(&self) -> Vec<(&'static str, Cell)> {
         vec![
-            text(self.key),
-            optional(self.value.as_ref().map(text)),
-            text(self.origin.as_deref().unwrap_or("not set")),
+            ("SETTING", text(&self.key)),
+            ("VALUE", optional(self.value.as_ref().map(text))),
+            ("ORIGIN", text(self.origin.as_deref().unwrap_or("not set"))),
         ]
     }
 }
@@ -228,12 +199,10 @@ impl Command for List {
         or a context.";
     const SEE_ALSO: Names = &["config set", "config use-context", "auth status"];
 
-    async fn run(self, context: &Context) -> Result<()> {
+    async fn run(self, context: &Context) -> Result<Self::Output> {
         let settings = Key::value_variants().iter().map(|key| key.read(context)).collect::<Result<_>>()?;
         let (configuration, stored) = (context.configuration()?, Credentials::load()?);
-        context
-            .out()
-            .print(&ListedConfiguration { settings, contexts: ListedContext::all(configuration, &stored) })
+        Ok(ListedConfiguration { settings, contexts: ListedContext::all(configuration, &stored) })
     }
 }
 
@@ -260,8 +229,8 @@ impl Command for Get {
     const AGENT_NOTES: &'static str = "Works offline. Prints nothing if the setting has no value.";
     const SEE_ALSO: Names = &["config list", "config set"];
 
-    async fn run(self, context: &Context) -> Result<()> {
-        context.out().print(&self.key.read(context)?)
+    async fn run(self, context: &Context) -> Result<Self::Output> {
+        self.key.read(context)
     }
 }
 
@@ -286,7 +255,7 @@ pub(crate) struct ChangedSetting {
     /// Context; null for a setting of all contexts.
     context: Option<ContextName>,
     /// Setting.
-    key: &'static str,
+    key: String,
     /// New value; null if it was removed.
     value: Option<String>,
     /// Previous value.
@@ -297,7 +266,7 @@ impl CommandOutput for ChangedSetting {
     fn table(&self) -> Table {
         Table::fields([
             ("context", self.context.as_ref().map(text)),
-            (self.key, Some(text(self.value.as_deref().unwrap_or("not set")))),
+            (&self.key, Some(text(self.value.as_deref().unwrap_or("not set")))),
             ("previously", Some(text(self.previous.as_deref().unwrap_or("not set")))),
         ])
     }
@@ -318,11 +287,10 @@ impl Command for Set {
         change with.";
     const SEE_ALSO: Names = &["config list", "config unset", "config use-context"];
 
-    async fn run(self, context: &Context) -> Result<()> {
-        let changed = change(context, self.key, Some(&self.value), |configuration, name| {
+    async fn run(self, context: &Context) -> Result<Self::Output> {
+        change(context, self.key, Some(&self.value), |configuration, name| {
             Ok(configuration.get_or_create(name))
-        })?;
-        context.out().print(&changed)
+        })
     }
 }
 
@@ -344,12 +312,11 @@ impl Command for Unset {
     const AGENT_NOTES: &'static str = "Works offline. Idempotent.";
     const SEE_ALSO: Names = &["config set", "config delete-context"];
 
-    async fn run(self, context: &Context) -> Result<()> {
-        let changed = change(context, self.key, None, |configuration, name| {
+    async fn run(self, context: &Context) -> Result<Self::Output> {
+        change(context, self.key, None, |configuration, name| {
             configuration.get(name)?;
             Ok(configuration.get_or_create(name))
-        })?;
-        context.out().print(&changed)
+        })
     }
 }
 
@@ -367,22 +334,14 @@ fn change(
 ) -> Result<ChangedSetting> {
     Directory::for_current_user()?.update(|configuration: &mut Configuration| {
         if key == StoredKey::CredentialStore {
-            let store = value.map(parse_credential_store).transpose()?;
-            let previous = std::mem::replace(&mut configuration.credential_store, store);
-            let [value, previous] = [store, previous].map(|it| it.map(|store| store.to_string()));
-            return Ok(ChangedSetting { context: None, key: key.name(), value, previous });
+            let store = &mut configuration.credential_store;
+            let [value, previous] = replace(store, value, parse_credential_store, ToString::to_string)?;
+            return Ok(ChangedSetting { context: None, key: name(&key), value, previous });
         }
         let named = context.globals().context.as_ref().or_else(|| configuration.current());
-        let name = named.cloned().unwrap_or_else(ContextName::first);
-        let found = find(configuration, &name)?;
-        let previous = key.write(found, value)?;
-        let value = match key {
-            StoredKey::CredentialStore => None,
-            StoredKey::BaseUrl => found.base_url.as_ref().map(ToString::to_string),
-            StoredKey::Tenant => found.tenant.as_ref().map(ToString::to_string),
-            StoredKey::CaFile => found.ca_file.as_ref().map(|path| path.display().to_string()),
-        };
-        Ok(ChangedSetting { context: Some(name), key: key.name(), value, previous })
+        let named = named.cloned().unwrap_or_else(ContextName::first);
+        let [value, previous] = key.write(find(configuration, &named)?, value)?;
+        Ok(ChangedSetting { context: Some(named), key: name(&key), value, previous })
     })
 }
 
@@ -420,9 +379,9 @@ impl Command for PathCommand {
     const AGENT_NOTES: &'static str = "Works offline. On Unix, XDG_CONFIG_HOME changes the directory.";
     const SEE_ALSO: Names = &["config list", "auth status"];
 
-    async fn run(self, context: &Context) -> Result<()> {
+    async fn run(self, _: &Context) -> Result<Self::Output> {
         let directory = Directory::for_current_user()?;
-        context.out().print(&ConfigPaths {
+        Ok(ConfigPaths {
             directory: directory.path().display().to_string(),
             configuration: directory.path_of::<Configuration>().display().to_string(),
             credentials: directory.path_of::<Credentials>().display().to_string(),

@@ -6,11 +6,11 @@ use contract::routes;
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::catalog::{Errors, Examples, Names, Requirement, Routes};
-use crate::commands::{Command, group};
-use crate::context::Context;
-use crate::error::{ErrorKind, Result};
-use crate::output::{Cell, CommandOutput, ItemList, Row, Table, optional, text, time};
+use crate::framework::catalog::{Errors, Examples, Names, Requirement, Routes};
+use crate::framework::command::{Command, group};
+use crate::framework::context::Context;
+use crate::framework::error::{ErrorKind, Result};
+use crate::framework::output::{Cell, CommandOutput, ItemList, Row, Table, optional, text, time};
 
 group!(
     /// Manage the consumers of events as the platform administrator.
@@ -38,19 +38,17 @@ impl CommandOutput for Consumer {
 }
 
 impl Row for Consumer {
-    const HEADINGS: &'static [&'static str] =
-        &["CONSUMER", "TENANT", "EVENT TYPES", "PENDING", "UNACKED", "REDELIVERED", "LAST ACK"];
     const EMPTY: &'static str = "No consumers.";
 
-    fn cells(&self) -> Vec<Cell> {
+    fn columns(&self) -> Vec<(&'static str, Cell)> {
         vec![
-            text(&self.name),
-            text(tenant(self)),
-            text(event_types(self)),
-            text(self.pending),
-            text(self.ack_pending),
-            text(self.redelivered),
-            optional(self.last_acknowledged_at.as_ref().map(time)),
+            ("CONSUMER", text(&self.name)),
+            ("TENANT", text(tenant(self))),
+            ("EVENT TYPES", text(event_types(self))),
+            ("PENDING", text(self.pending)),
+            ("UNACKED", text(self.ack_pending)),
+            ("REDELIVERED", text(self.redelivered)),
+            ("LAST ACK", optional(self.last_acknowledged_at.as_ref().map(time))),
         ]
     }
 }
@@ -97,29 +95,25 @@ impl Command for Create {
         options it fails with consumer_exists. The output contains no password.";
     const SEE_ALSO: Names = &["consumers list", "consumers delete", "events send"];
 
-    async fn run(self, context: &Context) -> Result<()> {
-        let credential = context.platform_token()?;
+    async fn run(self, context: &Context) -> Result<Self::Output> {
+        let api = context.connect(Self::REQUIRES).await?;
         let request = CreateConsumer {
             name: self.name,
             tenant_id: context.tenant_option().cloned(),
             event_types: self.event_type,
             partitions: self.partitions,
         };
-        let api = context.api()?;
-        let call = api.call(&routes::CREATE_CONSUMER, &[]).bearer(&credential.bearer)?;
-        let consumer: Consumer = call.json(&request)?.fetch().await?;
-        context.out().print(&consumer)?;
+        let consumer: Consumer = api.call(&routes::CREATE_CONSUMER, &[]).json(&request)?.fetch().await?;
         context
-            .out()
-            .notice("Add this user to consumers.conf of the broker and reload it (docs/consumers.md):");
+            .notice_later("Add this user to consumers.conf of the broker and reload it (docs/consumers.md):");
         for line in nats_user(&consumer) {
-            context.out().notice(&line);
+            context.notice_later(line);
         }
-        context.out().notice("Then read the events:");
+        context.notice_later("Then read the events:");
         for stream in &consumer.streams {
-            context.out().notice(&connection_example(&consumer, stream));
+            context.notice_later(connection_example(&consumer, stream));
         }
-        Ok(())
+        Ok(consumer)
     }
 }
 
@@ -172,12 +166,8 @@ impl Command for List {
         with many pending events reads too slowly or is not connected.";
     const SEE_ALSO: Names = &["consumers create", "consumers delete"];
 
-    async fn run(self, context: &Context) -> Result<()> {
-        let credential = context.platform_token()?;
-        let api = context.api()?;
-        let items: Vec<Consumer> =
-            api.list_all(routes::LIST_CONSUMERS.path, |call| call.bearer(&credential.bearer)).await?;
-        context.out().print(&ItemList { items })
+    async fn run(self, context: &Context) -> Result<Self::Output> {
+        context.connect(Self::REQUIRES).await?.list_all(routes::LIST_CONSUMERS.path).await
     }
 }
 
@@ -221,11 +211,10 @@ impl Command for Delete {
         stored event. Exit status 3 means that the consumer does not exist.";
     const SEE_ALSO: Names = &["consumers create", "consumers list"];
 
-    async fn run(self, context: &Context) -> Result<()> {
-        let credential = context.platform_token()?;
+    async fn run(self, context: &Context) -> Result<Self::Output> {
+        let api = context.connect(Self::REQUIRES).await?;
         context.prompt().confirm(&format!("Delete consumer {} and its position?", self.name)).await?;
-        let api = context.api()?;
-        api.call(&routes::DELETE_CONSUMER, &[&self.name]).bearer(&credential.bearer)?.execute().await?;
-        context.out().print(&DeletedConsumer { name: self.name, deleted: true })
+        api.call(&routes::DELETE_CONSUMER, &[&self.name]).execute().await?;
+        Ok(DeletedConsumer { name: self.name, deleted: true })
     }
 }

@@ -3,18 +3,19 @@
 
 mod checks;
 mod connection;
+mod proxy;
 
 use clap::Args;
 use contract::{Scope, routes};
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::arguments::enum_parser;
-use crate::catalog::{Errors, Examples, Names, Requirement, Routes};
-use crate::commands::Command;
-use crate::context::Context;
-use crate::error::{CliError, ErrorKind, Result};
-use crate::output::{CommandOutput, Table};
+use crate::framework::arguments::enum_parser;
+use crate::framework::catalog::{Errors, Examples, Names, Requirement, Routes};
+use crate::framework::command::Command;
+use crate::framework::context::Context;
+use crate::framework::error::{CliError, ErrorKind, Result};
+use crate::framework::output::{CommandOutput, Table};
 
 /// Columns before the messages.
 const INDENT: usize = 25;
@@ -54,105 +55,75 @@ struct CheckResult {
     remediation: Option<String>,
 }
 
-macro_rules! names {
-    ($(#[$doc:meta])* $name:ident { $($(#[$variant_doc:meta])* $variant:ident = $text:literal),+ $(,)? }) => {
-        $(#[$doc])*
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
-        pub(crate) enum $name { $($(#[$variant_doc])* #[serde(rename = $text)] $variant),+ }
-
-        impl $name {
-            const fn name(self) -> &'static str {
-                match self { $(Self::$variant => $text),+ }
-            }
-        }
-    };
+/// What a check is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+enum Check {
+    /// Context, base URL and CA file.
+    Configuration,
+    /// The stored sessions.
+    Logins,
+    /// The connection to the service.
+    Connection,
+    /// The proxy in effect.
+    Proxy,
+    /// The clock of this machine.
+    Clock,
+    /// Client and server belong to the same release.
+    Version,
+    /// The session or API key that commands use.
+    Credential,
+    /// The tenant of the credential.
+    Tenant,
+    /// The scopes of the credential.
+    Scopes,
+    /// The platform token of the environment.
+    PlatformToken,
 }
 
-names! {
-    /// What a check is about.
-    Check {
-        /// Context, base URL and CA file.
-        Configuration = "configuration",
-        /// The stored sessions.
-        Logins = "logins",
-        /// The connection to the service.
-        Connection = "connection",
-        /// The proxy in effect.
-        Proxy = "proxy",
-        /// The clock of this machine.
-        Clock = "clock",
-        /// Client and server belong to the same release.
-        Version = "version",
-        /// The session or API key that commands use.
-        Credential = "credential",
-        /// The tenant of the credential.
-        Tenant = "tenant",
-        /// The scopes of the credential.
-        Scopes = "scopes",
-        /// The platform token of the environment.
-        PlatformToken = "platform_token",
-    }
+/// Result of a check.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+enum CheckStatus {
+    /// Nothing to do.
+    Ok,
+    /// Commands work, but something is unusual.
+    Warning,
+    /// Commands fail.
+    Failed,
+    /// Not possible after the failure of an earlier check.
+    Skipped,
 }
 
-names! {
-    /// Result of a check.
-    CheckStatus {
-        /// Nothing to do.
-        Ok = "ok",
-        /// Commands work, but something is unusual.
-        Warning = "warning",
-        /// Commands fail.
-        Failed = "failed",
-        /// Not possible after the failure of an earlier check.
-        Skipped = "skipped",
-    }
+/// What a check that did not fail has found.
+enum Finding {
+    Ok(String),
+    /// Message and what to do about it.
+    Warning(String, String),
+    /// Reason.
+    Skipped(&'static str),
 }
 
 impl Diagnosis {
-    const fn new() -> Self {
-        Self { healthy: true, checks: Vec::new(), first_error: None }
-    }
-
-    fn add(
-        &mut self,
-        check: Check,
-        status: CheckStatus,
-        message: impl Into<String>,
-        remediation: Option<String>,
-    ) {
-        self.checks.push(CheckResult { check, status, message: message.into(), remediation });
-    }
-
-    fn ok(&mut self, check: Check, message: impl Into<String>) {
-        self.add(check, CheckStatus::Ok, message, None);
-    }
-
-    fn skip(&mut self, check: Check, reason: &str) {
-        self.add(check, CheckStatus::Skipped, reason, None);
-    }
-
-    fn warn(&mut self, check: Check, message: impl Into<String>, remediation: impl Into<String>) {
-        self.add(check, CheckStatus::Warning, message, Some(remediation.into()));
-    }
-
-    fn fail(&mut self, check: Check, error: CliError) {
-        self.healthy = false;
-        self.add(check, CheckStatus::Failed, error.message.clone(), Some(error.remediation.clone()));
-        self.first_error.get_or_insert(error);
-    }
-
-    /// The error of the first failed check, with the names of all failed checks.
-    fn into_result(self) -> Result<()> {
-        let failed = self.checks.iter().filter(|result| result.status == CheckStatus::Failed);
-        let names: Vec<_> = failed.map(|result| result.check.name()).collect();
-        match self.first_error {
-            None => Ok(()),
-            Some(error) => {
-                let message = format!("failed checks: {}\n  {}", names.join(", "), error.message);
-                Err(CliError { message, ..error })
+    fn add(&mut self, check: Check, finding: Result<Finding>) {
+        let (status, message, remediation) = match finding {
+            Ok(Finding::Ok(message)) => (CheckStatus::Ok, message, None),
+            Ok(Finding::Warning(message, remediation)) => (CheckStatus::Warning, message, Some(remediation)),
+            Ok(Finding::Skipped(reason)) => (CheckStatus::Skipped, reason.to_owned(), None),
+            Err(error) => {
+                self.healthy = false;
+                let (message, remediation) = (error.message.clone(), error.remediation.clone());
+                self.first_error.get_or_insert(error);
+                (CheckStatus::Failed, message, Some(remediation))
             }
-        }
+        };
+        self.checks.push(CheckResult { check, status, message, remediation });
     }
+}
+
+/// Name of a value in JSON.
+fn name(value: impl Serialize) -> String {
+    serde_json::to_value(value).ok().and_then(|name| name.as_str().map(str::to_owned)).unwrap_or_default()
 }
 
 impl CommandOutput for Diagnosis {
@@ -160,9 +131,18 @@ impl CommandOutput for Diagnosis {
         let lines = self.checks.iter().map(|CheckResult { check, status, message, remediation }| {
             let message = message.replace("\n  ", "; ");
             let advice = remediation.as_ref().map(|text| format!("{:INDENT$}what to do: {text}\n", ""));
-            format!("{:8} {:15} {message}\n{}", status.name(), check.name(), advice.unwrap_or_default())
+            format!("{:8} {:15} {message}\n{}", name(status), name(check), advice.unwrap_or_default())
         });
         Table::paragraphs(&lines.collect::<String>(), INDENT)
+    }
+
+    /// The error of the first failed check, with the names of all failed checks.
+    fn error(&self) -> Option<CliError> {
+        let error = self.first_error.clone()?;
+        let failed = self.checks.iter().filter(|result| result.status == CheckStatus::Failed);
+        let names: Vec<_> = failed.map(|result| name(result.check)).collect();
+        let message = format!("failed checks: {}\n  {}", names.join(", "), error.message);
+        Some(CliError { message, ..error })
     }
 }
 
@@ -181,10 +161,7 @@ impl Command for Doctor {
         failed check.";
     const SEE_ALSO: Names = &["config list", "auth status", "auth whoami", "version"];
 
-    async fn run(self, context: &Context) -> Result<()> {
-        let mut diagnosis = Diagnosis::new();
-        checks::run(context, &self.scope, &mut diagnosis).await;
-        context.out().print(&diagnosis)?;
-        diagnosis.into_result()
+    async fn run(self, context: &Context) -> Result<Self::Output> {
+        Ok(checks::run(context, &self.scope).await)
     }
 }

@@ -26,12 +26,12 @@ use udm::ParseError;
 
 use self::input::{EventReader, InputItem};
 use self::source::InputSource;
-use crate::catalog::{Errors, Examples, Names, Requirement, SchemaOf, schema_of};
-use crate::commands::{Command, group};
-use crate::context::Context;
-use crate::error::{ErrorKind, Result};
-use crate::input::run_blocking;
-use crate::output::{CommandOutput, Table};
+use crate::framework::catalog::{Errors, Examples, Names, Requirement, SchemaOf, schema_of};
+use crate::framework::command::{Command, group};
+use crate::framework::context::Context;
+use crate::framework::error::{CliError, ErrorKind, Result};
+use crate::framework::input::run_blocking;
+use crate::framework::output::{CommandOutput, Table};
 
 group!(
     /// Send, validate and read events.
@@ -93,6 +93,13 @@ impl CommandOutput for ValidationResult {
             });
         Table::message(&std::iter::once(summary).chain(errors).collect::<Vec<_>>().join("\n"))
     }
+
+    fn error(&self) -> Option<CliError> {
+        let message = format!("invalid events: {} of {}", self.invalid, self.total);
+        let error = ErrorKind::InputInvalid.with_message(message);
+        let error = error.with_remediation("Correct the listed events and validate the file again.");
+        (self.invalid > 0).then_some(error)
+    }
 }
 
 impl ValidationResult {
@@ -121,7 +128,7 @@ impl Command for Validate {
     const SEE_ALSO: Names = &["events send"];
     const INPUT_SCHEMA: Option<SchemaOf> = Some(schema_of::<udm::UdmEvent>);
 
-    async fn run(self, context: &Context) -> Result<()> {
+    async fn run(self, _: &Context) -> Result<Self::Output> {
         let validate = move || {
             let mut result = ValidationResult::default();
             for item in EventReader::new(InputSource::open(&self.file)?.into_reader())? {
@@ -135,15 +142,7 @@ impl Command for Validate {
         if result.total == 0 {
             return Err(ErrorKind::InputInvalid.with_message("the input contains no events"));
         }
-        context.out().print(&result)?;
-        match result.invalid {
-            0 => Ok(()),
-            invalid => {
-                let message = format!("invalid events: {invalid} of {}", result.total);
-                let error = ErrorKind::InputInvalid.with_message(message);
-                Err(error.with_remediation("Correct the listed events and validate the file again."))
-            }
-        }
+        Ok(result)
     }
 }
 
@@ -172,8 +171,8 @@ impl Command for Schema {
         `svc events validate` checks more than a JSON Schema can express.";
     const SEE_ALSO: Names = &["events validate", "events send"];
 
-    async fn run(self, context: &Context) -> Result<()> {
-        context.out().print(&EventSchema(udm::schema().to_value()))
+    async fn run(self, _: &Context) -> Result<Self::Output> {
+        Ok(EventSchema(udm::schema().to_value()))
     }
 }
 

@@ -10,16 +10,16 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use tenancy::InviteId;
 
-use crate::address::{self, IdRef};
-use crate::api::{Api, ApiList, ListLimit};
-use crate::arguments::{Paging, delivery_parser, enum_parser, role_parser};
-use crate::catalog::{Errors, Examples, Names, Requirement, Routes, SchemaOf, text_input};
-use crate::commands::{Command, group};
-use crate::context::{ActiveCredential, Context};
-use crate::error::{CliError, ErrorKind, Result};
-use crate::output::{Cell, CommandOutput, ItemList, Row, Table, id, text, time};
-use crate::prompt::PasswordSource;
-use crate::token::{TokenKind, TokenSource};
+use crate::framework::address::{self, IdRef};
+use crate::framework::api::{Api, ListLimit, Paging};
+use crate::framework::arguments::{delivery_parser, enum_parser, role_parser};
+use crate::framework::catalog::{Errors, Examples, Names, Requirement, Routes, SchemaOf, text_input};
+use crate::framework::command::{Command, group};
+use crate::framework::context::Context;
+use crate::framework::error::{CliError, ErrorKind, Result};
+use crate::framework::output::{Cell, CommandOutput, ItemList, Row, Table, id, text, time};
+use crate::framework::prompt::PasswordSource;
+use crate::framework::token::{TokenKind, TokenSource};
 
 group!(
     /// Manage invites.
@@ -44,17 +44,16 @@ impl CommandOutput for Invite {
 }
 
 impl Row for Invite {
-    const HEADINGS: &'static [&'static str] = &["ID", "EMAIL", "ROLE", "STATUS", "CREATED", "EXPIRES"];
     const EMPTY: &'static str = "No invites.";
 
-    fn cells(&self) -> Vec<Cell> {
+    fn columns(&self) -> Vec<(&'static str, Cell)> {
         vec![
-            id(self.invite_id),
-            text(&self.email),
-            text(self.role),
-            text(self.status),
-            time(&self.created_at),
-            time(&self.expires_at),
+            ("ID", id(self.invite_id)),
+            ("EMAIL", text(&self.email)),
+            ("ROLE", text(self.role)),
+            ("STATUS", text(self.status)),
+            ("CREATED", time(&self.created_at)),
+            ("EXPIRES", time(&self.expires_at)),
         ]
     }
 }
@@ -100,19 +99,15 @@ impl Command for InviteCommand {
         Uses SVC_PLATFORM_TOKEN only if neither SVC_TOKEN nor SVC_API_KEY is set.";
     const SEE_ALSO: Names = &["users accept-invite", "invites list", "invites resend", "tenants create"];
 
-    async fn run(self, context: &Context) -> Result<()> {
-        let credential = context.credential_or_platform_token().await?;
+    async fn run(self, context: &Context) -> Result<Self::Output> {
+        let api = context.connect(Self::REQUIRES).await?;
         let request = InviteUser { email: self.email, role: self.role, delivery: self.delivery };
-        let api = context.api()?;
-        let call = api.call(&routes::INVITE_USER, &[]).authenticated(&credential)?;
-        let invite: Result<Invite> = call.json(&request)?.fetch().await;
-        let invite = match invite {
+        match api.call(&routes::INVITE_USER, &[]).json(&request)?.fetch().await {
             Err(error) if error.code == ProblemKind::InvitePending.code() => {
-                return Err(with_invite_id(error, &request.email, &api, &credential).await);
+                Err(with_invite_id(error, &request.email, &api).await)
             }
-            result => result?,
-        };
-        print_invite(context, &invite)
+            result => result.inspect(|invite| announce_mail(context, invite)),
+        }
     }
 }
 
@@ -163,27 +158,25 @@ impl Command for AcceptInviteCommand {
     const INPUT_SCHEMA: Option<SchemaOf> =
         Some(|| text_input("A line each: the token for `-`, and the password for --password-stdin."));
 
-    async fn run(self, context: &Context) -> Result<()> {
+    async fn run(self, context: &Context) -> Result<Self::Output> {
         let (prompt, api) = (context.prompt(), context.api()?);
         let token = self.token.read(TokenKind::Invite, prompt).await?;
         let accept = async |password: Secret| -> Result<AcceptedInvite> {
             let request = AcceptInvite { token: token.clone(), password };
-            api.call(&routes::ACCEPT_INVITE, &[]).json(&request)?.fetch().await
+            let accepted = api.call(&routes::ACCEPT_INVITE, &[]).json(&request)?.fetch().await;
+            accepted.inspect(|AcceptedInvite { email, tenant_id, .. }| {
+                context.notice_later(format!("Next: svc auth login --email {email} --tenant {tenant_id}"));
+            })
         };
-        let accepted = if let Some([password]) = self.password.read(["password"]).await? {
-            accept(password).await?
-        } else {
-            prompt.require_available("new password", PasswordSource::OPTIONS)?;
-            let inspect = InspectInvite { token: token.clone() };
-            let call = api.call(&routes::INSPECT_INVITE, &[]).json(&inspect)?;
-            let InspectedInvite { email, role, tenant_id, password_min_length, .. } = call.fetch().await?;
-            context.out().notice(&format!("Invite of {email} to tenant {tenant_id} as {role}."));
-            prompt.send_new_password(password_min_length, PasswordSource::OPTIONS, accept).await?
-        };
-        context.out().print(&accepted)?;
-        let AcceptedInvite { email, tenant_id, .. } = &accepted;
-        context.out().notice(&format!("Next: svc auth login --email {email} --tenant {tenant_id}"));
-        Ok(())
+        if let Some([password]) = self.password.read(["password"]).await? {
+            return accept(password).await;
+        }
+        prompt.require_available("new password", PasswordSource::OPTIONS)?;
+        let inspect = InspectInvite { token: token.clone() };
+        let call = api.call(&routes::INSPECT_INVITE, &[]).json(&inspect)?;
+        let InspectedInvite { email, role, tenant_id, password_min_length, .. } = call.fetch().await?;
+        context.out().notice(&format!("Invite of {email} to tenant {tenant_id} as {role}."));
+        prompt.send_new_password(password_min_length, PasswordSource::OPTIONS, accept).await
     }
 }
 
@@ -211,16 +204,9 @@ impl Command for List {
         there are more items. Tokens are never listed.";
     const SEE_ALSO: Names = &["invites resend", "invites revoke", "users invite", "users list"];
 
-    async fn run(self, context: &Context) -> Result<()> {
-        let credential = context.credential_or_platform_token().await?;
+    async fn run(self, context: &Context) -> Result<Self::Output> {
         let filter = [("status", self.status.map(InviteStatus::as_str))];
-        let api = context.api()?;
-        let list = api
-            .list(routes::LIST_INVITES.path, &filter, self.paging.into(), |call| {
-                call.authenticated(&credential)
-            })
-            .await?;
-        context.print_list::<Invite>(list)
+        context.connect(Self::REQUIRES).await?.list(routes::LIST_INVITES.path, &filter, self.paging).await
     }
 }
 
@@ -258,14 +244,12 @@ impl Command for Resend {
         contains a credential that is shown only once.";
     const SEE_ALSO: Names = &["invites list", "invites revoke", "users invite"];
 
-    async fn run(self, context: &Context) -> Result<()> {
-        let credential = context.credential_or_platform_token().await?;
-        let api = context.api()?;
-        let id = self.invite.id::<Invite>(&api, |call| call.authenticated(&credential)).await?;
-        let call = api.call(&routes::RESEND_INVITE, &[&id]).authenticated(&credential)?;
+    async fn run(self, context: &Context) -> Result<Self::Output> {
+        let api = context.connect(Self::REQUIRES).await?;
+        let id = self.invite.id::<Invite>(&api).await?;
         let request = ResendInvite { delivery: self.delivery };
-        let invite: Invite = call.json(&request)?.fetch().await?;
-        print_invite(context, &invite)
+        let invite = api.call(&routes::RESEND_INVITE, &[&id]).json(&request)?.fetch().await;
+        invite.inspect(|invite| announce_mail(context, invite))
     }
 }
 
@@ -309,27 +293,26 @@ impl Command for Revoke {
         for this change. Idempotent. An accepted invite cannot be revoked: disable the user instead.";
     const SEE_ALSO: Names = &["invites list", "invites resend", "users disable"];
 
-    async fn run(self, context: &Context) -> Result<()> {
-        let credential = context.credential_or_platform_token().await?;
-        let (api, prompt) = (context.api()?, context.prompt());
-        let invite =
-            address::resolve::<Invite>(&self.invite, prompt, &api, |call| call.authenticated(&credential))
-                .await?;
+    async fn run(self, context: &Context) -> Result<Self::Output> {
+        let (api, prompt) = (context.connect(Self::REQUIRES).await?, context.prompt());
+        let invite = address::resolve::<Invite>(&self.invite, prompt, &api).await?;
         prompt.confirm(&format!("Revoke the invite of {}?", invite.label)).await?;
-        let call = api.call(&routes::REVOKE_INVITE, &[&invite.id]).authenticated(&credential)?;
-        call.execute().await?;
-        context.out().print(&RevokedInvite { invite_id: invite.id, revoked: true })
+        api.call(&routes::REVOKE_INVITE, &[&invite.id]).execute().await?;
+        Ok(RevokedInvite { invite_id: invite.id, revoked: true })
+    }
+}
+
+fn announce_mail(context: &Context, invite: &Invite) {
+    if invite.token.is_none() {
+        context.out().notice("The invite link is sent by mail.");
     }
 }
 
 /// Names the pending invite of the address, if the credential may list invites.
-async fn with_invite_id(error: CliError, email: &str, api: &Api, credential: &ActiveCredential) -> CliError {
+async fn with_invite_id(error: CliError, email: &str, api: &Api) -> CliError {
     let filter = [("status", Some(InviteStatus::Pending.as_str()))];
-    let pending = api
-        .list(routes::LIST_INVITES.path, &filter, ListLimit::All, |call| call.authenticated(credential))
-        .await
-        .map(|list: ApiList<Invite>| list.items)
-        .unwrap_or_default();
+    let pending = api.list(routes::LIST_INVITES.path, &filter, ListLimit::All).await;
+    let pending: Vec<Invite> = pending.map(|list| list.items).unwrap_or_default();
     match pending.iter().find(|invite| invite.email.eq_ignore_ascii_case(email.trim())) {
         Some(Invite { invite_id, .. }) => error.with_remediation(format!(
             "To send the mail again, run `svc invites resend {invite_id}`. To withdraw the invite, run `svc invites revoke \
@@ -337,12 +320,4 @@ async fn with_invite_id(error: CliError, email: &str, api: &Api, credential: &Ac
         )),
         None => error,
     }
-}
-
-/// Prints a new or renewed invite.
-fn print_invite(context: &Context, invite: &Invite) -> Result<()> {
-    if invite.token.is_none() {
-        context.out().notice("The invite link is sent by mail.");
-    }
-    context.out().print(invite)
 }

@@ -13,13 +13,12 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::TREE;
-use crate::catalog::{CommandTree, Errors, Examples, Names, Requirement};
-use crate::commands::Command;
-use crate::context::Context;
-use crate::error::{CliError, ErrorKind, Result};
-use crate::help;
-use crate::output::{CommandOutput, Table};
-use crate::run::usage_error;
+use crate::framework::catalog::{CommandTree, Errors, Examples, Names, Requirement};
+use crate::framework::command::Command;
+use crate::framework::context::Context;
+use crate::framework::error::{CliError, ErrorKind, Result};
+use crate::framework::help;
+use crate::framework::output::{CommandOutput, Table};
 
 /// Print the help of a command.
 ///
@@ -40,7 +39,7 @@ pub(crate) struct HelpText {
 
 impl HelpText {
     /// Short help of the group that was entered without a subcommand.
-    pub(crate) fn of_group(error: &clap::Error) -> Self {
+    pub(crate) fn from_group(error: &clap::Error) -> Self {
         let Some(ContextValue::String(name)) = error.get(ContextKind::InvalidSubcommand) else {
             return Self { help: error.render().to_string() };
         };
@@ -68,9 +67,10 @@ impl Command for Help {
         "Works offline. For programs, `catalog show` has the same content and more.";
     const SEE_ALSO: Names = &["catalog show", "man-pages"];
 
-    async fn run(self, context: &Context) -> Result<()> {
-        let help = help::text(context.tree(), &self.command, "--help").map_err(usage_error)?;
-        context.out().print(&HelpText { help })
+    async fn run(self, context: &Context) -> Result<Self::Output> {
+        let help = help::text(context.tree(), &self.command, "--help")
+            .map_err(|error| help::usage_error(context.tree(), error))?;
+        Ok(HelpText { help })
     }
 }
 
@@ -132,11 +132,11 @@ impl Command for Completion {
     const AGENT_NOTES: &'static str = "Works offline. Only useful in an interactive shell.";
     const SEE_ALSO: Names = &["man-pages", "catalog show"];
 
-    async fn run(self, context: &Context) -> Result<()> {
+    async fn run(self, context: &Context) -> Result<Self::Output> {
         let mut script = Vec::new();
         clap_complete::generate(self.shell, &mut (context.tree().command)(), "svc", &mut script);
         let script = String::from_utf8_lossy(&script).into_owned();
-        context.out().print(&CompletionScript { shell: self.shell.to_string(), script })
+        Ok(CompletionScript { shell: self.shell.to_string(), script })
     }
 }
 
@@ -173,14 +173,14 @@ impl Command for ManPages {
     const AGENT_NOTES: &'static str = "Works offline. Packages of the client run it to install the pages.";
     const SEE_ALSO: Names = &["help", "completion"];
 
-    async fn run(self, context: &Context) -> Result<()> {
+    async fn run(self, context: &Context) -> Result<Self::Output> {
         let failed = |error: io::Error| CliError::write_failed(&error, &self.directory.display().to_string());
         create_dir_all(&self.directory).map_err(failed)?;
         let mut files = Vec::new();
         let mut root = (context.tree().command)();
         root.build();
         write_pages(&root, context.tree(), &self.directory, &mut files).map_err(failed)?;
-        context.out().print(&WrittenPages { files })
+        Ok(WrittenPages { files })
     }
 }
 

@@ -8,12 +8,13 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use tenancy::TenantId;
 
-use crate::arguments::delivery_parser;
-use crate::catalog::{Errors, Examples, Names, Requirement, Routes};
-use crate::commands::{Command, group};
-use crate::context::{ActiveCredential, Context};
-use crate::error::{ErrorKind, Result};
-use crate::output::{Cell, CommandOutput, ItemList, Row, Table, text, time};
+use crate::framework::api::Api;
+use crate::framework::arguments::delivery_parser;
+use crate::framework::catalog::{Errors, Examples, Names, Requirement, Routes};
+use crate::framework::command::{Command, group};
+use crate::framework::context::Context;
+use crate::framework::error::{ErrorKind, Result};
+use crate::framework::output::{Cell, CommandOutput, ItemList, Row, Table, text, time};
 
 group!(
     /// Manage tenants as the platform administrator.
@@ -47,11 +48,15 @@ impl CommandOutput for Tenant {
 }
 
 impl Row for Tenant {
-    const HEADINGS: &'static [&'static str] = &["TENANT", "NAME", "STATUS", "CREATED"];
     const EMPTY: &'static str = "No tenants.";
 
-    fn cells(&self) -> Vec<Cell> {
-        vec![text(&self.tenant_id), text(&self.display_name), text(self.status), time(&self.created_at)]
+    fn columns(&self) -> Vec<(&'static str, Cell)> {
+        vec![
+            ("TENANT", text(&self.tenant_id)),
+            ("NAME", text(&self.display_name)),
+            ("STATUS", text(self.status)),
+            ("CREATED", time(&self.created_at)),
+        ]
     }
 }
 
@@ -95,8 +100,8 @@ impl Command for Create {
         not accepted. With --delivery response, the output contains a credential that is shown only once.";
     const SEE_ALSO: Names = &["tenants get", "tenants update", "users accept-invite", "users invite"];
 
-    async fn run(self, context: &Context) -> Result<()> {
-        let credential = context.platform_token()?;
+    async fn run(self, context: &Context) -> Result<Self::Output> {
+        let api = context.connect(Self::REQUIRES).await?;
         let limited = self.events_per_second.is_some() || self.bytes_per_second.is_some();
         let quota =
             Quota { events_per_second: self.events_per_second, bytes_per_second: self.bytes_per_second };
@@ -107,10 +112,7 @@ impl Command for Create {
             delivery: self.delivery,
             quota: limited.then_some(quota),
         };
-        let api = context.api()?;
-        let call = api.call(&routes::CREATE_TENANT, &[]).bearer(&credential.bearer)?;
-        let tenant: Tenant = call.json(&request)?.fetch().await?;
-        context.out().print(&tenant)
+        api.call(&routes::CREATE_TENANT, &[]).json(&request)?.fetch().await
     }
 }
 
@@ -128,12 +130,8 @@ impl Command for List {
         pages.";
     const SEE_ALSO: Names = &["tenants get", "tenants create"];
 
-    async fn run(self, context: &Context) -> Result<()> {
-        let credential = context.platform_token()?;
-        let api = context.api()?;
-        let items: Vec<Tenant> =
-            api.list_all(routes::LIST_TENANTS.path, |call| call.bearer(&credential.bearer)).await?;
-        context.out().print(&ItemList { items })
+    async fn run(self, context: &Context) -> Result<Self::Output> {
+        context.connect(Self::REQUIRES).await?.list_all(routes::LIST_TENANTS.path).await
     }
 }
 
@@ -155,11 +153,8 @@ impl Command for Get {
         3 means that the tenant does not exist.";
     const SEE_ALSO: Names = &["tenants list", "tenants create", "tenants update", "tenants suspend"];
 
-    async fn run(self, context: &Context) -> Result<()> {
-        let (credential, api) = (context.platform_token()?, context.api()?);
-        let call = api.call(&routes::GET_TENANT, &[&self.tenant_id]).bearer(&credential.bearer)?;
-        let tenant: Tenant = call.fetch().await?;
-        context.out().print(&tenant)
+    async fn run(self, context: &Context) -> Result<Self::Output> {
+        context.connect(Self::REQUIRES).await?.call(&routes::GET_TENANT, &[&self.tenant_id]).fetch().await
     }
 }
 
@@ -217,22 +212,19 @@ impl Command for Update {
         quota before it changes one of its limits. A new quota applies within seconds. Idempotent.";
     const SEE_ALSO: Names = &["tenants get", "tenants suspend"];
 
-    async fn run(self, context: &Context) -> Result<()> {
-        let (credential, api) = (context.platform_token()?, context.api()?);
+    async fn run(self, context: &Context) -> Result<Self::Output> {
+        let api = context.connect(Self::REQUIRES).await?;
         let mut patch = PatchTenant { display_name: self.display_name, ..PatchTenant::default() };
         if self.events_per_second.is_some() || self.bytes_per_second.is_some() {
             // The API replaces the quota as a whole.
-            let call = api.call(&routes::GET_TENANT, &[&self.tenant_id]).bearer(&credential.bearer)?;
-            let Tenant { quota, .. } = call.fetch().await?;
+            let Tenant { quota, .. } = api.call(&routes::GET_TENANT, &[&self.tenant_id]).fetch().await?;
             let limit = |new: Option<NewLimit>, old| new.map_or(old, |NewLimit(limit)| limit);
             patch.quota = Some(Quota {
                 events_per_second: limit(self.events_per_second, quota.events_per_second),
                 bytes_per_second: limit(self.bytes_per_second, quota.bytes_per_second),
             });
         }
-        let call = api.call(&routes::UPDATE_TENANT, &[&self.tenant_id]).bearer(&credential.bearer)?;
-        let tenant: Tenant = call.json(&patch)?.fetch().await?;
-        context.out().print(&tenant)
+        api.call(&routes::UPDATE_TENANT, &[&self.tenant_id]).json(&patch)?.fetch().await
     }
 }
 
@@ -261,12 +253,12 @@ impl Command for Suspend {
         rejects all producers of the tenant; users and events are kept. Idempotent.";
     const SEE_ALSO: Names = &["tenants resume", "tenants get", "tenants delete", "users disable"];
 
-    async fn run(self, context: &Context) -> Result<()> {
-        let credential = context.platform_token()?;
-        let name = label(context, &credential, &self.tenant_id).await?;
+    async fn run(self, context: &Context) -> Result<Self::Output> {
+        let api = context.connect(Self::REQUIRES).await?;
+        let name = label(context, &api, &self.tenant_id).await?;
         let question = format!("Suspend tenant {name}, revoke its sessions and reject its API keys?");
         context.prompt().confirm(&question).await?;
-        set_status(context, &credential, &self.tenant_id, TenantStatus::Suspended).await
+        set_status(&api, &self.tenant_id, TenantStatus::Suspended).await
     }
 }
 
@@ -288,9 +280,8 @@ impl Command for Resume {
         work again. Revoked sessions stay revoked, so users must log in again. Idempotent.";
     const SEE_ALSO: Names = &["tenants suspend", "tenants get"];
 
-    async fn run(self, context: &Context) -> Result<()> {
-        let credential = context.platform_token()?;
-        set_status(context, &credential, &self.tenant_id, TenantStatus::Active).await
+    async fn run(self, context: &Context) -> Result<Self::Output> {
+        set_status(&context.connect(Self::REQUIRES).await?, &self.tenant_id, TenantStatus::Active).await
     }
 }
 
@@ -335,39 +326,28 @@ impl Command for Delete {
         can be deleted. Stored events are kept until they expire. Idempotent.";
     const SEE_ALSO: Names = &["tenants suspend", "tenants get", "users delete"];
 
-    async fn run(self, context: &Context) -> Result<()> {
-        let credential = context.platform_token()?;
-        let name = label(context, &credential, &self.tenant_id).await?;
+    async fn run(self, context: &Context) -> Result<Self::Output> {
+        let api = context.connect(Self::REQUIRES).await?;
+        let name = label(context, &api, &self.tenant_id).await?;
         let question =
             format!("Delete tenant {name} for good, with its users, invites, sessions and API keys?");
         context.prompt().confirm_name(&question, self.tenant_id.as_str()).await?;
-        let api = context.api()?;
-        api.call(&routes::DELETE_TENANT, &[&self.tenant_id]).bearer(&credential.bearer)?.execute().await?;
-        context.out().print(&DeletedTenant { tenant_id: self.tenant_id, deleted: true })
+        api.call(&routes::DELETE_TENANT, &[&self.tenant_id]).execute().await?;
+        Ok(DeletedTenant { tenant_id: self.tenant_id, deleted: true })
     }
 }
 
 /// Id of a tenant, with its name for a question to a person.
-async fn label(context: &Context, credential: &ActiveCredential, tenant: &TenantId) -> Result<String> {
+async fn label(context: &Context, api: &Api, tenant: &TenantId) -> Result<String> {
     if !context.prompt().asks_for_confirmation() {
         return Ok(tenant.to_string());
     }
-    let api = context.api()?;
-    let call = api.call(&routes::GET_TENANT, &[tenant]).bearer(&credential.bearer)?;
-    let Tenant { display_name, .. } = call.fetch().await?;
+    let Tenant { display_name, .. } = api.call(&routes::GET_TENANT, &[tenant]).fetch().await?;
     Ok(format!("{tenant} (\"{display_name}\")"))
 }
 
-/// Changes the status of a tenant and prints the result.
-async fn set_status(
-    context: &Context,
-    credential: &ActiveCredential,
-    tenant: &TenantId,
-    status: TenantStatus,
-) -> Result<()> {
-    let api = context.api()?;
-    let call = api.call(&routes::UPDATE_TENANT, &[tenant]).bearer(&credential.bearer)?;
+/// Changes the status of a tenant.
+async fn set_status(api: &Api, tenant: &TenantId, status: TenantStatus) -> Result<Tenant> {
     let patch = PatchTenant { status: Some(status), ..PatchTenant::default() };
-    let tenant: Tenant = call.json(&patch)?.fetch().await?;
-    context.out().print(&tenant)
+    api.call(&routes::UPDATE_TENANT, &[tenant]).json(&patch)?.fetch().await
 }

@@ -9,14 +9,14 @@ use serde::Serialize;
 use tenancy::UserId;
 
 use super::invites::{AcceptInviteCommand, InviteCommand};
-use crate::address::UserRef;
-use crate::api::{Api, ListLimit};
-use crate::arguments::{Paging, enum_parser, role_parser};
-use crate::catalog::{Errors, Examples, Names, Requirement, Routes};
-use crate::commands::{Command, group};
-use crate::context::{ActiveCredential, Context};
-use crate::error::{ErrorKind, Result};
-use crate::output::{Cell, CommandOutput, ItemList, Row, Table, id, text, time};
+use crate::framework::address::UserRef;
+use crate::framework::api::{Api, ListLimit, Paging};
+use crate::framework::arguments::{enum_parser, role_parser};
+use crate::framework::catalog::{Errors, Examples, Names, Requirement, Routes};
+use crate::framework::command::{Command, group};
+use crate::framework::context::Context;
+use crate::framework::error::{ErrorKind, Result};
+use crate::framework::output::{Cell, CommandOutput, ItemList, Row, Table, id, text, time};
 
 group!(
     /// Manage users.
@@ -51,11 +51,16 @@ impl CommandOutput for User {
 }
 
 impl Row for User {
-    const HEADINGS: &'static [&'static str] = &["ID", "EMAIL", "ROLE", "STATUS", "CREATED"];
     const EMPTY: &'static str = "No users.";
 
-    fn cells(&self) -> Vec<Cell> {
-        vec![id(self.user_id), text(&self.email), text(self.role), text(self.status), time(&self.created_at)]
+    fn columns(&self) -> Vec<(&'static str, Cell)> {
+        vec![
+            ("ID", id(self.user_id)),
+            ("EMAIL", text(&self.email)),
+            ("ROLE", text(self.role)),
+            ("STATUS", text(self.status)),
+            ("CREATED", time(&self.created_at)),
+        ]
     }
 }
 
@@ -90,15 +95,9 @@ impl Command for List {
         there are more items. An invited user who has not accepted has the status `invited`.";
     const SEE_ALSO: Names = &["users get", "users invite", "invites list"];
 
-    async fn run(self, context: &Context) -> Result<()> {
-        let (credential, api) = (context.credential_or_platform_token().await?, context.api()?);
+    async fn run(self, context: &Context) -> Result<Self::Output> {
         let filter = [("email", self.email.as_deref()), ("status", self.status.map(UserStatus::as_str))];
-        let list = api
-            .list(routes::LIST_USERS.path, &filter, self.paging.into(), |call| {
-                call.authenticated(&credential)
-            })
-            .await?;
-        context.print_list::<User>(list)
+        context.connect(Self::REQUIRES).await?.list(routes::LIST_USERS.path, &filter, self.paging).await
     }
 }
 
@@ -123,12 +122,10 @@ impl Command for Get {
         tenant, or is not visible to you. A member can show only their own user, by id.";
     const SEE_ALSO: Names = &["users list", "users set-role", "users disable"];
 
-    async fn run(self, context: &Context) -> Result<()> {
-        let (credential, api) = (context.credential()?, context.api()?);
-        let user = self.user.id(&api, &credential).await?;
-        let call = api.call(&routes::GET_USER, &[&user]).authenticated(&credential)?;
-        let user: User = call.fetch().await?;
-        context.out().print(&user)
+    async fn run(self, context: &Context) -> Result<Self::Output> {
+        let api = context.connect(Self::REQUIRES).await?;
+        let user = self.user.id(&api).await?;
+        api.call(&routes::GET_USER, &[&user]).fetch().await
     }
 }
 
@@ -186,24 +183,22 @@ impl Command for Export {
         table shows numbers only; JSON has all data. Events that the user sent are not included.";
     const SEE_ALSO: Names = &["users get", "users delete", "audit list"];
 
-    async fn run(self, context: &Context) -> Result<()> {
-        let (credential, api) = (context.session()?, context.api()?);
+    async fn run(self, context: &Context) -> Result<Self::Output> {
+        let api = context.connect(Self::REQUIRES).await?;
         let user = match self.user {
-            Some(user) => user.id(&api, &credential).await?,
-            None => credential.owner(&api).await?.user,
+            Some(user) => user.id(&api).await?,
+            None => api.owner().await?.user,
         };
-        let account = api.call(&routes::EXPORT_USER, &[&user]).authenticated(&credential)?.fetch().await?;
+        let account = api.call(&routes::EXPORT_USER, &[&user]).fetch().await?;
         let (path, user_id) = (routes::LIST_AUDIT.path, user.to_string());
         let filter = [("user_id", Some(&*user_id))];
-        let events = api
-            .list(path, &filter, ListLimit::AtMost(MAX_AUDIT_EVENTS), |call| call.authenticated(&credential))
-            .await?;
-        if events.items.len() >= MAX_AUDIT_EVENTS as usize {
+        let audit_events = api.list(path, &filter, ListLimit::AtMost(MAX_AUDIT_EVENTS)).await?.items;
+        if audit_events.len() >= MAX_AUDIT_EVENTS as usize {
             context
                 .out()
                 .warn("the export has the first 10,000 audit events; `svc audit list` has the others");
         }
-        context.out().print(&PersonExport { account, audit_events: events.items })
+        Ok(PersonExport { account, audit_events })
     }
 }
 
@@ -237,18 +232,17 @@ impl Command for Disable {
         use the keys stop working.";
     const SEE_ALSO: Names = &["users enable", "users list", "auth sessions revoke"];
 
-    async fn run(self, context: &Context) -> Result<()> {
-        let credential = context.credential_or_platform_token().await?;
-        let (api, prompt) = (context.api()?, context.prompt());
-        let user = self.user.resolve(prompt, &api, &credential).await?;
+    async fn run(self, context: &Context) -> Result<Self::Output> {
+        let (api, prompt) = (context.connect(Self::REQUIRES).await?, context.prompt());
+        let user = self.user.resolve(prompt, &api).await?;
         prompt.confirm(&format!("Disable {} and revoke all sessions of the user?", user.label)).await?;
         let status = Some(UserStatus::Disabled);
         let patch = PatchUser { status, revoke_api_keys: self.revoke_api_keys, ..PatchUser::default() };
-        update(context, &api, &credential, user.id, &patch).await?;
+        let user = update(&api, user.id, &patch).await?;
         if !self.revoke_api_keys {
-            context.out().notice(KEYS_STAY_ACTIVE);
+            context.notice_later(KEYS_STAY_ACTIVE);
         }
-        Ok(())
+        Ok(user)
     }
 }
 
@@ -274,12 +268,11 @@ impl Command for Enable {
         sessions stay revoked. Idempotent. A user who has not accepted the invite cannot be enabled.";
     const SEE_ALSO: Names = &["users disable", "users list", "auth password reset"];
 
-    async fn run(self, context: &Context) -> Result<()> {
-        let credential = context.credential_or_platform_token().await?;
+    async fn run(self, context: &Context) -> Result<Self::Output> {
         let patch = PatchUser { status: Some(UserStatus::Active), ..PatchUser::default() };
-        let api = context.api()?;
-        let user = self.user.id(&api, &credential).await?;
-        update(context, &api, &credential, user, &patch).await
+        let api = context.connect(Self::REQUIRES).await?;
+        let user = self.user.id(&api).await?;
+        update(&api, user, &patch).await
     }
 }
 
@@ -314,17 +307,16 @@ impl Command for SetRole {
         active administrator cannot be changed. The platform token cannot change roles.";
     const SEE_ALSO: Names = &["users list", "users get", "users invite"];
 
-    async fn run(self, context: &Context) -> Result<()> {
-        let credential = context.session()?;
+    async fn run(self, context: &Context) -> Result<Self::Output> {
         let role = Some(self.role);
         let patch = PatchUser { role, revoke_api_keys: self.revoke_api_keys, ..PatchUser::default() };
-        let api = context.api()?;
-        let user = self.user.id(&api, &credential).await?;
-        update(context, &api, &credential, user, &patch).await?;
+        let api = context.connect(Self::REQUIRES).await?;
+        let user = self.user.id(&api).await?;
+        let user = update(&api, user, &patch).await?;
         if self.role == Role::Member && !self.revoke_api_keys {
-            context.out().notice(KEYS_STAY_ACTIVE);
+            context.notice_later(KEYS_STAY_ACTIVE);
         }
-        Ok(())
+        Ok(user)
     }
 }
 
@@ -369,29 +361,20 @@ impl Command for Delete {
         the user created stop working. The last active administrator cannot be deleted. With an id, idempotent.";
     const SEE_ALSO: Names = &["users disable", "users list", "invites revoke"];
 
-    async fn run(self, context: &Context) -> Result<()> {
-        let credential = context.session()?;
-        let (api, prompt) = (context.api()?, context.prompt());
-        let user = self.user.resolve(prompt, &api, &credential).await?;
+    async fn run(self, context: &Context) -> Result<Self::Output> {
+        let (api, prompt) = (context.connect(Self::REQUIRES).await?, context.prompt());
+        let user = self.user.resolve(prompt, &api).await?;
         let question = format!(
             "Delete {} for good, erase the personal data and revoke the API keys that the user created?",
             user.label
         );
         prompt.confirm(&question).await?;
-        api.call(&routes::DELETE_USER, &[&user.id]).authenticated(&credential)?.execute().await?;
-        context.out().print(&DeletedUser { user_id: user.id, deleted: true })
+        api.call(&routes::DELETE_USER, &[&user.id]).execute().await?;
+        Ok(DeletedUser { user_id: user.id, deleted: true })
     }
 }
 
-/// Changes a user and prints the result.
-async fn update(
-    context: &Context,
-    api: &Api,
-    credential: &ActiveCredential,
-    user: UserId,
-    patch: &PatchUser,
-) -> Result<()> {
-    let call = api.call(&routes::UPDATE_USER, &[&user]).authenticated(credential)?;
-    let user: User = call.json(patch)?.fetch().await?;
-    context.out().print(&user)
+/// Changes a user.
+async fn update(api: &Api, user: UserId, patch: &PatchUser) -> Result<User> {
+    api.call(&routes::UPDATE_USER, &[&user]).json(patch)?.fetch().await
 }

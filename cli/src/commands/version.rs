@@ -7,11 +7,11 @@ use contract::{identity, routes};
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::catalog::{self, Examples, Names, Requirement};
-use crate::commands::Command;
-use crate::context::Context;
-use crate::error::{ErrorKind, Result};
-use crate::output::{CommandOutput, Table, text};
+use crate::framework::catalog::{self, Examples, Names, Requirement};
+use crate::framework::command::Command;
+use crate::framework::context::Context;
+use crate::framework::error::{ErrorKind, Result};
+use crate::framework::output::{CommandOutput, Table, text};
 
 /// Version of this client.
 pub(super) const VERSION: &str = env!("CARGO_PKG_VERSION");
@@ -64,7 +64,7 @@ impl Command for Version {
         stderr has a warning with the reason, and the exit status is 0.";
     const SEE_ALSO: Names = &["catalog show"];
 
-    async fn run(self, context: &Context) -> Result<()> {
+    async fn run(self, context: &Context) -> Result<Self::Output> {
         let server_version = if self.client { None } else { server_version(context).await };
         let skew = server_version.as_deref().is_some_and(|server| release(server) != release(VERSION));
         if let Some(server) = server_version.as_deref().filter(|_| skew) {
@@ -74,7 +74,7 @@ impl Command for Version {
             ));
         }
         let catalog_version = catalog::VERSION;
-        context.out().print(&Versions { version: VERSION, catalog_version, server_version, skew })
+        Ok(Versions { version: VERSION, catalog_version, server_version, skew })
     }
 }
 

@@ -14,10 +14,9 @@ use contract::session::{ApiKey, Session};
 use serde::de::DeserializeOwned;
 use tenancy::{InviteId, KeyId, SessionId, UserId};
 
-use crate::api::{Api, Call, ListLimit};
-use crate::context::ActiveCredential;
-use crate::error::{CliError, ErrorKind, Result};
-use crate::prompt::Prompt;
+use crate::framework::api::{Api, ListLimit};
+use crate::framework::error::{CliError, ErrorKind, Result};
+use crate::framework::prompt::Prompt;
 
 /// Fewest characters of a part of an id.
 const MIN_PART: usize = 4;
@@ -187,78 +186,61 @@ pub(crate) async fn resolve<T: Addressed>(
     reference: &IdRef<T::Id>,
     prompt: Prompt,
     api: &Api,
-    prepare: impl for<'a> Fn(Call<'a>) -> Result<Call<'a>>,
 ) -> Result<Resolved<T::Id>> {
     match reference {
         IdRef::Id(id) if !prompt.asks_for_confirmation() => Ok(Resolved { id: *id, label: id.to_string() }),
-        _ => find::<T>(reference, api, prepare).await.map(Resolved::from),
+        _ => find::<T>(reference, api).await.map(Resolved::from),
     }
 }
 
 impl<I: Copy + Display> IdRef<I> {
     /// Resolves a reference without a question to a person.
-    pub(crate) async fn id<T: Addressed<Id = I>>(
-        &self,
-        api: &Api,
-        prepare: impl for<'a> Fn(Call<'a>) -> Result<Call<'a>>,
-    ) -> Result<I> {
+    pub(crate) async fn id<T: Addressed<Id = I>>(&self, api: &Api) -> Result<I> {
         match self {
             Self::Id(id) => Ok(*id),
-            Self::Part(_) => find::<T>(self, api, prepare).await.map(|object| object.id()),
+            Self::Part(_) => find::<T>(self, api).await.map(|object| object.id()),
         }
     }
 }
 
 impl UserRef {
     /// Id of the user.
-    pub(crate) async fn id(&self, api: &Api, credential: &ActiveCredential) -> Result<UserId> {
+    pub(crate) async fn id(&self, api: &Api) -> Result<UserId> {
         match self {
-            Self::Email(email) => find_by_email(email, api, credential).await.map(|user| user.user_id),
-            Self::Id(id) => id.id::<User>(api, |call| call.authenticated(credential)).await,
+            Self::Email(email) => find_by_email(email, api).await.map(|user| user.user_id),
+            Self::Id(id) => id.id::<User>(api).await,
         }
     }
 
     /// Id and e-mail address, for a question to a person.
-    pub(crate) async fn resolve(
-        &self,
-        prompt: Prompt,
-        api: &Api,
-        credential: &ActiveCredential,
-    ) -> Result<Resolved<UserId>> {
+    pub(crate) async fn resolve(&self, prompt: Prompt, api: &Api) -> Result<Resolved<UserId>> {
         match self {
-            Self::Email(email) => find_by_email(email, api, credential).await.map(Resolved::from),
-            Self::Id(id) => resolve::<User>(id, prompt, api, |call| call.authenticated(credential)).await,
+            Self::Email(email) => find_by_email(email, api).await.map(Resolved::from),
+            Self::Id(id) => resolve::<User>(id, prompt, api).await,
         }
     }
 }
 
-async fn find_by_email(email: &str, api: &Api, credential: &ActiveCredential) -> Result<User> {
+async fn find_by_email(email: &str, api: &Api) -> Result<User> {
     let filter = [("email", Some(email))];
-    let users = api
-        .list(User::LIST.path, &filter, ListLimit::OnePage, |call| call.authenticated(credential))
-        .await?
-        .items;
+    let users = api.list(User::LIST.path, &filter, ListLimit::OnePage).await?.items;
     let missing = || {
         let message = format!("no user has the e-mail address {email}");
-        CliError::of_problem(ProblemKind::NotFound, User::ROUTE.path, message)
+        CliError::from_kind(ProblemKind::NotFound, User::ROUTE.path, message)
     };
     users.into_iter().next().ok_or_else(missing)
 }
 
 /// Finds the only object that matches.
-async fn find<T: Addressed>(
-    reference: &IdRef<T::Id>,
-    api: &Api,
-    prepare: impl for<'a> Fn(Call<'a>) -> Result<Call<'a>>,
-) -> Result<T> {
-    let mut found: Vec<T> = api.list_all(T::LIST.path, prepare).await?;
+async fn find<T: Addressed>(reference: &IdRef<T::Id>, api: &Api) -> Result<T> {
+    let mut found: Vec<T> = api.list_all(T::LIST.path).await?.items;
     found.retain(|object| reference.matches(&object.id()));
     if found.len() > 1 {
         return Err(ambiguous(reference, &found));
     }
     found.pop().ok_or_else(|| {
         let message = format!("none of the {} has an id that starts or ends with {reference}", T::PLURAL);
-        CliError::of_problem(ProblemKind::NotFound, T::ROUTE.path, message)
+        CliError::from_kind(ProblemKind::NotFound, T::ROUTE.path, message)
     })
 }
 

@@ -3,12 +3,12 @@
 mod list;
 mod response;
 
-use std::error::Error;
 use std::fmt::Display;
 use std::time::Duration;
 
 use bytes::Bytes;
 use contract::routes::{self, Route};
+use contract::session::Whoami;
 use contract::{Secret, TraceContext};
 use futures::Stream;
 use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, RETRY_AFTER};
@@ -19,13 +19,14 @@ use serde::de::DeserializeOwned;
 use tenancy::{TenantId, UserId, X_SESSION_ID, X_TENANT_ID, X_USER_ID};
 use tokio::time::Instant;
 
-pub(crate) use list::{ApiList, ListLimit};
+pub(crate) use list::{ListLimit, Paging};
 pub(crate) use response::ApiResponse;
 
-use crate::credential::{Bearer, CredentialSource};
-use crate::endpoint::{BaseUrl, CaFile};
-use crate::error::{CliError, ErrorKind, Result};
-use crate::output::{Output, RequestLog};
+use crate::framework::ca_file::CaFile;
+use crate::framework::credential::Credential;
+use crate::framework::endpoint::BaseUrl;
+use crate::framework::error::{CliError, ErrorKind, Result};
+use crate::framework::output::{Output, RequestLog};
 
 const X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
@@ -40,11 +41,21 @@ const CONNECT_SHARE: (u32, u32) = (3, 4);
 const MAX_HANDSHAKE: Duration = Duration::from_secs(5);
 
 /// HTTP client for one service.
+#[derive(Clone)]
 pub(crate) struct Api {
     http: Client,
     base: BaseUrl,
     out: Output,
     timeout: Duration,
+    /// Sent with each request.
+    credential: Option<Credential>,
+    user: Option<UserId>,
+}
+
+/// User and tenant of a session.
+pub(crate) struct SessionOwner {
+    pub(crate) tenant: TenantId,
+    pub(crate) user: UserId,
 }
 
 impl Api {
@@ -72,10 +83,38 @@ impl Api {
             builder = builder.tls_certs_only([]);
         }
         let http = builder.build().map_err(|error| {
-            let message = format!("failed to create the HTTP client: {}", root_cause(&error));
+            let message = format!("failed to create the HTTP client: {}", transport::root_cause(&error));
             ErrorKind::ConfigurationInvalid.with_message(message)
         })?;
-        Ok(Self { http, base, out, timeout })
+        Ok(Self { http, base, out, timeout, credential: None, user: None })
+    }
+
+    /// Sends the credential, and its tenant if known, with each request. Errors name where it comes from.
+    pub(crate) fn with_credential(self, credential: Credential) -> Result<Self> {
+        bearer(&credential.secret)?;
+        Ok(Self { credential: Some(credential), ..self })
+    }
+
+    /// Sends `X-User-ID` with each request.
+    pub(crate) fn for_user(self, user: UserId) -> Self {
+        Self { user: Some(user), ..self }
+    }
+
+    /// Credential that is sent with each request.
+    pub(crate) fn credential(&self) -> Option<&Credential> {
+        self.credential.as_ref()
+    }
+
+    /// User and tenant of the session. Asks the service about a token of the environment.
+    pub(crate) async fn owner(&self) -> Result<SessionOwner> {
+        if let Some(Credential { tenant: Some(tenant), user: Some(user), .. }) = &self.credential {
+            return Ok(SessionOwner { tenant: tenant.clone(), user: *user });
+        }
+        let Whoami { tenant_id: tenant, user_id, .. } = self.call(&routes::WHOAMI, &[]).fetch().await?;
+        match user_id {
+            Some(user) => Ok(SessionOwner { tenant, user }),
+            None => Err(ErrorKind::InputInvalid.with_message("the credential is not a user session")),
+        }
     }
 
     /// Returns whether the server answers a TLS handshake, even with a certificate that is not trusted.
@@ -108,7 +147,13 @@ impl Api {
         // A path that the table does not have gets a response of the service or of something else.
         let route = routes::of_request(method.as_str(), path);
         let idempotent = route.map_or_else(|| method.is_idempotent(), Route::is_idempotent);
-        Call { api: self, method, url, idempotent, headers: Vec::new(), credential: None, body: None }
+        let call = Call { api: self, method, url, idempotent, headers: HeaderMap::new(), body: None };
+        let (credential, user) = (self.credential.as_ref(), self.user);
+        let call = call.tenant(credential.and_then(|credential| credential.tenant.as_ref()));
+        // The token is valid in a header: `with_credential` has checked it.
+        let token = credential.and_then(|credential| bearer(&credential.secret).ok());
+        let call = call.header(AUTHORIZATION, token);
+        call.header(X_USER_ID, user.and_then(|user| HeaderValue::try_from(user.to_string()).ok()))
     }
 }
 
@@ -119,26 +164,19 @@ pub(crate) struct Call<'a> {
     url: String,
     /// Whether the request can be repeated after a lost response.
     idempotent: bool,
-    headers: Vec<(HeaderName, HeaderValue)>,
-    credential: Option<CredentialSource>,
+    headers: HeaderMap,
     body: Option<Vec<u8>>,
 }
 
 impl Call<'_> {
-    /// Sets the bearer credential. Errors name where it comes from.
-    pub(crate) fn bearer(self, credential: &Bearer) -> Result<Self> {
-        let call = self.token(&credential.secret)?;
-        Ok(Self { credential: Some(credential.source.clone()), ..call })
-    }
-
     /// Sets a bearer credential that the user does not know.
     pub(crate) fn token(self, token: &Secret) -> Result<Self> {
-        self.secret_header(AUTHORIZATION, format!("Bearer {}", token.expose()))
+        Ok(self.header(AUTHORIZATION, Some(bearer(token)?)))
     }
 
     /// Sets `X-Session-ID` to a raw session token.
     pub(crate) fn session(self, token: &Secret) -> Result<Self> {
-        self.secret_header(X_SESSION_ID, token.expose().to_owned())
+        Ok(self.header(X_SESSION_ID, Some(secret_value(token.expose())?)))
     }
 
     /// Sets `X-Tenant-ID`.
@@ -148,11 +186,6 @@ impl Call<'_> {
             Some(tenant) => self.header(X_TENANT_ID, HeaderValue::try_from(tenant.as_str()).ok()),
             None => self,
         }
-    }
-
-    /// Sets `X-User-ID`.
-    pub(crate) fn user(self, user: UserId) -> Self {
-        self.header(X_USER_ID, HeaderValue::try_from(user.to_string()).ok())
     }
 
     /// Sets a JSON body.
@@ -261,11 +294,8 @@ impl Call<'_> {
 
     /// Sends the request. The body of the response is not read yet.
     async fn open(&self, request_id: &str) -> Result<Response> {
-        let mut request =
-            self.api.http.request(self.method.clone(), &self.url).header(X_REQUEST_ID, request_id);
-        for (name, value) in &self.headers {
-            request = request.header(name, value);
-        }
+        let request = self.api.http.request(self.method.clone(), &self.url);
+        let mut request = request.headers(self.headers.clone()).header(X_REQUEST_ID, request_id);
         if let Some(body) = &self.body {
             request = request.body(body.clone());
         }
@@ -278,7 +308,8 @@ impl Call<'_> {
         let text = |name| headers.get(name).and_then(|value: &HeaderValue| value.to_str().ok());
         let retry_after = text(RETRY_AFTER).and_then(|value| value.parse().ok()).map(Duration::from_secs);
         let response = ApiResponse::new(status, text(X_REQUEST_ID).unwrap_or(request_id), retry_after, &body);
-        Ok(response.sent_with(self.credential.clone(), self.idempotent).with_headers(headers))
+        let source = self.api.credential.as_ref().map(|credential| credential.source.clone());
+        Ok(response.sent_with(source, self.idempotent).with_headers(headers))
     }
 
     /// Returns whether the request may be sent again. The service does not process a request that it rejects with 429. After
@@ -300,11 +331,11 @@ impl Call<'_> {
 
     /// Error for a request without a complete response.
     fn request_error(&self, error: &reqwest::Error) -> CliError {
-        let (base, cause) = (&self.api.base, root_cause(error));
+        let (base, cause) = (&self.api.base, transport::root_cause(error));
         if error.is_builder() {
             return ErrorKind::Usage.with_message(format!("invalid request: {cause}"));
         }
-        if base.as_str().starts_with("https:") && transport::tls_errors(error).any(is_not_tls) {
+        if base.as_str().starts_with("https:") && transport::tls_errors(error).any(transport::is_not_tls) {
             let error = ErrorKind::Unreachable
                 .with_message(format!("{base} does not answer with TLS"))
                 .with_remediation(
@@ -322,36 +353,28 @@ impl Call<'_> {
             .with_message(format!("the connection to {base} broke before the response was complete: {cause}"))
     }
 
-    fn secret_header(self, name: HeaderName, value: String) -> Result<Self> {
-        let mut value = HeaderValue::try_from(value).map_err(|_| {
-            ErrorKind::InputInvalid.with_message("the credential contains invalid characters")
-        })?;
-        value.set_sensitive(true);
-        Ok(self.header(name, Some(value)))
-    }
-
     fn header(mut self, name: HeaderName, value: Option<HeaderValue>) -> Self {
-        self.headers.extend(value.map(|value| (name, value)));
+        if let Some(value) = value {
+            self.headers.insert(name, value);
+        }
         self
     }
+}
+
+fn bearer(token: &Secret) -> Result<HeaderValue> {
+    secret_value(&format!("Bearer {}", token.expose()))
+}
+
+/// Value of a header that logs do not show.
+fn secret_value(text: &str) -> Result<HeaderValue> {
+    let mut value = HeaderValue::try_from(text)
+        .map_err(|_| ErrorKind::InputInvalid.with_message("the credential contains invalid characters"))?;
+    value.set_sensitive(true);
+    Ok(value)
 }
 
 /// Header that makes all requests children of the run's trace.
 fn traceparent(trace: Option<TraceContext>) -> HeaderMap {
     let header = trace.and_then(|trace| HeaderValue::try_from(trace.to_string()).ok());
     header.map(|header| (TRACEPARENT, header)).into_iter().collect()
-}
-
-/// Whether the server sent something else than TLS records, such as plain HTTP.
-fn is_not_tls(error: &rustls::Error) -> bool {
-    matches!(error, rustls::Error::InvalidMessage(rustls::InvalidMessage::InvalidContentType))
-}
-
-/// Innermost cause. The outer errors only repeat the address.
-fn root_cause(error: &dyn Error) -> String {
-    let mut cause = error;
-    while let Some(source) = cause.source() {
-        cause = source;
-    }
-    cause.to_string()
 }

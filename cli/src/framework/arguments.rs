@@ -13,8 +13,7 @@ use serde::de::value::Error;
 use serde::de::{DeserializeOwned, IntoDeserializer};
 use tenancy::TenantId;
 
-use crate::api::ListLimit;
-use crate::contexts::ContextName;
+use crate::framework::configuration::ContextName;
 
 /// Longest accepted duration. Keeps sums of durations far from overflow.
 const MAX_DURATION: Duration = Duration::from_hours(24);
@@ -159,27 +158,6 @@ pub(crate) fn value_before_parsing<T: ValueEnum + Default>(
         if value.is_empty() { next() } else { Some(value.trim_start_matches('=').to_owned()) }
     });
     argument.or(variable).and_then(|value| T::from_str(&value, false).ok()).unwrap_or_default()
-}
-
-/// Options of commands that print long lists.
-#[derive(Args, Clone, Copy, Debug)]
-pub(crate) struct Paging {
-    /// Maximum number of items [default: one page].
-    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..))]
-    limit: Option<u32>,
-    /// List all items.
-    #[arg(long, conflicts_with = "limit")]
-    all: bool,
-}
-
-impl From<Paging> for ListLimit {
-    fn from(paging: Paging) -> Self {
-        match paging.limit {
-            Some(limit) => Self::AtMost(limit),
-            None if paging.all => Self::All,
-            None => Self::OnePage,
-        }
-    }
 }
 
 /// Parser of `--role` and `ROLE`.

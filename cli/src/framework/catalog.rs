@@ -22,9 +22,9 @@ use serde::Serialize;
 use serde_json::Value;
 use uuid::Uuid;
 
-use self::entry::{COMMON_ERRORS, PossibleError, Variable};
+use self::entry::{PossibleError, Variable, common_errors};
 use self::layout::layout;
-use crate::error::{ErrorKind, Exit, ProblemText, Result};
+use crate::framework::error::{ErrorKind, Exit, ProblemText, Result};
 
 pub(crate) use entry::{
     CatalogEntry, Errors, Examples, HelpGroup, Names, OptionSchemas, Requirement, Routes, SchemaOf,
@@ -34,7 +34,7 @@ pub(crate) use summary::{Summary, summary};
 
 /// Version of the catalog of this client. Removing or renaming a command, option or argument requires a new major version;
 /// adding one requires a new minor version.
-pub(crate) const VERSION: &str = "1.16.0";
+pub(crate) const VERSION: &str = "1.16.1";
 
 /// All commands of the client: their clap definition, and their constants in the same order.
 #[derive(Clone, Copy)]
@@ -44,7 +44,7 @@ pub(crate) struct CommandTree {
 }
 
 /// Published JSON Schema of the format.
-const SCHEMA: &str = include_str!("../../catalog/command-catalog.v1.schema.json");
+const SCHEMA: &str = include_str!("../../../catalog/command-catalog.v1.schema.json");
 /// `$id` of the schema.
 const SCHEMA_ID: &str = "urn:svc:schemas/command-catalog/v1";
 /// Name of the client, and of the descriptor of what all commands share.
@@ -174,7 +174,7 @@ struct CatalogError {
 /// Catalog of the commands.
 pub(crate) fn document(tree: CommandTree) -> Document {
     let root = built(tree);
-    let common_exits = exit_codes(COMMON_ERRORS);
+    let common_exits = exit_codes(&common_errors());
     let commands = leaves(&root).into_iter().zip((tree.entries)()).map(|((name, command), entry)| {
         let mut errors = entry.possible_errors();
         errors.retain(|error| !error.is_common());
@@ -245,7 +245,7 @@ fn root_descriptor(root: &Command) -> CommandDescriptor {
         arguments: Vec::new(),
         environment: Variable::COMMON,
         read_only: true,
-        exit_codes: exit_codes(COMMON_ERRORS),
+        exit_codes: exit_codes(&common_errors()),
         examples: vec![Example {
             description: "List all commands, each on one line",
             command: "svc catalog show --summary",
@@ -259,7 +259,7 @@ fn root_descriptor(root: &Command) -> CommandDescriptor {
             --yes only if the user asked for the change. `svc catalog show <command>` prints one \
             command with all options and exactly the errors that it can give.",
         see_also: vec!["catalog show", "doctor"],
-        errors: COMMON_ERRORS.iter().copied().map(catalog_error).collect(),
+        errors: common_errors().into_iter().map(catalog_error).collect(),
         input_schema: None,
         output_schema: None,
     }
@@ -271,7 +271,7 @@ fn describe(name: String, command: &Command, entry: &CatalogEntry) -> CommandDes
     let examples =
         entry.examples.iter().map(|&(description, command)| Example { description, command }).collect();
     CommandDescriptor {
-        group: HelpGroup::of(&name).name(),
+        group: HelpGroup::from_command(&name).name(),
         synopsis: synopsis(command),
         description: plain(command.get_long_about().or(command.get_about())),
         options: options(command, false, entry.option_schemas),

@@ -11,9 +11,9 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tenancy::TenantId;
 
-use crate::endpoint::BaseUrl;
-use crate::error::{CliError, ErrorKind, Result};
-use crate::files::Document;
+use crate::framework::endpoint::BaseUrl;
+use crate::framework::error::{CliError, ErrorKind, Result};
+use crate::framework::files::Document;
 
 /// Name of a context: up to 100 letters, digits and `._:@[]-`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]

@@ -1,25 +1,27 @@
 //! Settings and services of one run. The credential of a command is one of the environment, else the stored session.
 
-use std::cell::OnceCell;
+mod settings;
+
+use std::cell::{OnceCell, RefCell};
 use std::time::Duration;
 
-use contract::session::Whoami;
-use contract::{TraceContext, routes};
-use tenancy::{TenantId, UserId};
+use contract::TraceContext;
+use tenancy::TenantId;
 
-use crate::api::{Api, ApiList, Call};
-use crate::arguments::Globals;
-use crate::catalog::CommandTree;
-use crate::contexts::Configuration;
-use crate::credential::{Bearer, CredentialSource};
-use crate::credentials::Credentials;
-use crate::endpoint::{BaseUrl, CaFile};
-use crate::environment::{self, API_KEY, PLATFORM_TOKEN, TOKEN};
-use crate::error::{CliError, ErrorKind, Result};
-use crate::files::Directory;
-use crate::output::{ItemList, Output, Row};
-use crate::prompt::Prompt;
-use crate::signals::Signals;
+use crate::framework::api::Api;
+use crate::framework::arguments::Globals;
+use crate::framework::ca_file::CaFile;
+use crate::framework::catalog::{CommandTree, Requirement};
+use crate::framework::configuration::Configuration;
+use crate::framework::credential::{self, Credential, CredentialSource, PLATFORM_TOKEN};
+use crate::framework::credentials::Credentials;
+use crate::framework::endpoint::BaseUrl;
+use crate::framework::environment;
+use crate::framework::error::{CliError, ErrorKind, Result};
+use crate::framework::files::Directory;
+use crate::framework::output::Output;
+use crate::framework::prompt::Prompt;
+use crate::framework::signals::Signals;
 
 /// Settings and services of a command. Reads files and variables only on demand, so that a command without credentials
 /// does not fail because of them.
@@ -32,13 +34,15 @@ pub(crate) struct Context {
     configuration: OnceCell<Configuration>,
     service: OnceCell<BaseUrl>,
     trace: OnceCell<Option<TraceContext>>,
+    /// Notices to print after the data.
+    later_notices: RefCell<Vec<String>>,
 }
 
 impl Context {
     pub(crate) fn new(globals: Globals, tree: CommandTree) -> Self {
         let (out, prompt) = (Output::new(&globals), Prompt::new(globals.no_input, globals.yes));
-        let (signals, configuration, service, trace) = Default::default();
-        Self { globals, tree, out, prompt, signals, configuration, service, trace }
+        let (signals, configuration, service, trace, later_notices) = Default::default();
+        Self { globals, tree, out, prompt, signals, configuration, service, trace, later_notices }
     }
 
     pub(crate) fn globals(&self) -> &Globals {
@@ -64,6 +68,15 @@ impl Context {
 
     pub(crate) fn out(&self) -> &Output {
         &self.out
+    }
+
+    /// Prints information for people after the data of the command.
+    pub(crate) fn notice_later(&self, text: impl Into<String>) {
+        self.later_notices.borrow_mut().push(text.into());
+    }
+
+    pub(crate) fn print_later_notices(&self) {
+        self.later_notices.take().iter().for_each(|text| self.out.notice(text));
     }
 
     pub(crate) fn prompt(&self) -> Prompt {
@@ -130,15 +143,6 @@ impl Context {
         })
     }
 
-    /// Prints a list. Warns if it has more items than the user asked to see.
-    pub(crate) fn print_list<T: Row>(&self, list: ApiList<T>) -> Result<()> {
-        if list.truncated {
-            let count = list.items.len();
-            self.out.warn(&format!("only the first {count} items are listed; pass --all to list all"));
-        }
-        self.out.print(&ItemList { items: list.items })
-    }
-
     /// Tenant of `--tenant` or `SVC_TENANT`.
     pub(crate) fn tenant_option(&self) -> Option<&TenantId> {
         self.globals.tenant.as_ref()
@@ -156,94 +160,55 @@ impl Context {
     }
 }
 
-/// A credential and what the client knows about it.
-#[derive(Clone, Debug)]
-pub(crate) struct ActiveCredential {
-    pub(crate) bearer: Bearer,
-    /// User of a stored session.
-    pub(crate) user: Option<UserId>,
-    /// Tenant to send with the credential. The service rejects a credential of another tenant.
-    pub(crate) tenant: Option<TenantId>,
-}
-
-/// User and tenant of a session.
-pub(crate) struct SessionOwner {
-    pub(crate) tenant: TenantId,
-    pub(crate) user: UserId,
-}
-
 impl Context {
-    /// Session or API key to use.
-    pub(crate) fn credential(&self) -> Result<ActiveCredential> {
-        for variable in [TOKEN, API_KEY] {
-            if let Some(bearer) = environment::credential(variable)? {
-                return self.credential_from(bearer);
+    /// Credential of a command with this requirement: the first of its variables that is set, else the stored session.
+    pub(crate) fn credential(&self, requirement: Requirement) -> Result<Credential> {
+        for variable in requirement.variables() {
+            if let Some(credential) = credential::from_environment(variable.name)? {
+                // It may belong to another tenant than the current context. Its tenant is checked only if the user named a tenant or
+                // a context for this run.
+                let is_named = self.tenant_option().is_some() || self.globals.context.is_some();
+                let tenant =
+                    if is_named { self.tenant_setting()?.map(|setting| setting.value) } else { None };
+                return Ok(Credential { tenant, ..credential });
             }
+        }
+        if requirement == Requirement::PlatformToken {
+            return Err(ErrorKind::PlatformTokenMissing.into());
         }
         self.stored_session()
     }
 
-    /// Session to use. Ignores API keys.
-    pub(crate) fn session(&self) -> Result<ActiveCredential> {
-        match environment::credential(TOKEN)? {
-            Some(bearer) => self.credential_from(bearer),
-            None => self.stored_session(),
+    /// HTTP client that sends the credential of a command with this requirement.
+    pub(crate) async fn connect(&self, requirement: Requirement) -> Result<Api> {
+        let mut credential = self.credential(requirement)?;
+        if credential.is_platform_token() {
+            // The platform administrator belongs to no tenant. A request of a user of a tenant must name one.
+            match requirement {
+                Requirement::CredentialOrPlatformToken => credential.tenant = Some(self.tenant().await?),
+                Requirement::PlatformToken => credential.tenant = None,
+                _ => {}
+            }
         }
+        self.api()?.with_credential(credential)
     }
 
-    /// Token of the platform administrator.
-    pub(crate) fn platform_token(&self) -> Result<ActiveCredential> {
-        let bearer = environment::credential(PLATFORM_TOKEN)?.ok_or(ErrorKind::PlatformTokenMissing)?;
-        self.credential_from(bearer)
-    }
-
-    /// Credential for routes that accept the platform token too. A session or API key of the environment takes
-    /// precedence over the platform token, and the platform token over a stored session.
-    pub(crate) async fn credential_or_platform_token(&self) -> Result<ActiveCredential> {
-        let has_credential =
-            environment::credential(TOKEN)?.is_some() || environment::credential(API_KEY)?.is_some();
-        if has_credential || environment::credential(PLATFORM_TOKEN)?.is_none() {
-            return self.credential();
-        }
-        // The platform administrator belongs to no tenant, so the request must name one.
-        Ok(ActiveCredential { tenant: Some(self.tenant().await?), ..self.platform_token()? })
-    }
-
-    /// Session or platform token, which then sees every tenant. A session of the environment takes precedence over the platform
-    /// token, and the platform token over a stored session. Ignores API keys.
-    pub(crate) fn session_or_platform_token(&self) -> Result<ActiveCredential> {
-        let has_session = environment::credential(TOKEN)?.is_some();
-        if has_session || environment::credential(PLATFORM_TOKEN)?.is_none() {
-            return self.session();
-        }
-        self.platform_token()
-    }
-
-    /// A credential of the environment may belong to another tenant than the current context. Its tenant is checked only if
-    /// the user named a tenant or a context for this run.
-    fn credential_from(&self, bearer: Bearer) -> Result<ActiveCredential> {
-        let is_named = self.tenant_option().is_some() || self.globals.context.is_some();
-        let tenant = if is_named { self.tenant_setting()?.map(|setting| setting.value) } else { None };
-        Ok(ActiveCredential { bearer, user: None, tenant })
-    }
-
-    fn stored_session(&self) -> Result<ActiveCredential> {
+    fn stored_session(&self) -> Result<Credential> {
         let service = self.service()?;
         let tenant = self.tenant_setting()?.ok_or_else(|| not_logged_in(&service.to_string()))?.value;
         let stored = Credentials::load()?;
         let session = stored
             .session(service, &tenant)
             .ok_or_else(|| not_logged_in(&format!("tenant {tenant} of {service}")))?;
-        let user = session.user_id;
         let source = CredentialSource::Stored { email: session.email.clone(), tenant: tenant.clone() };
         let secret = stored.token(service, &tenant)?.ok_or(ErrorKind::NotLoggedIn)?;
-        Ok(ActiveCredential { bearer: Bearer { secret, source }, user: Some(user), tenant: Some(tenant) })
+        Ok(Credential { secret, source, user: Some(session.user_id), tenant: Some(tenant) })
     }
 }
 
 /// Error without a stored session. A platform token, if there is one, is not accepted by the command.
 fn not_logged_in(to: &str) -> CliError {
-    let has_platform_token = matches!(environment::credential(PLATFORM_TOKEN), Ok(Some(_)));
+    let has_platform_token = matches!(credential::from_environment(PLATFORM_TOKEN), Ok(Some(_)));
     let reason =
         if has_platform_token { "this command does not accept the platform token, and you are " } else { "" };
     let error = ErrorKind::NotLoggedIn.with_message(format!("{reason}not logged in to {to}"));
@@ -261,31 +226,4 @@ fn not_logged_in(to: &str) -> CliError {
         ErrorKind::NotLoggedIn.remediation().replacen("Run", "To log in here, run", 1)
     );
     error.with_remediation(advice)
-}
-
-impl Call<'_> {
-    /// Sends the credential, and its tenant if known.
-    pub(crate) fn authenticated(self, credential: &ActiveCredential) -> Result<Self> {
-        Ok(self.bearer(&credential.bearer)?.tenant(credential.tenant.as_ref()))
-    }
-}
-
-impl ActiveCredential {
-    /// Whether this is the platform token.
-    pub(crate) fn is_platform_token(&self) -> bool {
-        self.bearer.source.variable() == Some(PLATFORM_TOKEN)
-    }
-
-    /// User and tenant of the session. Asks the service about a token of the environment.
-    pub(crate) async fn owner(&self, api: &Api) -> Result<SessionOwner> {
-        if let (Some(tenant), Some(user)) = (self.tenant.clone(), self.user) {
-            return Ok(SessionOwner { tenant, user });
-        }
-        let call = api.call(&routes::WHOAMI, &[]).authenticated(self)?;
-        let Whoami { tenant_id: tenant, user_id, .. } = call.fetch().await?;
-        match user_id {
-            Some(user) => Ok(SessionOwner { tenant, user }),
-            None => Err(ErrorKind::InputInvalid.with_message("the credential is not a user session")),
-        }
-    }
 }

@@ -4,16 +4,39 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 
 use contract::{ProblemKind, Secret};
-use tenancy::TenantId;
+use tenancy::{TenantId, UserId};
 
-use crate::environment::{API_KEY, PLATFORM_TOKEN};
-use crate::error::CliError;
+use crate::framework::environment;
+use crate::framework::error::{CliError, ErrorKind, Result};
 
-/// A bearer credential.
+/// Session token or another bearer credential, for automation.
+pub(crate) const TOKEN: &str = "SVC_TOKEN";
+/// API key, for automation.
+pub(crate) const API_KEY: &str = "SVC_API_KEY";
+/// Token of the platform administrator.
+pub(crate) const PLATFORM_TOKEN: &str = "SVC_PLATFORM_TOKEN";
+
+/// A bearer credential and what the client knows about it.
 #[derive(Clone, Debug)]
-pub(crate) struct Bearer {
+pub(crate) struct Credential {
     pub(crate) secret: Secret,
     pub(crate) source: CredentialSource,
+    /// User of a stored session.
+    pub(crate) user: Option<UserId>,
+    /// Tenant to send with the credential. The service rejects a credential of another tenant.
+    pub(crate) tenant: Option<TenantId>,
+}
+
+impl Credential {
+    /// Whether this is the platform token.
+    pub(crate) fn is_platform_token(&self) -> bool {
+        self.source.variable() == Some(PLATFORM_TOKEN)
+    }
+
+    fn from_variable(name: &'static str, file: Option<PathBuf>, secret: &str) -> Self {
+        let source = CredentialSource::Variable { name, file };
+        Self { secret: Secret::new(secret), source, user: None, tenant: None }
+    }
 }
 
 /// Where a credential comes from.
@@ -85,6 +108,26 @@ impl fmt::Display for CredentialSource {
     }
 }
 
+/// Credential in the variable, or in the file that `<name>_FILE` names.
+pub(crate) fn from_environment(name: &'static str) -> Result<Option<Credential>> {
+    if let Some(raw) = environment::text(name) {
+        return Ok(Some(Credential::from_variable(name, None, raw.trim())));
+    }
+    let file_variable = format!("{name}_FILE");
+    let Some(path) = environment::text(&file_variable).map(PathBuf::from) else {
+        return Ok(None);
+    };
+    let invalid = |reason: String| {
+        let message = format!("{file_variable} ({}): {reason}", path.display());
+        ErrorKind::ConfigurationInvalid.with_message(message)
+    };
+    let raw = std::fs::read_to_string(&path).map_err(|error| invalid(error.to_string()))?;
+    match raw.trim() {
+        "" => Err(invalid("the file is empty".to_owned())),
+        secret => Ok(Some(Credential::from_variable(name, Some(path.clone()), secret))),
+    }
+}
+
 impl CliError {
     /// Names the credential if the service rejected it or its permissions.
     pub(crate) fn with_credential(mut self, source: &CredentialSource) -> Self {
@@ -108,7 +151,6 @@ impl CliError {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::error::ErrorKind;
 
     #[test]
     fn only_errors_of_the_credential_name_it() {

@@ -7,10 +7,10 @@ use contract::{Role, Secret};
 use serde::{Deserialize, Serialize};
 use tenancy::{TenantId, UserId};
 
-use crate::endpoint::BaseUrl;
-use crate::error::{ErrorKind, Result};
-use crate::files::{Directory, Document};
-use crate::keyring;
+use crate::framework::endpoint::BaseUrl;
+use crate::framework::error::{ErrorKind, Result};
+use crate::framework::files::{Directory, Document};
+use crate::framework::keyring;
 
 /// A session stored by a login.
 #[derive(Clone, Debug, Serialize, Deserialize)]

@@ -1,17 +1,12 @@
-//! The service to connect to: its base URL, validated and normalized, and the CA certificates that replace the system's.
-//! Stored credentials are keyed by the base URL.
+//! The base URL of the service to connect to, validated and normalized. Stored credentials are keyed by it.
 
 use std::fmt;
-use std::net::IpAddr;
-use std::path::{Path, PathBuf};
 
 use contract::API_PREFIX;
-use reqwest::Certificate;
 use serde::{Deserialize, Serialize};
-use url::{Host, Url};
+use transport::Endpoint;
 
-use crate::error::{CliError, ErrorKind, Result};
-use crate::settings::Origin;
+use crate::framework::error::{ErrorKind, Result};
 
 /// Base URL without option, variable and context.
 pub(crate) const DEFAULT_BASE_URL: &str = "http://127.0.0.1:8080";
@@ -24,25 +19,12 @@ pub(crate) struct BaseUrl(String);
 impl BaseUrl {
     /// Parses and normalizes a URL. Removes a trailing `/api/v1`.
     pub(crate) fn parse(text: &str) -> Result<Self> {
-        // A URL that may contain a password is not repeated in the error.
-        let shown = if text.contains('@') { "" } else { text };
-        let invalid = |reason: &str| {
-            let colon = if shown.is_empty() { "" } else { ": " };
-            let message = format!("invalid base URL{colon}{shown} ({reason})");
-            ErrorKind::ConfigurationInvalid.with_message(message)
-        };
-        let url = Url::parse(text).map_err(|_| invalid("expected a URL such as https://svc.example.com"))?;
-        if !matches!(url.scheme(), "http" | "https") || url.host().is_none() {
-            return Err(invalid("it must start with http:// or https:// and contain a host"));
-        }
-        if !url.username().is_empty() || url.password().is_some() {
-            return Err(invalid("it must not contain a user or a password"));
-        }
-        if url.query().is_some() || url.fragment().is_some() {
-            return Err(invalid("it must not contain a query or a fragment"));
-        }
-        let bare = url.as_str().trim_end_matches('/');
-        Ok(Self(bare.strip_suffix(API_PREFIX).unwrap_or(bare).trim_end_matches('/').to_owned()))
+        let endpoint = Endpoint::parse(text).map_err(|reason| {
+            // A URL that may contain a password is not repeated in the error.
+            let shown = if text.contains('@') { String::new() } else { format!(": {text}") };
+            ErrorKind::ConfigurationInvalid.with_message(format!("invalid base URL{shown} ({reason})"))
+        })?;
+        Ok(Self(endpoint.to_string()))
     }
 
     /// URL of an API path, which starts with a slash.
@@ -67,13 +49,7 @@ impl BaseUrl {
 
     /// Returns whether the host is a loopback address.
     pub(crate) fn is_loopback(&self) -> bool {
-        let url = Url::parse(&self.0).ok();
-        match url.as_ref().and_then(Url::host) {
-            Some(Host::Domain(name)) => name == "localhost" || name.ends_with(".localhost"),
-            Some(Host::Ipv4(address)) => IpAddr::V4(address).is_loopback(),
-            Some(Host::Ipv6(address)) => IpAddr::V6(address).is_loopback(),
-            None => false,
-        }
+        Endpoint::parse(&self.0).is_ok_and(|endpoint| endpoint.is_loopback())
     }
 
     /// Returns whether credentials would cross a network unencrypted.
@@ -99,43 +75,6 @@ impl From<BaseUrl> for String {
 impl fmt::Display for BaseUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
-    }
-}
-
-/// A PEM file of root certificates.
-pub(crate) struct CaFile {
-    path: PathBuf,
-    origin: Origin,
-    pem: Vec<u8>,
-}
-
-impl CaFile {
-    pub(crate) fn read(path: &Path, origin: Origin) -> Result<Self> {
-        let empty = Self { path: path.to_owned(), origin, pem: Vec::new() };
-        match std::fs::read(path) {
-            Ok(pem) => Ok(Self { pem, ..empty }),
-            Err(error) => Err(empty.invalid(&error.to_string())),
-        }
-    }
-
-    pub(crate) fn pem(&self) -> &[u8] {
-        &self.pem
-    }
-
-    /// Certificates of the file, at least one.
-    pub(crate) fn certificates(&self) -> Result<Vec<Certificate>> {
-        let certificates =
-            Certificate::from_pem_bundle(&self.pem).map_err(|error| self.invalid(&error.to_string()))?;
-        if certificates.is_empty() {
-            return Err(self.invalid("the file contains no PEM certificate"));
-        }
-        Ok(certificates)
-    }
-
-    /// Error for a file that cannot be used.
-    pub(crate) fn invalid(&self, reason: &str) -> CliError {
-        let message = format!("CA file {} ({}): {reason}", self.path.display(), self.origin);
-        ErrorKind::ConfigurationInvalid.with_message(message)
     }
 }
 

@@ -44,7 +44,7 @@ impl CliError {
     fn naming_fields(problem: Problem, name_of: impl for<'a> Fn(&'a str, &str) -> &'a str) -> Self {
         let path = problem.instance.strip_prefix(API_PREFIX).unwrap_or_default();
         let kind = ProblemKind::from_code(&problem.code);
-        let text = kind.map(|kind| ProblemText::of(kind, path));
+        let text = kind.map(|kind| ProblemText::new(kind, path));
         // Without details, the service repeats its remedy as the detail. That of invalid fields names the response.
         let adds_nothing = |detail: &str| {
             detail.is_empty()
@@ -73,11 +73,11 @@ impl CliError {
     }
 
     /// Error that the client detects in place of the API, with the texts of a request to this path.
-    pub(crate) fn of_problem(kind: ProblemKind, path: &str, message: String) -> Self {
+    pub(crate) fn from_kind(kind: ProblemKind, path: &str, message: String) -> Self {
         Self {
             code: kind.code().to_owned(),
             message,
-            remediation: ProblemText::of(kind, path).remediation.to_owned(),
+            remediation: ProblemText::new(kind, path).remediation.to_owned(),
             exit: Exit::from_problem(kind),
             retryable: kind.is_retryable(),
             request_id: None,

@@ -3,13 +3,14 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use etcetera::BaseStrategy;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use crate::error::{CliError, ErrorKind, Result};
+use crate::framework::error::{CliError, ErrorKind, Result};
 
 /// Content of a file of the client. A missing file is the default.
 pub(crate) trait Document: Default + Serialize + DeserializeOwned {
@@ -85,9 +86,10 @@ impl Directory {
 
     /// Locks out other processes of this user until dropped. Creates the directory if necessary.
     fn lock(&self) -> io::Result<File> {
-        make_private_directory(&self.0)?;
-        let file =
-            private(OpenOptions::new().write(true).create(true).truncate(false)).open(self.0.join("lock"))?;
+        fs::DirBuilder::new().recursive(true).mode(0o700).create(&self.0)?;
+        let mut options = OpenOptions::new();
+        let options = options.write(true).create(true).truncate(false).mode(0o600);
+        let file = options.open(self.0.join("lock"))?;
         file.lock()?;
         Ok(file)
     }
@@ -101,7 +103,7 @@ fn replace(path: &Path, document: &impl Serialize) -> io::Result<()> {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
         _ => {}
     }
-    let mut file = private(OpenOptions::new().write(true).create_new(true)).open(&temporary)?;
+    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&temporary)?;
     serde_json::to_writer_pretty(&mut file, document)?;
     file.write_all(b"\n")?;
     file.sync_all()?;
@@ -115,10 +117,7 @@ fn io_error<D: Document>(path: &Path, error: &io::Error) -> CliError {
         .with_remediation(format!("Make {shown} readable and writable for your user, or remove it."))
 }
 
-#[cfg(unix)]
 fn reject_exposed<D: Document>(path: &Path) -> Result<()> {
-    use std::os::unix::fs::PermissionsExt;
-
     let mode = fs::metadata(path).map_err(|error| io_error::<D>(path, &error))?.permissions().mode() & 0o777;
     let mode_of_others = mode & 0o077;
     if mode_of_others == 0 {
@@ -130,36 +129,6 @@ fn reject_exposed<D: Document>(path: &Path) -> Result<()> {
         .with_remediation(format!(
             "Run `chmod 600 '{shown}'`. If another user may have read the file, log out and log in again."
         )))
-}
-
-#[cfg(not(unix))]
-fn reject_exposed<D: Document>(_: &Path) -> Result<()> {
-    // Other platforms restrict the profile directory to its owner.
-    Ok(())
-}
-
-#[cfg(unix)]
-fn private(options: &mut OpenOptions) -> &mut OpenOptions {
-    use std::os::unix::fs::OpenOptionsExt;
-
-    options.mode(0o600)
-}
-
-#[cfg(not(unix))]
-fn private(options: &mut OpenOptions) -> &mut OpenOptions {
-    options
-}
-
-#[cfg(unix)]
-fn make_private_directory(directory: &Path) -> io::Result<()> {
-    use std::os::unix::fs::DirBuilderExt;
-
-    fs::DirBuilder::new().recursive(true).mode(0o700).create(directory)
-}
-
-#[cfg(not(unix))]
-fn make_private_directory(directory: &Path) -> io::Result<()> {
-    fs::create_dir_all(directory)
 }
 
 #[cfg(test)]
@@ -206,11 +175,8 @@ mod tests {
         assert_eq!(directory.load::<Secrets>().unwrap().token, "one");
     }
 
-    #[cfg(unix)]
     #[test]
     fn rejects_a_file_that_other_users_can_access() {
-        use std::os::unix::fs::PermissionsExt;
-
         let (_parent, directory) = empty_directory();
         store(&directory, "one");
         let path = directory.path_of::<Secrets>();
@@ -227,11 +193,8 @@ mod tests {
         }
     }
 
-    #[cfg(unix)]
     #[test]
     fn replaces_the_temporary_file_of_an_interrupted_write() {
-        use std::os::unix::fs::PermissionsExt;
-
         let (_parent, directory) = empty_directory();
         store(&directory, "one");
         let path = directory.path_of::<Secrets>();

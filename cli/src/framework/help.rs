@@ -3,9 +3,10 @@
 use std::collections::BTreeMap;
 
 use clap::Command;
-use clap::error::ErrorKind;
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 
-use crate::catalog::{CommandTree, HelpGroup, leaves};
+use crate::framework::catalog::{CommandTree, HelpGroup, leaves};
+use crate::framework::error::{self, CliError};
 
 const FIRST_STEPS: &[&str] = &[
     "svc auth login --email ada@acme.example --tenant acme",
@@ -69,7 +70,8 @@ fn global_options(root: &Command) -> String {
 fn headings(root: &Command) -> String {
     let width = root.get_subcommands().map(|child| child.get_name().len()).max().unwrap_or_default();
     let section = |group: &HelpGroup| {
-        let children = root.get_subcommands().filter(|child| HelpGroup::of(child.get_name()) == *group);
+        let children =
+            root.get_subcommands().filter(|child| HelpGroup::from_command(child.get_name()) == *group);
         let lines = children.map(|child| {
             let about = child.get_about().map(ToString::to_string).unwrap_or_default();
             format!("  {:width$}  {about}", child.get_name())
@@ -117,7 +119,7 @@ fn wrapped_usage(usage: &str) -> String {
 }
 
 /// Full names of the commands below the first level that end with `word`.
-pub(crate) fn full_names(tree: CommandTree, word: &str) -> Vec<String> {
+fn full_names(tree: CommandTree, word: &str) -> Vec<String> {
     fn collect(command: &Command, path: &str, word: &str, names: &mut Vec<String>) {
         for child in command.get_subcommands() {
             let name = format!("{path} {}", child.get_name());
@@ -183,6 +185,33 @@ fn with_examples(
             .after_help(format!("{lines}\n\n{GLOBAL_OPTIONS}"))
             .after_long_help(format!("{globals}\n\n{lines}"))
     })
+}
+
+/// Suggests the full names of a command that was entered without its group, instead of clap's similar names.
+pub(crate) fn with_full_names(tree: CommandTree, mut error: clap::Error) -> clap::Error {
+    let Some(ContextValue::String(word)) = error.get(ContextKind::InvalidSubcommand) else {
+        return error;
+    };
+    let names: Vec<_> = full_names(tree, word).iter().map(|name| format!("`{name}`")).collect();
+    if !names.is_empty() {
+        error.remove(ContextKind::SuggestedSubcommand);
+        let tip = format!("did you mean {}?", names.join(" or "));
+        error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![tip.into()]));
+    }
+    error
+}
+
+/// Converts a clap error. Omits the usage line.
+pub(crate) fn usage_error(tree: CommandTree, error: clap::Error) -> CliError {
+    let is_unknown_command = error.kind() == ErrorKind::InvalidSubcommand;
+    let text = with_full_names(tree, error).render().to_string();
+    let message = text.split("\n\nUsage:").next().unwrap_or_default();
+    let message = message.split("\n\nFor more information").next().unwrap_or_default();
+    let usage = error::ErrorKind::Usage.with_message(message.trim().trim_start_matches("error: "));
+    if is_unknown_command {
+        return usage.with_remediation("List the commands: `svc catalog show --summary`.");
+    }
+    usage
 }
 
 #[cfg(test)]

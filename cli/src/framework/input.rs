@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 
 use contract::Secret;
 
-use crate::error::{ErrorKind, Result};
-use crate::input_file::{InputFile, require_separate_stdin};
+use crate::framework::error::{ErrorKind, Result};
+use crate::framework::input_file::{InputFile, require_separate_stdin};
 
 /// Longest accepted line: far above any token or password.
 const MAX_LINE_BYTES: u64 = 16 * 1024;
@@ -56,7 +56,7 @@ pub(crate) async fn file_secrets<const N: usize>(
 /// Opens a file to read. The output must not go to it.
 pub(crate) fn open(path: &Path) -> io::Result<Result<File>> {
     let file = File::open(path)?;
-    let separate = InputFile::of(&file).map_or(Ok(()), |input| input.require_not_printed_to());
+    let separate = InputFile::from_file(&file).map_or(Ok(()), |input| input.require_not_printed_to());
     Ok(separate.map(|()| file))
 }
 

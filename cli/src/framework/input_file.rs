@@ -3,23 +3,24 @@
 
 use std::fs::{self, File};
 use std::io;
+use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 
 use same_file::Handle;
 
-use crate::error::{ErrorKind, Result};
+use crate::framework::error::{ErrorKind, Result};
 
 /// A file or a named pipe that the command reads.
 pub(crate) struct InputFile(Handle);
 
 impl InputFile {
     /// Standard input. `None` if it is a terminal, a socket or a device: a program does not read its own output there.
-    pub(crate) fn of_stdin() -> Option<Self> {
+    pub(crate) fn from_stdin() -> Option<Self> {
         Self::new(Handle::stdin().ok()?)
     }
 
     /// An opened file; `None` as for standard input.
-    pub(crate) fn of(file: &File) -> Option<Self> {
+    pub(crate) fn from_file(file: &File) -> Option<Self> {
         Self::new(Handle::from_file(file.try_clone().ok()?).ok()?)
     }
 
@@ -34,11 +35,7 @@ impl InputFile {
 
     fn new(handle: Handle) -> Option<Self> {
         let kind = handle.as_file().metadata().ok()?.file_type();
-        #[cfg(unix)]
-        let is_pipe = std::os::unix::fs::FileTypeExt::is_fifo(&kind);
-        #[cfg(not(unix))]
-        let is_pipe = false;
-        (kind.is_file() || is_pipe).then_some(Self(handle))
+        (kind.is_file() || kind.is_fifo()).then_some(Self(handle))
     }
 
     /// Returns whether an opened file is this one.
@@ -71,5 +68,5 @@ impl InputFile {
 /// # Errors
 /// Standard output or standard error is the file that standard input reads.
 pub(crate) fn require_separate_stdin() -> Result<()> {
-    InputFile::of_stdin().map_or(Ok(()), |input| input.require_not_printed_to())
+    InputFile::from_stdin().map_or(Ok(()), |input| input.require_not_printed_to())
 }

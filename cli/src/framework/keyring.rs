@@ -39,7 +39,7 @@ mod platform {
     use tenancy::TenantId;
 
     use super::Result;
-    use crate::environment;
+    use crate::framework::environment;
 
     /// Longest wait for the keyring. Above the time in which the bus starts it.
     const LIMIT: Duration = Duration::from_secs(3);

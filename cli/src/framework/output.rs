@@ -5,16 +5,18 @@ mod cell;
 mod layout;
 mod table;
 
+use std::borrow::Cow;
 use std::io::{self, IsTerminal, Write};
+use std::marker::PhantomData;
 use std::time::Duration;
 
-use schemars::JsonSchema;
+use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use crate::arguments::{Color, Format, Globals};
-use crate::environment;
-use crate::error::{CliError, ErrorKind, Result};
+use crate::framework::arguments::{Color, Format, Globals};
+use crate::framework::environment;
+use crate::framework::error::{CliError, ErrorKind, Result};
 
 pub(crate) use cell::{Cell, id, now, optional, relative, text, time, timestamp, word};
 pub(crate) use table::{ItemList, Row, Table};
@@ -34,6 +36,45 @@ pub(crate) trait CommandOutput: Serialize + JsonSchema {
     /// NDJSON lines: one, unless the type is a list.
     fn lines(&self) -> serde_json::Result<Vec<Value>> {
         Ok(vec![serde_json::to_value(self)?])
+    }
+
+    /// Error of the command in spite of its data.
+    fn error(&self) -> Option<CliError> {
+        None
+    }
+}
+
+/// Data that the command has printed line by line.
+#[derive(Debug, Serialize)]
+pub(crate) struct Streamed<T>(#[serde(skip)] PhantomData<T>);
+
+impl<T> Streamed<T> {
+    pub(crate) const fn all() -> Self {
+        Self(PhantomData)
+    }
+}
+
+impl<T: JsonSchema> JsonSchema for Streamed<T> {
+    fn schema_name() -> Cow<'static, str> {
+        T::schema_name()
+    }
+
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        T::json_schema(generator)
+    }
+}
+
+impl<T: JsonSchema> CommandOutput for Streamed<T> {
+    fn table(&self) -> Table {
+        Table::empty()
+    }
+
+    fn json(&self) -> serde_json::Result<String> {
+        Ok(String::new())
+    }
+
+    fn lines(&self) -> serde_json::Result<Vec<Value>> {
+        Ok(Vec::new())
     }
 }
 
@@ -73,45 +114,32 @@ impl Output {
 
     /// Prints the data of a command.
     pub(crate) fn print(&self, data: &impl CommandOutput) -> Result<()> {
-        let defect = |error: serde_json::Error| {
-            ErrorKind::Defect.with_message(format!("failed to serialize the output: {error}"))
-        };
         let text = match self.format {
             Format::Table => return self.print_table(&data.table()),
-            Format::Json => data.json().map_err(defect)?,
+            Format::Json => data.json().map_err(|error| defect(&error))?,
             Format::Ndjson => data
                 .lines()
-                .map_err(defect)?
+                .map_err(|error| defect(&error))?
                 .iter()
                 .map(Value::to_string)
                 .fold(String::new(), |text, line| text + &line + "\n"),
         };
-        if io::stdout().is_terminal() { write_stdout(&escape_json(&text)) } else { write_stdout(&text) }
+        print_json(&text)
     }
 
     fn print_table(&self, table: &Table) -> Result<()> {
         if self.quiet && table.is_message() {
             return Ok(());
         }
-        write_stdout(&table.render(View::of_stdout()))
+        write_stdout(&table.render(View::for_stdout()))
     }
 
     /// Prints one of many results of a command on one line.
     pub(crate) fn print_line(&self, data: &impl CommandOutput) -> Result<()> {
-        match self.format {
-            Format::Table => self.print(data),
-            Format::Json | Format::Ndjson => {
-                let json = serde_json::to_string(data).map_err(|error| {
-                    ErrorKind::Defect.with_message(format!("failed to serialize the output: {error}"))
-                })?;
-                let line = json + "\n";
-                if io::stdout().is_terminal() {
-                    write_stdout(&escape_json(&line))
-                } else {
-                    write_stdout(&line)
-                }
-            }
+        if !self.is_json() {
+            return self.print(data);
         }
+        print_json(&(serde_json::to_string(data).map_err(|error| defect(&error))? + "\n"))
     }
 
     /// Prints information for people. Omitted with `--quiet` and with JSON output.
@@ -211,6 +239,14 @@ fn use_color(color: Color) -> bool {
         Color::Never => false,
         Color::Auto => io::stderr().is_terminal() && !environment::is_color_disabled(),
     }
+}
+
+fn defect(error: &serde_json::Error) -> CliError {
+    ErrorKind::Defect.with_message(format!("failed to serialize the output: {error}"))
+}
+
+fn print_json(text: &str) -> Result<()> {
+    if io::stdout().is_terminal() { write_stdout(&escape_json(text)) } else { write_stdout(text) }
 }
 
 fn write_stdout(text: &str) -> Result<()> {

@@ -6,15 +6,12 @@ use std::path::PathBuf;
 use clap::Args;
 use contract::Secret;
 
-use crate::environment;
-use crate::error::{CliError, ErrorKind, Result};
-#[cfg(not(unix))]
-use crate::input::run_blocking;
-use crate::input::{file_secrets, stdin_line, stdin_secret};
-use crate::output::escape;
-#[cfg(unix)]
-use crate::terminal::HiddenInput;
-use crate::terminal::{OpenQuestion, print_line};
+use crate::framework::environment;
+use crate::framework::error::{CliError, ErrorKind, Result};
+use crate::framework::input::{file_secrets, stdin_line, stdin_secret};
+use crate::framework::output::escape;
+use crate::framework::terminal::HiddenInput;
+use crate::framework::terminal::{OpenQuestion, print_line};
 
 /// Prompts, if the session is interactive.
 #[derive(Clone, Copy, Debug)]
@@ -54,13 +51,9 @@ impl Prompt {
     pub(crate) async fn line(self, question: &'static str, option: &str) -> Result<String> {
         let what = question.to_lowercase();
         self.require_available(&what, option)?;
-        let open = OpenQuestion::print(question)?;
-        match stdin_line(question).await? {
-            Some(line) => {
-                open.answered();
-                if line.is_empty() { Err(no_input(&what, option)) } else { Ok(line) }
-            }
-            None => Err(no_input(&what, option)),
+        match answer(question, question).await? {
+            Some(line) if !line.is_empty() => Ok(line),
+            _ => Err(no_input(&what, option)),
         }
     }
 
@@ -117,12 +110,11 @@ impl Prompt {
                 .with_message(format!("cannot ask for confirmation: {reason}"))
                 .with_remediation("Pass --yes to confirm."));
         }
-        let open = OpenQuestion::print(&format!("{} [y/N]", escape(question)))?;
-        let Some(answer) = stdin_line("answer").await? else {
-            return Err(ErrorKind::Declined.with_message("no answer; nothing was changed"));
-        };
-        open.answered();
-        if is_yes(&answer) { Ok(()) } else { Err(ErrorKind::Declined.into()) }
+        match answer(&format!("{} [y/N]", escape(question)), "answer").await? {
+            None => Err(ErrorKind::Declined.with_message("no answer; nothing was changed")),
+            Some(answer) if is_yes(&answer) => Ok(()),
+            Some(_) => Err(ErrorKind::Declined.into()),
+        }
     }
 
     /// Asks to type the name of the object. Succeeds with `--yes` too.
@@ -130,17 +122,14 @@ impl Prompt {
         if !self.asks_for_confirmation() {
             return self.confirm(question).await;
         }
-        let open = OpenQuestion::print(&format!("{} Type {} to confirm", escape(question), escape(name)))?;
-        let Some(answer) = stdin_line("answer").await? else {
-            return Err(ErrorKind::Declined.with_message("no answer; nothing was changed"));
-        };
-        open.answered();
-        if answer.trim() == name {
-            return Ok(());
+        let question = format!("{} Type {} to confirm", escape(question), escape(name));
+        match answer(&question, "answer").await? {
+            None => Err(ErrorKind::Declined.with_message("no answer; nothing was changed")),
+            Some(answer) if answer.trim() == name => Ok(()),
+            Some(_) => Err(ErrorKind::Declined
+                .with_message(format!("the answer is not {name}; nothing was changed"))
+                .with_remediation(format!("Run the command again and type {name}, or pass --yes."))),
         }
-        Err(ErrorKind::Declined
-            .with_message(format!("the answer is not {name}; nothing was changed"))
-            .with_remediation(format!("Run the command again and type {name}, or pass --yes.")))
     }
 
     /// Asks a question about an optional action. Returns false if prompting is not possible or standard input has ended.
@@ -149,10 +138,8 @@ impl Prompt {
         if !self.is_available() || self.assume_yes {
             return Ok(false);
         }
-        let open = OpenQuestion::print(&format!("{} [y/N]", escape(question)))?;
-        let Some(answer) = stdin_line("answer").await? else { return Ok(false) };
-        open.answered();
-        Ok(is_yes(&answer))
+        let answer = answer(&format!("{} [y/N]", escape(question)), "answer").await?;
+        Ok(answer.is_some_and(|answer| is_yes(&answer)))
     }
 
     /// Requires that prompting is possible. `option` is what to pass if it is not.
@@ -202,11 +189,8 @@ impl PasswordSource {
     }
 }
 
-/// Prompts for a line without echo.
-#[cfg(unix)]
-async fn hidden_line(question: &str, what: &'static str) -> Result<Option<String>> {
-    // Before the question, so that nothing that is typed after it is echoed.
-    let _hidden = HiddenInput::start().map_err(|error| unreadable(&error))?;
+/// Prints a question and reads a line. `what` names it in errors. Returns `None` at the end of the input.
+async fn answer(question: &str, what: &'static str) -> Result<Option<String>> {
     let open = OpenQuestion::print(question)?;
     let line = stdin_line(what).await?;
     if line.is_some() {
@@ -215,10 +199,11 @@ async fn hidden_line(question: &str, what: &'static str) -> Result<Option<String
     Ok(line)
 }
 
-#[cfg(not(unix))]
-async fn hidden_line(question: &str, _: &'static str) -> Result<Option<String>> {
-    let question = format!("{question}: ");
-    run_blocking(|| rpassword::prompt_password(question).map(Some).map_err(|error| unreadable(&error))).await
+/// Prompts for a line without echo.
+async fn hidden_line(question: &str, what: &'static str) -> Result<Option<String>> {
+    // Before the question, so that nothing that is typed after it is echoed.
+    let _hidden = HiddenInput::start().map_err(|error| unreadable(&error))?;
+    answer(question, what).await
 }
 
 fn unreadable(error: &io::Error) -> CliError {

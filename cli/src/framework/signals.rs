@@ -8,11 +8,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::sync::oneshot;
 
-use crate::error::{ErrorKind, Exit};
-use crate::terminal;
+use crate::framework::error::{ErrorKind, Exit};
+use crate::framework::terminal;
 
 /// Signals that are handled.
-#[cfg(unix)]
 const HANDLED: [ErrorKind; 4] =
     [ErrorKind::HungUp, ErrorKind::Interrupted, ErrorKind::Quit, ErrorKind::Terminated];
 
@@ -43,7 +42,6 @@ impl Signals {
 
     /// Starts to handle signals. Before, they have their default action. Signals that the calling program ignores, as `nohup` does,
     /// stay ignored.
-    #[cfg(unix)]
     pub(crate) fn handle(&self) {
         use signal_hook::flag::{register_conditional_default, register_usize};
         use signal_hook::iterator::Signals as Iterator;
@@ -69,25 +67,10 @@ impl Signals {
         }
     }
 
-    #[cfg(unix)]
     fn receive(&self, received: i32) {
         if let Some(signal) = HANDLED.into_iter().find(|signal| number(*signal) == received) {
             self.deliver(signal);
         }
-    }
-
-    /// As on Unix, for Ctrl-C.
-    #[cfg(not(unix))]
-    pub(crate) fn handle(&self) {
-        let signals = self.clone();
-        std::thread::spawn(move || {
-            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-            while let Ok(runtime) = &runtime
-                && runtime.block_on(tokio::signal::ctrl_c()).is_ok()
-            {
-                signals.deliver(ErrorKind::Interrupted);
-            }
-        });
     }
 
     /// Delivers a signal to the command if it takes the signal, else ends the process.
@@ -108,11 +91,9 @@ impl Signals {
     pub(crate) fn release(&self) {
         // The handler stores the signal before it reads this. So either the signal is found here, or it has its default action.
         self.released.store(true, Ordering::SeqCst);
-        #[cfg(unix)]
         self.end_by_received();
     }
 
-    #[cfg(unix)]
     fn end_by_received(&self) {
         let received = self.received.load(Ordering::SeqCst);
         if let Some(signal) =
@@ -124,14 +105,12 @@ impl Signals {
 }
 
 /// Number of a signal, which is the same on all Unix systems.
-#[cfg(unix)]
 fn number(signal: ErrorKind) -> i32 {
     signal.exit().signal().map_or(0, i32::from)
 }
 
 /// Ends the process by the signal of an exit status.
 fn end_by(exit: Exit) -> ! {
-    #[cfg(unix)]
     if let Some(number) = exit.signal() {
         use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
@@ -153,7 +132,7 @@ fn ignored_signals() -> u64 {
 }
 
 /// Not known here. SIGHUP keeps its action, so that `nohup` has an effect.
-#[cfg(all(unix, not(target_os = "linux")))]
+#[cfg(not(target_os = "linux"))]
 fn ignored_signals() -> u64 {
     1
 }

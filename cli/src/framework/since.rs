@@ -2,8 +2,8 @@
 
 use chrono::{DateTime, TimeDelta, Utc};
 
-use crate::arguments::duration_of;
-use crate::output::now;
+use crate::framework::arguments::duration_of;
+use crate::framework::output::now;
 
 /// Parses an RFC 3339 time, or a duration before now such as `15m`, `24h` or `7d`.
 pub(crate) fn parse_since(text: &str) -> Result<DateTime<Utc>, String> {

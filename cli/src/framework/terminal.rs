@@ -4,25 +4,19 @@
 use std::io::{self, Write};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-#[cfg(unix)]
 use rustix::termios::{LocalModes, OptionalActions, Termios, tcgetattr, tcsetattr};
 
-use crate::error::{CliError, Result};
+use crate::framework::error::{CliError, Result};
 
 /// What the open question changed.
 struct Changed {
     /// Modes to restore, if the terminal does not echo.
-    #[cfg(unix)]
     echoing: Option<Termios>,
     /// Whether the line of the question has no end.
     has_open_line: bool,
 }
 
-static CHANGED: Mutex<Changed> = Mutex::new(Changed {
-    #[cfg(unix)]
-    echoing: None,
-    has_open_line: false,
-});
+static CHANGED: Mutex<Changed> = Mutex::new(Changed { echoing: None, has_open_line: false });
 
 /// The lock is not held during output, which can block, because the thread of the signals must get it.
 fn changed() -> MutexGuard<'static, Changed> {
@@ -33,14 +27,12 @@ fn changed() -> MutexGuard<'static, Changed> {
 /// a question has not ended.
 pub(crate) fn restore() -> bool {
     let mut changed = changed();
-    #[cfg(unix)]
     changed.echo();
     let has_open_line = changed.has_open_line;
     std::mem::forget(changed);
     has_open_line
 }
 
-#[cfg(unix)]
 impl Changed {
     fn echo(&mut self) {
         if let Some(echoing) = self.echoing.take() {
@@ -51,10 +43,8 @@ impl Changed {
 }
 
 /// The terminal does not echo its input until this is dropped.
-#[cfg(unix)]
 pub(crate) struct HiddenInput;
 
-#[cfg(unix)]
 impl HiddenInput {
     pub(crate) fn start() -> io::Result<Self> {
         let mut changed = changed();
@@ -69,7 +59,6 @@ impl HiddenInput {
     }
 }
 
-#[cfg(unix)]
 impl Drop for HiddenInput {
     fn drop(&mut self) {
         changed().echo();

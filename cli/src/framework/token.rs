@@ -5,9 +5,9 @@ use std::path::PathBuf;
 use clap::Args;
 use contract::Secret;
 
-use crate::error::{ErrorKind, Result};
-use crate::input::{file_secrets, stdin_secret};
-use crate::prompt::Prompt;
+use crate::framework::error::{ErrorKind, Result};
+use crate::framework::input::{file_secrets, stdin_secret};
+use crate::framework::prompt::Prompt;
 
 /// Purpose of a single-use token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

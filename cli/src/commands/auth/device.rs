@@ -3,15 +3,15 @@
 use chrono::{DateTime, Utc};
 use clap::Args;
 use contract::device::{DecideDevice, Decision, DeviceRequest, InspectDevice};
-use contract::routes::{self, Route};
+use contract::routes;
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::catalog::{Errors, Examples, Names, Requirement, Routes};
-use crate::commands::{Command, group};
-use crate::context::Context;
-use crate::error::{ErrorKind, Result};
-use crate::output::{CommandOutput, Table, now, relative};
+use crate::framework::catalog::{Errors, Examples, Names, Requirement, Routes};
+use crate::framework::command::{Command, group};
+use crate::framework::context::Context;
+use crate::framework::error::{ErrorKind, Result};
+use crate::framework::output::{CommandOutput, Table, now, relative};
 
 group!(
     /// Approve or deny the login of a device.
@@ -76,7 +76,7 @@ impl Command for Approve {
         hour.";
     const SEE_ALSO: Names = &["auth device deny", "auth login", "auth sessions list"];
 
-    async fn run(self, context: &Context) -> Result<()> {
+    async fn run(self, context: &Context) -> Result<Self::Output> {
         decide(context, self.user_code, Decision::Approve).await
     }
 }
@@ -108,23 +108,20 @@ impl Command for Deny {
         hour.";
     const SEE_ALSO: Names = &["auth device approve", "auth sessions list"];
 
-    async fn run(self, context: &Context) -> Result<()> {
+    async fn run(self, context: &Context) -> Result<Self::Output> {
         decide(context, self.user_code, Decision::Deny).await
     }
 }
 
 /// Shows the request with this code, and sends the decision after confirmation.
-async fn decide(context: &Context, user_code: String, decision: Decision) -> Result<()> {
-    let (credential, api) = (context.session()?, context.api()?);
-    let call = |route: &Route| api.call(route, &[]).authenticated(&credential);
+async fn decide(context: &Context, user_code: String, decision: Decision) -> Result<DecidedDevice> {
+    let api = context.connect(Requirement::Session).await?;
     let inspect = InspectDevice { user_code: user_code.clone() };
-    let request: DeviceRequest = call(&routes::INSPECT_DEVICE)?.json(&inspect)?.fetch().await?;
+    let request: DeviceRequest = api.call(&routes::INSPECT_DEVICE, &[]).json(&inspect)?.fetch().await?;
     context.prompt().confirm(&question(&request, decision)).await?;
-    let decide = call(&routes::DECIDE_DEVICE)?.json(&DecideDevice { user_code, decision })?;
-    decide.execute().await?;
+    api.call(&routes::DECIDE_DEVICE, &[]).json(&DecideDevice { user_code, decision })?.execute().await?;
     let DeviceRequest { client_name, ip, created_at } = request;
-    let approved = decision == Decision::Approve;
-    context.out().print(&DecidedDevice { approved, client_name, ip, created_at })
+    Ok(DecidedDevice { approved: decision == Decision::Approve, client_name, ip, created_at })
 }
 
 fn question(request: &DeviceRequest, decision: Decision) -> String {

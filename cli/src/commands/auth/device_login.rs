@@ -13,10 +13,10 @@ use serde_json::json;
 use tenancy::TenantId;
 use tokio::time::{Instant, sleep_until};
 
-use crate::api::Api;
-use crate::context::Context;
-use crate::error::{CliError, ErrorKind, Exit, Result};
-use crate::input::run_blocking;
+use crate::framework::api::Api;
+use crate::framework::context::Context;
+use crate::framework::error::{CliError, ErrorKind, Exit, Result};
+use crate::framework::input::run_blocking;
 
 /// Increase of the interval after `slow_down` (RFC 8628, section 3.5).
 const SLOW_DOWN_INCREMENT: Duration = Duration::from_secs(5);

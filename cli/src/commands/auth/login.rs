@@ -10,17 +10,17 @@ use serde::Serialize;
 use tenancy::{TenantId, UserId};
 
 use super::device_login;
-use crate::catalog::{Errors, Examples, Names, Requirement, Routes, SchemaOf, text_input};
-use crate::commands::Command;
-use crate::context::Context;
-use crate::contexts::{Configuration, ContextName, CredentialStore};
-use crate::credentials::{Credentials, StoredSession};
-use crate::error::{ErrorKind, Result};
-use crate::files::Directory;
-use crate::input::run_blocking;
-use crate::keyring;
-use crate::output::{CommandOutput, Table, text, time};
-use crate::prompt::PasswordSource;
+use crate::framework::catalog::{Errors, Examples, Names, Requirement, Routes, SchemaOf, text_input};
+use crate::framework::command::Command;
+use crate::framework::configuration::{Configuration, ContextName, CredentialStore};
+use crate::framework::context::Context;
+use crate::framework::credentials::{Credentials, StoredSession};
+use crate::framework::error::{ErrorKind, Result};
+use crate::framework::files::Directory;
+use crate::framework::input::run_blocking;
+use crate::framework::keyring;
+use crate::framework::output::{CommandOutput, Table, text, time};
+use crate::framework::prompt::PasswordSource;
 
 /// Log in with a password, or with approval on another device.
 ///
@@ -118,7 +118,7 @@ impl Command for Login {
     const INPUT_SCHEMA: Option<SchemaOf> =
         Some(|| text_input("With --password-stdin, one line: the password."));
 
-    async fn run(self, context: &Context) -> Result<()> {
+    async fn run(self, context: &Context) -> Result<Self::Output> {
         context.accept_new_context()?;
         // Check that the session can be stored before it is created.
         Credentials::load()?;
@@ -139,7 +139,7 @@ impl Command for Login {
             let _ = context.api()?.call(&routes::LOG_OUT, &[]).session(&token)?.execute().await;
         }
         super::warn_about_credentials(context);
-        context.out().print(&result)
+        Ok(result)
     }
 }
 

@@ -6,13 +6,13 @@ use contract::{Secret, routes};
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::catalog::{Errors, Examples, Names, Requirement, Routes, SchemaOf, text_input};
-use crate::commands::{Command, group};
-use crate::context::Context;
-use crate::error::{ErrorKind, Result};
-use crate::output::{CommandOutput, Table};
-use crate::prompt::{MIN_CHARACTERS, PasswordSource};
-use crate::token::{TokenKind, TokenSource};
+use crate::framework::catalog::{Errors, Examples, Names, Requirement, Routes, SchemaOf, text_input};
+use crate::framework::command::{Command, group};
+use crate::framework::context::Context;
+use crate::framework::error::{ErrorKind, Result};
+use crate::framework::output::{CommandOutput, Table};
+use crate::framework::prompt::{MIN_CHARACTERS, PasswordSource};
+use crate::framework::token::{TokenKind, TokenSource};
 
 group!(
     /// Change or reset a password.
@@ -77,14 +77,14 @@ impl Command for Change {
     const INPUT_SCHEMA: Option<SchemaOf> =
         Some(|| text_input("With --password-stdin, two lines: the current password, and the new one."));
 
-    async fn run(self, context: &Context) -> Result<()> {
-        let (credential, api) = (context.session()?, context.api()?);
+    async fn run(self, context: &Context) -> Result<Self::Output> {
+        let api = context.connect(Self::REQUIRES).await?;
         let change = async |current_password: Secret, new_password: Secret| -> Result<()> {
             let request = ChangePassword { current_password, new_password };
-            let owner = credential.owner(&api).await?;
-            let call = api.call(&routes::CHANGE_PASSWORD, &[]).bearer(&credential.bearer)?;
-            let call = call.tenant(Some(&owner.tenant)).user(owner.user).json(&request)?;
-            call.execute().await
+            let owner = api.owner().await?;
+            let api = api.clone().for_user(owner.user);
+            let call = api.call(&routes::CHANGE_PASSWORD, &[]).tenant(Some(&owner.tenant));
+            call.json(&request)?.execute().await
         };
         if let Some([current, new]) = self.passwords.read(["current password", "new password"]).await? {
             change(current, new).await?;
@@ -92,12 +92,12 @@ impl Command for Change {
             let (prompt, options) = (context.prompt(), PasswordSource::OPTIONS);
             prompt.require_available("current password", options)?;
             // Before the person enters passwords for a session that has ended.
-            api.call(&routes::WHOAMI, &[]).authenticated(&credential)?.execute().await?;
+            api.call(&routes::WHOAMI, &[]).execute().await?;
             let current = prompt.secret("Current password", "current password", options).await?;
             let send = async |new| change(current.clone(), new).await;
             prompt.send_new_password(MIN_CHARACTERS, options, send).await?;
         }
-        context.out().print(&ChangedPassword { changed: true, session_kept: true })
+        Ok(ChangedPassword { changed: true, session_kept: true })
     }
 }
 
@@ -138,7 +138,7 @@ impl Command for Reset {
         exists. Only the token of the latest mail is valid. If no mail arrives, check --email and --tenant.";
     const SEE_ALSO: Names = &["auth password confirm-reset", "auth password change", "auth login"];
 
-    async fn run(self, context: &Context) -> Result<()> {
+    async fn run(self, context: &Context) -> Result<Self::Output> {
         let tenant = context.tenant().await?;
         let email = match self.email {
             Some(email) => email,
@@ -147,7 +147,7 @@ impl Command for Reset {
         let api = context.api()?;
         let call = api.call(&routes::REQUEST_PASSWORD_RESET, &[]).tenant(Some(&tenant));
         call.json(&RequestReset { email })?.execute().await?;
-        context.out().print(&RequestedReset { requested: true })
+        Ok(RequestedReset { requested: true })
     }
 }
 
@@ -190,7 +190,7 @@ impl Command for ConfirmResetCommand {
     const INPUT_SCHEMA: Option<SchemaOf> =
         Some(|| text_input("A line each: the token for `-`, and the new password for --password-stdin."));
 
-    async fn run(self, context: &Context) -> Result<()> {
+    async fn run(self, context: &Context) -> Result<Self::Output> {
         let (prompt, api) = (context.prompt(), context.api()?);
         let token = self.token.read(TokenKind::Reset, prompt).await?;
         let confirm = async |new_password: Secret, revoke_api_keys: bool| -> Result<()> {
@@ -214,8 +214,7 @@ impl Command for ConfirmResetCommand {
             let send = async |password| confirm(password, revoke).await;
             prompt.send_new_password(password_min_length, PasswordSource::OPTIONS, send).await?;
         }
-        context.out().print(&ChangedPassword { changed: true, session_kept: false })?;
-        context.out().notice("Next: svc auth login");
-        Ok(())
+        context.notice_later("Next: svc auth login");
+        Ok(ChangedPassword { changed: true, session_kept: false })
     }
 }

@@ -8,15 +8,15 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use tenancy::{SessionId, UserId};
 
-use crate::address::{IdRef, UserRef};
-use crate::api::Api;
-use crate::catalog::{Errors, Examples, Names, Requirement, Routes, SchemaOf, text_input};
-use crate::commands::{Command, group};
-use crate::context::{ActiveCredential, Context};
-use crate::credentials::Credentials;
-use crate::error::{ErrorKind, Exit, Result};
-use crate::input::stdin_secret;
-use crate::output::{Cell, CommandOutput, ItemList, Row, Table, id, optional, text, time};
+use crate::framework::address::{IdRef, UserRef};
+use crate::framework::api::Api;
+use crate::framework::catalog::{Errors, Examples, Names, Requirement, Routes, SchemaOf, text_input};
+use crate::framework::command::{Command, group};
+use crate::framework::context::Context;
+use crate::framework::credentials::Credentials;
+use crate::framework::error::{ErrorKind, Exit, Result};
+use crate::framework::input::stdin_secret;
+use crate::framework::output::{Cell, CommandOutput, ItemList, Row, Table, id, optional, text, time};
 
 const TOKEN_PREFIX: &str = "svc_st_";
 
@@ -60,19 +60,17 @@ pub(crate) struct List {
 
 /// JSON output has all fields.
 impl Row for Session {
-    const HEADINGS: &'static [&'static str] =
-        &["", "ID", "METHOD", "CLIENT", "LAST USED", "EXPIRES", "ADDRESS"];
     const EMPTY: &'static str = "No active sessions.";
 
-    fn cells(&self) -> Vec<Cell> {
+    fn columns(&self) -> Vec<(&'static str, Cell)> {
         vec![
-            text(if self.current { "*" } else { "" }),
-            id(self.id),
-            text(self.method),
-            optional(self.client_name.as_ref().or(self.user_agent.as_ref()).map(text)),
-            time(&self.last_seen_at),
-            time(&self.expires_at.min(self.idle_expires_at)),
-            optional(self.ip.as_ref().map(text)),
+            ("", text(if self.current { "*" } else { "" })),
+            ("ID", id(self.id)),
+            ("METHOD", text(self.method)),
+            ("CLIENT", optional(self.client_name.as_ref().or(self.user_agent.as_ref()).map(text))),
+            ("LAST USED", time(&self.last_seen_at)),
+            ("EXPIRES", time(&self.expires_at.min(self.idle_expires_at))),
+            ("ADDRESS", optional(self.ip.as_ref().map(text))),
         ]
     }
 }
@@ -94,16 +92,13 @@ impl Command for List {
         another tenant. The ids are not credentials; pass them to `auth sessions revoke`.";
     const SEE_ALSO: Names = &["auth sessions revoke", "auth whoami"];
 
-    async fn run(self, context: &Context) -> Result<()> {
-        let (credential, api) = (context.session()?, context.api()?);
+    async fn run(self, context: &Context) -> Result<Self::Output> {
+        let api = context.connect(Self::REQUIRES).await?;
         let user = match self.user_id {
-            Some(user) => user.id(&api, &credential).await?,
-            None => credential.owner(&api).await?.user,
+            Some(user) => user.id(&api).await?,
+            None => api.owner().await?.user,
         };
-        let items: Vec<Session> = api
-            .list_all(routes::LIST_SESSIONS.path, |call| Ok(call.authenticated(&credential)?.user(user)))
-            .await?;
-        context.out().print(&ItemList { items })
+        api.for_user(user).list_all(routes::LIST_SESSIONS.path).await
     }
 }
 
@@ -158,64 +153,56 @@ impl Command for Revoke {
     const INPUT_SCHEMA: Option<SchemaOf> =
         Some(|| text_input("For `-`, one line: a session token or an id."));
 
-    async fn run(self, context: &Context) -> Result<()> {
+    async fn run(self, context: &Context) -> Result<Self::Output> {
         let session = match self.session_id.as_deref() {
             None => return self.revoke_all(context).await,
             Some("-") => parse_session(stdin_secret("session token or id").await?.expose().trim())?,
             Some(argument) => parse_session(argument)?,
         };
-        let api = context.api()?;
         let forgotten = match session {
             SessionRef::Token(token) => {
-                api.call(&routes::LOG_OUT, &[]).session(&token)?.execute().await?;
+                context.api()?.call(&routes::LOG_OUT, &[]).session(&token)?.execute().await?;
                 Credentials::forget(&token)?
             }
             SessionRef::Id(reference) => {
-                let credential = context.session()?;
+                let api = context.connect(Self::REQUIRES).await?;
                 let id = match reference {
                     IdRef::Id(id) => id,
                     part @ IdRef::Part(_) => {
-                        let (user, _) = self.user(context, &api, &credential).await?;
-                        part.id::<Session>(&api, |call| Ok(call.authenticated(&credential)?.user(user)))
-                            .await?
+                        let (user, _) = self.user(context, &api).await?;
+                        part.id::<Session>(&api.clone().for_user(user)).await?
                     }
                 };
-                let call = api.call(&routes::REVOKE_SESSION, &[&id]);
-                call.authenticated(&credential)?.execute().await?;
-                remove_if_revoked(&api, &credential).await?
+                api.call(&routes::REVOKE_SESSION, &[&id]).execute().await?;
+                remove_if_revoked(&api).await?
             }
         };
-        context.out().print(&RevokedSession { revoked: true, forgotten })
+        Ok(RevokedSession { revoked: true, forgotten })
     }
 }
 
 impl Revoke {
     /// User of `--user-id`, or the current one, and how a question names the user.
-    async fn user(
-        &self,
-        context: &Context,
-        api: &Api,
-        credential: &ActiveCredential,
-    ) -> Result<(UserId, String)> {
+    async fn user(&self, context: &Context, api: &Api) -> Result<(UserId, String)> {
         Ok(match &self.user_id {
             Some(user) => {
-                let user = user.resolve(context.prompt(), api, credential).await?;
+                let user = user.resolve(context.prompt(), api).await?;
                 (user.id, format!("sessions of {}", user.label))
             }
-            None => (credential.owner(api).await?.user, "your sessions".to_owned()),
+            None => (api.owner().await?.user, "your sessions".to_owned()),
         })
     }
 
-    async fn revoke_all(&self, context: &Context) -> Result<()> {
-        let (credential, api) = (context.session()?, context.api()?);
-        let (user, owner) = self.user(context, &api, &credential).await?;
+    async fn revoke_all(&self, context: &Context) -> Result<RevokedSession> {
+        let api = context.connect(Self::REQUIRES).await?;
+        let (user, owner) = self.user(context, &api).await?;
         let except = if self.keep_current { " except the current one" } else { "" };
         context.prompt().confirm(&format!("Revoke all {owner}{except}?")).await?;
         let query = if self.keep_current { "?keep_current=true" } else { "" };
-        let call = api.call_path(Method::DELETE, &format!("{}{query}", routes::REVOKE_SESSIONS.path));
-        call.authenticated(&credential)?.user(user).execute().await?;
-        let forgotten = !self.keep_current && remove_if_revoked(&api, &credential).await?;
-        context.out().print(&RevokedSession { revoked: true, forgotten })
+        let path = format!("{}{query}", routes::REVOKE_SESSIONS.path);
+        api.clone().for_user(user).call_path(Method::DELETE, &path).execute().await?;
+        let forgotten = !self.keep_current && remove_if_revoked(&api).await?;
+        Ok(RevokedSession { revoked: true, forgotten })
     }
 }
 
@@ -234,12 +221,12 @@ fn parse_session(text: &str) -> Result<SessionRef> {
 }
 
 /// Removes the stored session if it is no longer valid. Only the service knows whether the revoked id was its id.
-async fn remove_if_revoked(api: &Api, credential: &ActiveCredential) -> Result<bool> {
-    if credential.bearer.source.variable().is_some() {
+async fn remove_if_revoked(api: &Api) -> Result<bool> {
+    let Some(stored) = api.credential().filter(|credential| credential.source.variable().is_none()) else {
         return Ok(false);
-    }
-    match api.call(&routes::WHOAMI, &[]).bearer(&credential.bearer)?.execute().await {
-        Err(error) if error.exit == Exit::Authentication => Credentials::forget(&credential.bearer.secret),
+    };
+    match api.call(&routes::WHOAMI, &[]).execute().await {
+        Err(error) if error.exit == Exit::Authentication => Credentials::forget(&stored.secret),
         // The session is active, or its state is unknown.
         _ => Ok(false),
     }

@@ -6,16 +6,16 @@ use serde::Serialize;
 use serde_json::json;
 use tenancy::TenantId;
 
-use crate::catalog::{Errors, Examples, Names, Requirement};
-use crate::commands::Command;
 use crate::commands::config::warn_about_overrides;
-use crate::context::Context;
-use crate::contexts::{Configuration, ContextName};
-use crate::credentials::Credentials;
-use crate::endpoint::BaseUrl;
-use crate::error::{ErrorKind, Result};
-use crate::files::Directory;
-use crate::output::{CommandOutput, Table, text};
+use crate::framework::catalog::{Errors, Examples, Names, Requirement};
+use crate::framework::command::Command;
+use crate::framework::configuration::{Configuration, ContextName};
+use crate::framework::context::Context;
+use crate::framework::credentials::Credentials;
+use crate::framework::endpoint::BaseUrl;
+use crate::framework::error::{ErrorKind, Result};
+use crate::framework::files::Directory;
+use crate::framework::output::{CommandOutput, Table, text};
 
 /// Switch to another stored login.
 ///
@@ -66,7 +66,7 @@ impl Command for Switch {
         --tenant or --context for single commands.";
     const SEE_ALSO: Names = &["auth status", "auth login", "config use-context"];
 
-    async fn run(self, context: &Context) -> Result<()> {
+    async fn run(self, context: &Context) -> Result<Self::Output> {
         let logins = stored_logins(context)?;
         let current = current_login(context)?;
         let others: Vec<_> = logins.iter().filter(|login| Some(&login.key()) != current.as_ref()).collect();
@@ -91,7 +91,7 @@ impl Command for Switch {
         })?;
         warn_about_overrides(context);
         super::warn_about_credentials(context);
-        context.out().print(&CurrentLogin {
+        Ok(CurrentLogin {
             context: name,
             base_url: service.to_string(),
             tenant_id: tenant,
@@ -101,13 +101,13 @@ impl Command for Switch {
 }
 
 /// A stored login.
-struct Login {
+struct StoredLogin {
     service: BaseUrl,
     tenant: TenantId,
     email: String,
 }
 
-impl Login {
+impl StoredLogin {
     fn key(&self) -> (BaseUrl, TenantId) {
         (self.service.clone(), self.tenant.clone())
     }
@@ -120,7 +120,7 @@ fn is_filtered(context: &Context) -> bool {
 }
 
 /// Stored logins that the options of the command line allow.
-fn stored_logins(context: &Context) -> Result<Vec<Login>> {
+fn stored_logins(context: &Context) -> Result<Vec<StoredLogin>> {
     let globals = context.globals();
     let by_context = globals.is_given("context");
     let service =
@@ -129,7 +129,8 @@ fn stored_logins(context: &Context) -> Result<Vec<Login>> {
     let stored = Credentials::load()?;
     let mut logins = Vec::new();
     for (url, id, session) in stored.all() {
-        let login = Login { service: BaseUrl::parse(url)?, tenant: id.clone(), email: session.email.clone() };
+        let login =
+            StoredLogin { service: BaseUrl::parse(url)?, tenant: id.clone(), email: session.email.clone() };
         let is_allowed = service.as_ref().is_none_or(|service| *service == login.service)
             && tenant.as_ref().is_none_or(|tenant| tenant.value == login.tenant);
         if is_allowed {
@@ -149,7 +150,7 @@ fn current_login(context: &Context) -> Result<Option<(BaseUrl, TenantId)>> {
 }
 
 /// Prompts for a number of the list.
-async fn ask<'a>(context: &Context, logins: &'a [Login]) -> Result<&'a Login> {
+async fn ask<'a>(context: &Context, logins: &'a [StoredLogin]) -> Result<&'a StoredLogin> {
     const OPTIONS: &str = "--tenant, --base-url or both";
     context.prompt().require_available("login", OPTIONS)?;
     let lines = logins.iter().enumerate().map(|(index, login)| {

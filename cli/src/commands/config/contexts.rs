@@ -4,15 +4,15 @@ use clap::Args;
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::catalog::{Examples, Names, Requirement};
-use crate::commands::Command;
-use crate::context::Context;
-use crate::contexts::{Configuration, ContextName};
-use crate::credentials::Credentials;
-use crate::environment;
-use crate::error::Result;
-use crate::files::Directory;
-use crate::output::{Cell, CommandOutput, Row, Table, optional, text};
+use crate::framework::catalog::{Examples, Names, Requirement};
+use crate::framework::command::Command;
+use crate::framework::configuration::{Configuration, ContextName};
+use crate::framework::context::Context;
+use crate::framework::credentials::Credentials;
+use crate::framework::environment;
+use crate::framework::error::Result;
+use crate::framework::files::Directory;
+use crate::framework::output::{Cell, CommandOutput, Row, Table, optional, text};
 
 /// A context.
 #[derive(Serialize, JsonSchema)]
@@ -32,16 +32,15 @@ pub(super) struct ListedContext {
 }
 
 impl Row for ListedContext {
-    const HEADINGS: &'static [&'static str] = &["", "CONTEXT", "SERVICE", "TENANT", "LOGIN"];
     const EMPTY: &'static str = "No contexts. `svc auth login` creates one.";
 
-    fn cells(&self) -> Vec<Cell> {
+    fn columns(&self) -> Vec<(&'static str, Cell)> {
         vec![
-            text(if self.current { "*" } else { "" }),
-            text(&self.name),
-            optional(self.base_url.as_ref().map(text)),
-            optional(self.tenant_id.as_ref().map(text)),
-            optional(self.email.as_ref().map(text)),
+            ("", text(if self.current { "*" } else { "" })),
+            ("CONTEXT", text(&self.name)),
+            ("SERVICE", optional(self.base_url.as_ref().map(text))),
+            ("TENANT", optional(self.tenant_id.as_ref().map(text))),
+            ("LOGIN", optional(self.email.as_ref().map(text))),
         ]
     }
 }
@@ -101,11 +100,11 @@ impl Command for UseContext {
         --context or SVC_CONTEXT for single commands. `previous` in the output undoes it.";
     const SEE_ALSO: Names = &["config list", "auth switch"];
 
-    async fn run(self, context: &Context) -> Result<()> {
+    async fn run(self, context: &Context) -> Result<Self::Output> {
         let previous = Directory::for_current_user()?
             .update(|configuration: &mut Configuration| configuration.make_current(&self.name))?;
         warn_about_overrides(context);
-        context.out().print(&CurrentContext { context: self.name, previous })
+        Ok(CurrentContext { context: self.name, previous })
     }
 }
 
@@ -156,10 +155,10 @@ impl Command for DeleteContext {
         `config set`. After the current context is deleted, no context is current.";
     const SEE_ALSO: Names = &["config list", "config use-context", "auth logout"];
 
-    async fn run(self, context: &Context) -> Result<()> {
+    async fn run(self, _: &Context) -> Result<Self::Output> {
         let deleted = Directory::for_current_user()?
             .update(|configuration: &mut Configuration| configuration.delete(&self.name))?;
-        context.out().print(&DeletedContext {
+        Ok(DeletedContext {
             context: self.name,
             base_url: deleted.base_url.map(String::from),
             tenant_id: deleted.tenant.map(String::from),

@@ -4,143 +4,139 @@ use chrono::{DateTime, TimeDelta, Utc};
 use contract::session::Whoami;
 use contract::{ProblemKind, Scope, identity, routes};
 
-use super::connection::{self, proxy_of};
-use super::{Check, Diagnosis};
-use crate::api::{Api, ApiResponse};
+use super::{Check, Diagnosis, Finding, connection, proxy};
 use crate::commands::version::{VERSION, release};
-use crate::context::{ActiveCredential, Context};
-use crate::credentials::Credentials;
-use crate::environment::{self, PLATFORM_TOKEN};
-use crate::error::{CliError, ErrorKind, Exit, Result};
-use crate::output::{now, timestamp};
-use crate::settings::{Origin, Setting};
+use crate::framework::api::{Api, ApiResponse};
+use crate::framework::catalog::Requirement;
+use crate::framework::context::Context;
+use crate::framework::credential::{self, Credential, PLATFORM_TOKEN};
+use crate::framework::credentials::Credentials;
+use crate::framework::endpoint::BaseUrl;
+use crate::framework::error::{CliError, ErrorKind, Result};
+use crate::framework::output::{now, timestamp};
+use crate::framework::settings::{Origin, Setting};
 
 /// Difference to the clock of the service that is worth a warning. Responses take seconds at most.
 const MAX_CLOCK_SKEW: TimeDelta = TimeDelta::seconds(60);
 
 /// Runs all checks. A check that depends on a failed one is skipped.
-pub(super) async fn run(context: &Context, scopes: &[Scope], diagnosis: &mut Diagnosis) {
-    let settings = match describe_settings(context) {
-        Ok(message) => {
-            diagnosis.ok(Check::Configuration, message);
-            true
-        }
-        Err(error) => {
-            diagnosis.fail(Check::Configuration, error);
-            false
-        }
-    };
-    match Credentials::load() {
-        Ok(stored) => diagnosis.ok(Check::Logins, format!("{} stored", stored.all().count())),
-        Err(error) => diagnosis.fail(Check::Logins, error),
-    }
-    let api = if settings { context.api() } else { Err(ErrorKind::ConfigurationInvalid.into()) };
-    let connected = match &api {
-        Ok(api) => connection::check(context, api, diagnosis).await.map(|response| (api, response)),
-        Err(_) if !settings => {
-            diagnosis.skip(Check::Connection, "the configuration is not valid");
-            None
-        }
-        Err(error) => {
-            diagnosis.fail(Check::Connection, error.clone());
-            None
-        }
-    };
-    let Some((api, response)) = connected else {
+pub(super) async fn run(context: &Context, scopes: &[Scope]) -> Diagnosis {
+    let mut diagnosis = Diagnosis { healthy: true, checks: Vec::new(), first_error: None };
+    let settings = settings(context);
+    let service = settings.as_ref().ok().map(|(service, _)| service.clone());
+    diagnosis.add(Check::Configuration, settings.map(|(_, message)| Finding::Ok(message)));
+    let logins = Credentials::load().map(|stored| Finding::Ok(format!("{} stored", stored.all().count())));
+    diagnosis.add(Check::Logins, logins);
+    let Some((api, response)) = connect(context, service, &mut diagnosis).await else {
         for check in [Check::Clock, Check::Version, Check::Credential, Check::Tenant, Check::Scopes] {
-            diagnosis.skip(check, "no connection to the service");
+            diagnosis.add(check, Ok(Finding::Skipped("no connection to the service")));
         }
-        return;
+        return diagnosis;
     };
-    check_clock(&response, diagnosis);
-    check_version(&response, diagnosis);
-    check_credential(context, api, scopes, diagnosis).await;
-    check_platform_token(context, api, diagnosis).await;
+    diagnosis.add(Check::Clock, Ok(clock(&response)));
+    diagnosis.add(Check::Version, Ok(version(&response)));
+    check_credential(context, &api, scopes, &mut diagnosis).await;
+    if !matches!(credential::from_environment(PLATFORM_TOKEN), Ok(None)) {
+        diagnosis.add(Check::PlatformToken, platform_token(context, api).await);
+    }
+    diagnosis
 }
 
-fn describe_settings(context: &Context) -> Result<String> {
+/// Service and description of the settings.
+fn settings(context: &Context) -> Result<(BaseUrl, String)> {
     let (service, tenant) = (context.base_url()?, context.tenant_setting()?);
     if let Some(file) = context.ca_file()? {
         file.certificates()?;
     }
-    let of = |setting: &Origin| format!(" ({setting})");
-    let tenant = tenant.map(|tenant| format!(", tenant {}{}", tenant.value, of(&tenant.origin)));
-    Ok(format!("service {}{}{}", service.value, of(&service.origin), tenant.unwrap_or_default()))
+    let tenant = tenant.map(|Setting { value, origin }| format!(", tenant {value} ({origin})"));
+    let message = format!("service {} ({}){}", service.value, service.origin, tenant.unwrap_or_default());
+    Ok((service.value, message))
 }
 
-fn check_clock(response: &ApiResponse, diagnosis: &mut Diagnosis) {
+/// Checks connection and proxy. Returns the response of the service.
+async fn connect(
+    context: &Context,
+    service: Option<BaseUrl>,
+    diagnosis: &mut Diagnosis,
+) -> Option<(Api, ApiResponse)> {
+    let Some(service) = service else {
+        diagnosis.add(Check::Connection, Ok(Finding::Skipped("the configuration is not valid")));
+        return None;
+    };
+    let api = context.api().map_err(|error| diagnosis.add(Check::Connection, Err(error))).ok()?;
+    let result = connection::check(context, &api, &service).await;
+    let finding = result.as_ref().map(|_| Finding::Ok(format!("{service} answers")));
+    diagnosis.add(Check::Connection, finding.map_err(Clone::clone));
+    diagnosis.add(Check::Proxy, Ok(proxy::check(context, result.is_err())));
+    Some((api, result.ok()?))
+}
+
+fn clock(response: &ApiResponse) -> Finding {
     let Some(date) = response.header("date").and_then(|text| DateTime::parse_from_rfc2822(text).ok()) else {
-        return diagnosis.skip(Check::Clock, "the response has no date");
+        return Finding::Skipped("the response has no date");
     };
     let now = now();
     let difference: TimeDelta = now - date.with_timezone(&Utc);
     if difference.abs() <= MAX_CLOCK_SKEW {
-        return diagnosis.ok(Check::Clock, "agrees with that of the service");
+        return Finding::Ok("agrees with that of the service".to_owned());
     }
     let direction = if difference > TimeDelta::zero() { "ahead of" } else { "behind" };
     let seconds = difference.num_seconds().unsigned_abs();
-    diagnosis.warn(
-        Check::Clock,
+    Finding::Warning(
         format!("this machine is {seconds} s {direction} the service ({} here)", timestamp(&now)),
-        "Set the clock of this machine: `sudo timedatectl set-ntp true`. Until then, times of expiry look wrong.",
-    );
+        "Set the clock of this machine: `sudo timedatectl set-ntp true`. Until then, times of expiry look wrong."
+            .to_owned(),
+    )
 }
 
-fn check_version(response: &ApiResponse, diagnosis: &mut Diagnosis) {
+fn version(response: &ApiResponse) -> Finding {
     // The connection check has parsed the response.
     let server = response.json::<identity::Version>().map(|version| version.version).unwrap_or_default();
     if release(VERSION) == release(&server) {
-        return diagnosis.ok(Check::Version, format!("client {VERSION}, server {server}"));
+        return Finding::Ok(format!("client {VERSION}, server {server}"));
     }
-    diagnosis.warn(
-        Check::Version,
+    Finding::Warning(
         format!("client {VERSION} and server {server} belong to different releases"),
         format!("Install the client of release {}.", release(&server).join(".")),
-    );
+    )
 }
 
 /// Checks the session or API key, its tenant and its scopes.
 async fn check_credential(context: &Context, api: &Api, scopes: &[Scope], diagnosis: &mut Diagnosis) {
-    let has_platform_token = matches!(environment::credential(PLATFORM_TOKEN), Ok(Some(_)));
     let result: Result<_> = async {
-        let credential = context.credential()?;
+        let credential = context.credential(Requirement::Credential)?;
         // Without the tenant: the credential is valid even if it belongs to another one.
-        let whoami = api.call(&routes::WHOAMI, &[]).bearer(&credential.bearer)?.fetch::<Whoami>().await?;
-        Ok((credential, whoami))
+        let api = api.clone().with_credential(Credential { tenant: None, ..credential.clone() })?;
+        Ok((credential, api.call(&routes::WHOAMI, &[]).fetch::<Whoami>().await?))
     }
     .await;
     match result {
         Ok((credential, whoami)) => {
-            let expiry = timestamp(&whoami.expires_at);
-            diagnosis.ok(Check::Credential, format!("{} is valid until {expiry}", credential.bearer.source));
-            check_tenant(context, &credential, &whoami, diagnosis);
-            check_scopes(&credential, &whoami, scopes, diagnosis);
+            let validity = format!("{} is valid until {}", credential.source, timestamp(&whoami.expires_at));
+            diagnosis.add(Check::Credential, Ok(Finding::Ok(validity)));
+            diagnosis.add(Check::Tenant, tenant(context, &credential, &whoami));
+            diagnosis.add(Check::Scopes, check_scopes(&credential, &whoami, scopes));
         }
         Err(error) => {
-            if has_platform_token && error.code == ErrorKind::NotLoggedIn.code() {
-                diagnosis.skip(Check::Credential, "not logged in; the platform token is set");
+            let has_platform_token = matches!(credential::from_environment(PLATFORM_TOKEN), Ok(Some(_)));
+            let finding = if has_platform_token && error.code == ErrorKind::NotLoggedIn.code() {
+                Ok(Finding::Skipped("not logged in; the platform token is set"))
             } else {
-                diagnosis.fail(Check::Credential, error);
-            }
-            diagnosis.skip(Check::Tenant, "no valid credential");
-            diagnosis.skip(Check::Scopes, "no valid credential");
+                Err(error)
+            };
+            diagnosis.add(Check::Credential, finding);
+            diagnosis.add(Check::Tenant, Ok(Finding::Skipped("no valid credential")));
+            diagnosis.add(Check::Scopes, Ok(Finding::Skipped("no valid credential")));
         }
     }
 }
 
-fn check_tenant(
-    context: &Context,
-    credential: &ActiveCredential,
-    whoami: &Whoami,
-    diagnosis: &mut Diagnosis,
-) {
-    let (own, source) = (&whoami.tenant_id, &credential.bearer.source);
-    let Ok(Some(Setting { value, origin })) = context.tenant_setting() else {
-        return diagnosis.ok(Check::Tenant, own.to_string());
+fn tenant(context: &Context, credential: &Credential, whoami: &Whoami) -> Result<Finding> {
+    let (own, source) = (&whoami.tenant_id, &credential.source);
+    let (value, origin) = match context.tenant_setting() {
+        Ok(Some(Setting { value, origin })) if value != *own => (value, origin),
+        _ => return Ok(Finding::Ok(own.to_string())),
     };
-    if value == *own {
-        return diagnosis.ok(Check::Tenant, own.to_string());
-    }
     let message = format!("{source} belongs to tenant {own}, but {origin} names tenant {value}");
     let remediation = match &origin {
         Origin::Option(_) => format!("Pass --tenant {own}, or use a credential of {value}."),
@@ -154,78 +150,34 @@ fn check_tenant(
             None => format!("Run `svc auth switch --tenant {own}`."),
         },
     };
-    if credential.tenant.is_some() {
-        diagnosis.fail(
-            Check::Tenant,
-            CliError {
-                code: ProblemKind::TenantMismatch.code().to_owned(),
-                message,
-                remediation,
-                exit: Exit::from_problem(ProblemKind::TenantMismatch),
-                retryable: false,
-                request_id: None,
-            },
-        );
-    } else {
-        diagnosis.warn(Check::Tenant, message, remediation);
+    if credential.tenant.is_none() {
+        return Ok(Finding::Warning(message, remediation));
     }
+    let kind = ProblemKind::TenantMismatch;
+    Err(CliError::from_kind(kind, routes::WHOAMI.path, message).with_remediation(remediation))
 }
 
-fn check_scopes(
-    credential: &ActiveCredential,
-    whoami: &Whoami,
-    required: &[Scope],
-    diagnosis: &mut Diagnosis,
-) {
+fn check_scopes(credential: &Credential, whoami: &Whoami, required: &[Scope]) -> Result<Finding> {
     let join = |scopes: &[Scope]| scopes.iter().copied().map(Scope::as_str).collect::<Vec<_>>().join(" ");
     let missing: Vec<_> = required.iter().copied().filter(|scope| !whoami.scopes.contains(scope)).collect();
+    let own = join(&whoami.scopes);
     if missing.is_empty() {
-        return diagnosis.ok(Check::Scopes, join(&whoami.scopes));
+        return Ok(Finding::Ok(own));
     }
-    let (source, own) = (&credential.bearer.source, join(&whoami.scopes));
     let options: Vec<_> = missing.iter().map(|scope| format!("--scope {}", scope.as_str())).collect();
-    diagnosis.fail(
-        Check::Scopes,
-        ErrorKind::ScopeMissing
-            .with_message(format!("{source} lacks {}; it has {own}", join(&missing)))
-            .with_remediation(format!(
-                "Set SVC_API_KEY to a key with the scope. An administrator creates it: `svc api-keys create --name {} {}`.",
-                whoami.tenant_id,
-                options.join(" ")
-            )),
-    );
+    Err(ErrorKind::ScopeMissing
+        .with_message(format!("{} lacks {}; it has {own}", credential.source, join(&missing)))
+        .with_remediation(format!(
+            "Set SVC_API_KEY to a key with the scope. An administrator creates it: `svc api-keys create --name {} {}`.",
+            whoami.tenant_id,
+            options.join(" ")
+        )))
 }
 
-async fn check_platform_token(context: &Context, api: &Api, diagnosis: &mut Diagnosis) {
-    if matches!(environment::credential(PLATFORM_TOKEN), Ok(None)) {
-        return;
-    }
-    let result: Result<_> = async {
-        let credential = context.platform_token()?;
-        api.call_path(reqwest::Method::GET, "/tenants?limit=1").bearer(&credential.bearer)?.execute().await?;
-        Ok(credential.bearer.source)
-    }
-    .await;
-    match result {
-        Ok(source) => diagnosis.ok(Check::PlatformToken, format!("{source} is valid")),
-        Err(error) => diagnosis.fail(Check::PlatformToken, error),
-    }
-}
-
-/// Adds the result for the proxy. `failed` is whether the connection does not work.
-pub(super) fn report_proxy(context: &Context, failed: bool, diagnosis: &mut Diagnosis) {
-    match proxy_of(context) {
-        None => diagnosis.ok(Check::Proxy, "none is used"),
-        Some(proxy) if failed => diagnosis.warn(
-            Check::Proxy,
-            format!("requests go through {}, set by {}", proxy.address, proxy.variable),
-            proxy.bypass(),
-        ),
-        Some(proxy) => {
-            diagnosis.ok(
-                Check::Proxy,
-                format!("requests go through {}, set by {}", proxy.address, proxy.variable),
-            );
-        }
-    }
+async fn platform_token(context: &Context, api: Api) -> Result<Finding> {
+    let credential = context.credential(Requirement::PlatformToken)?;
+    let message = format!("{} is valid", credential.source);
+    let api = api.with_credential(Credential { tenant: None, ..credential })?;
+    api.call_path(reqwest::Method::GET, "/tenants?limit=1").execute().await?;
+    Ok(Finding::Ok(message))
 }

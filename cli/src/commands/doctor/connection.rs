@@ -1,32 +1,20 @@
 //! The connection check of `svc doctor`: does the service answer at the base URL, or something else, or nothing?
 
 use contract::{Problem, identity, routes};
-use hyper_util::client::proxy::matcher::Matcher;
 use reqwest::StatusCode;
 
-use super::checks::report_proxy;
-use super::{Check, Diagnosis};
-use crate::api::{Api, ApiResponse};
-use crate::context::Context;
-use crate::endpoint::BaseUrl;
-use crate::environment;
-use crate::error::{CliError, ErrorKind, Result};
+use super::proxy::proxy_of;
+use crate::framework::api::{Api, ApiResponse};
+use crate::framework::context::Context;
+use crate::framework::endpoint::BaseUrl;
+use crate::framework::error::{CliError, ErrorKind, Result};
 
-/// Checks connection and proxy. Returns the response to `GET /version` if it is that of the service.
-pub(super) async fn check(context: &Context, api: &Api, diagnosis: &mut Diagnosis) -> Option<ApiResponse> {
-    // The API was created from a valid base URL.
-    let service = context.base_url().ok()?.value;
-    let result = api.call(&routes::GET_VERSION, &[]).send_once().await;
-    let result = match result {
+/// Returns the response to `GET /version` if it is that of the service.
+pub(super) async fn check(context: &Context, api: &Api, service: &BaseUrl) -> Result<ApiResponse> {
+    match api.call(&routes::GET_VERSION, &[]).send_once().await {
         Ok(response) if is_version(&response) => Ok(response),
-        other => Err(explain(context, &service, other).await),
-    };
-    match &result {
-        Ok(_) => diagnosis.ok(Check::Connection, format!("{service} answers")),
-        Err(error) => diagnosis.fail(Check::Connection, error.clone()),
+        other => Err(explain(context, service, other).await),
     }
-    report_proxy(context, result.is_err(), diagnosis);
-    result.ok()
 }
 
 fn is_version(response: &ApiResponse) -> bool {
@@ -94,41 +82,4 @@ async fn speaks_tls(context: &Context, secure: &BaseUrl) -> bool {
         Ok(api) => api.speaks_tls().await,
         Err(_) => false,
     }
-}
-
-/// A proxy for requests to the service.
-pub(super) struct Proxy {
-    /// Address without credentials.
-    pub(super) address: String,
-    pub(super) variable: &'static str,
-    host: String,
-}
-
-impl Proxy {
-    /// How to send requests without the proxy.
-    pub(super) fn bypass(&self) -> String {
-        format!(
-            "To connect without the proxy: `export NO_PROXY={}`, or `unset {}`.",
-            self.host, self.variable
-        )
-    }
-}
-
-/// The proxy in effect, by the same rules as those of the HTTP client.
-pub(super) fn proxy_of(context: &Context) -> Option<Proxy> {
-    let service = context.base_url().ok()?.value;
-    if service.is_loopback() {
-        return None;
-    }
-    let proxy = Matcher::from_system().intercept(&service.as_str().parse().ok()?)?;
-    let own: &[&str] = if service.as_str().starts_with("https:") {
-        &["HTTPS_PROXY", "https_proxy"]
-    } else {
-        &["HTTP_PROXY", "http_proxy"]
-    };
-    let mut variables = own.iter().chain(&["ALL_PROXY", "all_proxy"]);
-    let variable = variables.find(|name| environment::text(name).is_some()).unwrap_or(&"the system");
-    let host = service.authority();
-    let host = host.rsplit_once(':').map_or(host, |(host, _)| host).to_owned();
-    Some(Proxy { address: proxy.uri().to_string(), variable, host })
 }

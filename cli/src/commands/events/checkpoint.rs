@@ -11,7 +11,7 @@ use tokio::time::Instant;
 use uuid::Uuid;
 
 use super::lines::LineRanges;
-use crate::error::{CliError, ErrorKind, Result};
+use crate::framework::error::{CliError, ErrorKind, Result};
 
 const FORMAT: &str = "svc.checkpoint.v1";
 /// Larger files are not checkpoints.
@@ -40,7 +40,7 @@ pub(super) struct Counts {
 }
 
 #[derive(Serialize, Deserialize)]
-struct State {
+struct CheckpointFile {
     format: String,
     #[serde(flatten)]
     subject: Subject,
@@ -54,7 +54,7 @@ struct State {
 /// A checkpoint file.
 pub(super) struct Checkpoint {
     path: PathBuf,
-    state: State,
+    state: CheckpointFile,
     last_sync: Option<Instant>,
 }
 
@@ -65,7 +65,7 @@ impl Checkpoint {
     /// The file is not the checkpoint of this delivery.
     pub(super) fn open(path: &Path, subject: Subject) -> Result<Self> {
         let state = match read(path) {
-            Ok(None) => State {
+            Ok(None) => CheckpointFile {
                 format: FORMAT.to_owned(),
                 subject,
                 settled: LineRanges::default(),
@@ -119,7 +119,7 @@ impl Checkpoint {
     }
 }
 
-fn read(path: &Path) -> io::Result<Option<State>> {
+fn read(path: &Path) -> io::Result<Option<CheckpointFile>> {
     let file = match File::open(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         file => file?,
@@ -129,14 +129,14 @@ fn read(path: &Path) -> io::Result<Option<State>> {
     parse(&text).map(Some)
 }
 
-fn parse(text: &[u8]) -> io::Result<State> {
-    let state: State =
+fn parse(text: &[u8]) -> io::Result<CheckpointFile> {
+    let state: CheckpointFile =
         serde_json::from_slice(text).map_err(|_| io::Error::other("it is not a checkpoint"))?;
     if state.format == FORMAT { Ok(state) } else { Err(io::Error::other("it has an unknown format")) }
 }
 
 /// Replaces the file by a new one, so that it is complete at any time. The temporary name is not that of another file.
-fn replace(path: &Path, state: &State, sync: bool) -> io::Result<()> {
+fn replace(path: &Path, state: &CheckpointFile, sync: bool) -> io::Result<()> {
     let mut temporary = path.as_os_str().to_owned();
     temporary.push(format!(".{}.tmp", Uuid::now_v7()));
     let mut file = File::create_new(&temporary)?;

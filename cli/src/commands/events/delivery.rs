@@ -1,43 +1,32 @@
 //! Delivery of events in concurrent batches with bounded memory: reading pauses while too many requests are in flight. Results are
 //! recorded in the order of the input.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
+use std::mem::replace;
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use contract::ProblemKind;
 use tokio::sync::mpsc;
-use tokio::task::{JoinError, JoinSet};
-use tokio::time::{Instant, sleep_until};
-use transport::{BatchProgress, BatchSendResult, HttpTransport, OutgoingEvent, SendResult, TransportError};
+use tokio::time::{Instant, timeout_at};
+use transport::{BatchPipeline, OutgoingEvent, PipelineSlot, SentBatch, TransportError};
 
 use super::checkpoint::{Checkpoint, Counts};
 use super::lines::LineRanges;
 use super::progress::{Progress, Waits};
 use super::rejects::{Reject, RejectLog};
 use super::source::SourceItem;
-use crate::error::{CliError, ErrorKind, Result};
+use crate::framework::error::{CliError, ErrorKind, Result};
 
 /// A batch of this size is sent, whatever its number of events. The service accepts 10 MiB.
 const MAX_BATCH_BYTES: usize = 4 * 1024 * 1024;
 /// Delay after the first event of a batch until it is sent, if the source is slow.
 const MAX_BATCH_DELAY: Duration = Duration::from_millis(500);
-/// Maximum number of batches, per concurrent request, with rejects that wait for those of an earlier batch.
-const MAX_HELD: usize = 4;
-
-/// Limits of batches and concurrency.
-#[derive(Clone, Copy)]
-pub(super) struct BatchLimits {
-    /// Maximum number of events per batch.
-    pub(super) batch_size: usize,
-    /// Maximum number of batches in flight.
-    pub(super) concurrency: usize,
-}
-
 /// Result of a delivery.
 #[derive(Default)]
-pub(super) struct DeliveryResult {
+pub(super) struct SendOutcome {
     /// Accepted and rejected events and unreadable lines, with those of earlier runs of a checkpoint.
     pub(super) counts: Counts,
     /// Events of requests that failed as a whole.
@@ -55,111 +44,71 @@ pub(super) struct DeliveryResult {
     pub(super) elapsed: Duration,
 }
 
-/// An event and its line.
-type NumberedEvent = (u64, OutgoingEvent);
-
-/// An event of a request that failed as a whole.
-type FailedEvent = (u64, OutgoingEvent, TransportError);
-
 /// A delivery in progress.
-pub(super) struct Delivery {
-    transport: Arc<HttpTransport>,
-    limits: BatchLimits,
-    /// Items that are not in a batch yet.
-    queue: VecDeque<SourceItem>,
-    batch: Batch,
-    in_flight: JoinSet<(Batch, BatchSendResult, usize)>,
+pub(super) struct EventDelivery {
+    batches: Batches,
+    pipeline: BatchPipeline<Batch>,
     waits: Waits,
-    /// Batches with results, and with rejects that wait for those of an earlier batch, by number.
-    held: BTreeMap<u64, Settled>,
-    /// Number of the first batch without recorded rejects.
-    next_number: u64,
-    failed: Vec<FailedEvent>,
+    /// Events of requests that failed as a whole.
+    failed: Vec<(u64, OutgoingEvent, TransportError)>,
     settled: LineRanges,
     checkpoint: Option<Checkpoint>,
     rejects: RejectLog,
     progress: Progress,
-    result: DeliveryResult,
+    result: SendOutcome,
     end_of_input: bool,
     /// Whether the service can have received a request.
     any_sent: Arc<AtomicBool>,
 }
 
-/// Results of a batch.
-struct Settled {
-    first_line: u64,
-    last_line: u64,
-    rejects: Vec<Reject>,
-    /// Lines that must be sent again, in order.
-    failed_lines: Vec<u64>,
-}
-
-impl Delivery {
+impl EventDelivery {
     pub(super) fn new(
-        transport: HttpTransport,
+        batches: Batches,
+        pipeline: BatchPipeline<Batch>,
         any_sent: Arc<AtomicBool>,
-        limits: BatchLimits,
         checkpoint: Option<Checkpoint>,
         rejects: RejectLog,
         progress: Progress,
     ) -> Self {
         let counts = checkpoint.as_ref().map(Checkpoint::counts).unwrap_or_default();
         Self {
-            transport: Arc::new(transport),
-            limits,
-            queue: VecDeque::new(),
-            batch: Batch::new(0, 1),
-            in_flight: JoinSet::new(),
+            batches,
+            pipeline,
             waits: Waits::default(),
-            held: BTreeMap::new(),
-            next_number: 0,
             failed: Vec::new(),
             settled: checkpoint.as_ref().map(|checkpoint| checkpoint.settled().clone()).unwrap_or_default(),
             checkpoint,
             rejects,
             progress,
-            result: DeliveryResult { counts, ..DeliveryResult::default() },
+            result: SendOutcome { counts, ..SendOutcome::default() },
             end_of_input: false,
             any_sent,
         }
     }
 
-    /// Sends all items. After a signal, or an error that would affect every request, sends no further batches, and waits for those
-    /// in flight.
-    pub(super) async fn run(
-        mut self,
-        mut items: mpsc::Receiver<Result<Vec<SourceItem>>>,
-        signal: impl Future<Output = ErrorKind>,
-    ) -> (DeliveryResult, RejectLog) {
-        let mut signal = std::pin::pin!(signal);
+    /// Sends all batches. After a signal, or an error that would affect every request, sends no further ones, and waits for those in
+    /// flight.
+    pub(super) async fn run(mut self, signal: impl Future<Output = ErrorKind>) -> (SendOutcome, RejectLog) {
+        let mut signal = pin!(signal);
         loop {
-            let can_send = self.can_send();
-            if can_send && !self.queue.is_empty() {
-                self.fill_batches();
-                continue;
-            }
-            if self.is_finished() {
+            let may_send = !self.end_of_input && !self.is_stopped();
+            if self.pipeline.is_empty() && !may_send {
                 break;
             }
-            let due = self.batch.due;
+            let slot = self.pipeline.slot();
             let step = tokio::select! {
                 biased;
                 signal = &mut signal, if self.result.signal.is_none() => {
                     self.result.signal = Some(signal);
-                    self.progress.explain_wait(self.in_flight.len());
+                    self.progress.explain_wait(self.pipeline.requests());
                     Ok(())
                 }
-                () = self.progress.due(), if !self.in_flight.is_empty() => {
+                () = self.progress.due(), if !self.pipeline.is_empty() => {
                     self.progress.update(self.result.counts, &self.waits);
                     Ok(())
                 }
-                Some(done) = self.in_flight.join_next() => self.record_batch(done),
-                chunk = items.recv(), if can_send && !self.end_of_input => self.add_chunk(chunk),
-                () = sleep_until(due.unwrap_or_else(Instant::now)), if can_send && due.is_some() => {
-                    self.send_batch();
-                    Ok(())
-                }
-                else => break,
+                Some(sent) = self.pipeline.next() => self.record(sent),
+                (slot, batch) = next_batch(slot, &mut self.batches), if may_send => self.send(slot, batch),
             };
             if let Err(error) = step {
                 self.result.local_error.get_or_insert(error);
@@ -169,130 +118,59 @@ impl Delivery {
     }
 
     fn is_stopped(&self) -> bool {
-        let DeliveryResult { request_error, local_error, signal, .. } = &self.result;
+        let SendOutcome { request_error, local_error, signal, .. } = &self.result;
         request_error.is_some() || local_error.is_some() || signal.is_some()
     }
 
-    fn is_finished(&self) -> bool {
-        let is_sent = self.end_of_input && self.queue.is_empty() && self.batch.is_empty();
-        self.in_flight.is_empty() && (is_sent || self.is_stopped())
-    }
-
-    fn can_send(&self) -> bool {
-        let held = self.held.values().filter(|batch| !batch.rejects.is_empty()).count();
-        !self.is_stopped()
-            && self.in_flight.len() < self.limits.concurrency
-            && held < MAX_HELD * self.limits.concurrency
-    }
-
-    /// Adds the items of a read. `None` is the end of the input.
-    fn add_chunk(&mut self, chunk: Option<Result<Vec<SourceItem>>>) -> Result<()> {
-        if let Some(chunk) = chunk {
-            self.queue.extend(chunk?);
-        } else {
-            self.end_of_input = true;
-            self.send_batch();
+    /// Starts to send a batch. `None` is the end of the input.
+    fn send(&mut self, slot: PipelineSlot, batch: Option<Result<Batch>>) -> Result<()> {
+        match batch.transpose()? {
+            Some(batch) => {
+                let (waits, first_line) = (self.waits.clone(), batch.first_line);
+                self.pipeline.send(slot, batch, move |progress| waits.set(first_line, &progress));
+            }
+            None => self.end_of_input = true,
         }
         Ok(())
     }
 
-    /// Moves items into batches, until enough batches are in flight.
-    fn fill_batches(&mut self) {
-        while self.can_send()
-            && let Some(item) = self.queue.pop_front()
-        {
-            self.batch.push(item);
-            if self.batch.is_full(self.limits.batch_size) {
-                self.send_batch();
-            }
-        }
-    }
-
-    /// Starts to send the current batch.
-    fn send_batch(&mut self) {
-        if self.batch.is_empty() {
-            return;
-        }
-        let next = Batch::new(self.batch.number + 1, self.batch.last_line + 1);
-        let mut batch = std::mem::replace(&mut self.batch, next);
-        let (transport, waits) = (Arc::clone(&self.transport), self.waits.clone());
-        self.in_flight.spawn(async move {
-            let (lines, events): (Vec<_>, Vec<_>) = std::mem::take(&mut batch.events).into_iter().unzip();
-            let mut duplicates = 0;
-            let results = transport.send_outgoing(&events, |progress: BatchProgress| {
-                duplicates = progress.duplicates;
-                waits.set(batch.number, &progress);
-            });
-            let results = results.await;
-            batch.events = lines.into_iter().zip(events).collect();
-            (batch, results, duplicates)
-        });
-    }
-
-    /// Records the results of a batch.
-    fn record_batch(
-        &mut self,
-        done: std::result::Result<(Batch, BatchSendResult, usize), JoinError>,
-    ) -> Result<()> {
-        let (batch, results, duplicates) =
-            done.map_err(|error| ErrorKind::Defect.with_message(error.to_string()))?;
-        let Batch { number, first_line, last_line, events, mut rejects, .. } = batch;
-        self.result.counts.accepted += results.successful_events as u64;
+    /// Records the results of a batch: first the rejects, then that its lines are settled, except those that failed.
+    fn record(&mut self, SentBatch { batch, result, duplicates }: SentBatch<Batch>) -> Result<()> {
+        self.result.counts.accepted += result.successful_events as u64;
         self.result.counts.duplicates += duplicates as u64;
+        let Batch { first_line, last_line, lines, events, mut rejects, .. } = batch;
         let mut failed_lines = Vec::new();
-        for ((line, event), SendResult { error, .. }) in events.into_iter().zip(results.results) {
-            let Some(error) = error else { continue };
+        for ((line, event), result) in lines.into_iter().zip(events).zip(result.results) {
+            let Some(error) = result.error else { continue };
             if is_request_error(&error) {
                 self.result.request_error.get_or_insert_with(|| error.clone());
                 failed_lines.push(line);
                 self.failed.push((line, event, error));
             } else {
-                rejects.push(Reject::of_event(line, &event, &error));
+                rejects.push(Reject::from_event(line, &event, &error));
             }
         }
         rejects.sort_by_key(|reject| reject.line);
-        let settled = Settled { first_line, last_line, rejects, failed_lines };
-        if settled.rejects.is_empty() {
-            // Without rejects, a batch need not wait for its turn.
-            self.settle(&settled);
-        }
-        self.held.insert(number, settled);
-        self.record_in_order()
-    }
-
-    /// Records the rejects of the next batches in the order of the input.
-    fn record_in_order(&mut self) -> Result<()> {
-        while let Some(batch) = self.held.remove(&self.next_number) {
-            self.next_number += 1;
-            self.record_rejects(&batch)?;
-        }
-        self.save_checkpoint(false)
-    }
-
-    fn record_rejects(&mut self, batch: &Settled) -> Result<()> {
-        if batch.rejects.is_empty() {
-            return Ok(());
-        }
-        self.progress.clear();
-        self.result.needs_correction |= batch.rejects.iter().any(|reject| !reject.retryable);
-        self.rejects.add(&batch.rejects).map_err(|mut error| {
-            let line = batch.rejects[0].line;
-            error.message = format!("{}; the rejects from line {line} on are not kept", error.message);
-            error
-        })?;
-        self.result.counts.rejected += batch.rejects.len() as u64;
-        self.settle(batch);
-        Ok(())
-    }
-
-    /// Marks the lines of a batch as settled, except those that failed.
-    fn settle(&mut self, batch: &Settled) {
-        let mut next = batch.first_line;
-        for &line in &batch.failed_lines {
+        self.record_rejects(&rejects)?;
+        let mut next = first_line;
+        for line in failed_lines {
             self.settled.insert(next, line - 1);
             next = line + 1;
         }
-        self.settled.insert(next, batch.last_line);
+        self.settled.insert(next, last_line);
+        self.save_checkpoint(false)
+    }
+
+    fn record_rejects(&mut self, rejects: &[Reject]) -> Result<()> {
+        let Some(first) = rejects.first() else { return Ok(()) };
+        self.progress.clear();
+        self.result.needs_correction |= rejects.iter().any(|reject| !reject.retryable);
+        self.rejects.add(rejects).map_err(|error| {
+            let message = format!("{}; the rejects from line {} on are not kept", error.message, first.line);
+            CliError { message, ..error }
+        })?;
+        self.result.counts.rejected += rejects.len() as u64;
+        Ok(())
     }
 
     fn save_checkpoint(&mut self, is_last: bool) -> Result<()> {
@@ -304,7 +182,7 @@ impl Delivery {
         }
     }
 
-    fn finish(mut self) -> (DeliveryResult, RejectLog) {
+    fn finish(mut self) -> (SendOutcome, RejectLog) {
         self.progress.clear();
         if let Err(error) = self.finish_records() {
             self.result.local_error.get_or_insert(error);
@@ -313,25 +191,16 @@ impl Delivery {
         (self.result, self.rejects)
     }
 
-    /// Records what waits for batches that failed, and keeps the events of these.
+    /// Keeps the events of requests that failed.
     fn finish_records(&mut self) -> Result<()> {
-        let held = std::mem::take(&mut self.held);
-        let recorded = held.values().try_for_each(|batch| self.record_rejects(batch));
-        self.failed.sort_by_key(|(line, ..)| *line);
-        let is_complete = self.end_of_input && self.queue.is_empty() && self.batch.is_empty();
-        let first_unsent = (!is_complete).then_some(self.batch.first_line);
+        let first_unsent = (!self.end_of_input).then_some(self.batches.batch.first_line);
         if self.keeps_failed() {
             self.result.failed = self.failed.len() as u64;
             self.result.stopped_before = first_unsent;
-            let kept: Vec<_> = self
-                .failed
-                .iter()
-                .map(|(line, event, error)| Reject::of_event(*line, event, error))
-                .collect();
-            recorded.and_then(|()| self.rejects.keep(&kept))?;
+            let kept = self.failed.iter().map(|(line, event, error)| Reject::from_event(*line, event, error));
+            self.rejects.keep(&kept.collect::<Vec<_>>())?;
         } else {
             self.result.stopped_before = self.failed.first().map(|(line, ..)| *line).or(first_unsent);
-            recorded?;
         }
         self.save_checkpoint(true)
     }
@@ -347,14 +216,63 @@ impl Delivery {
     }
 }
 
-/// Events that are not sent yet.
-struct Batch {
-    /// Position in the order of the input.
-    number: u64,
+/// Waits until a batch can be sent, then for the batch.
+async fn next_batch(
+    slot: impl Future<Output = PipelineSlot>,
+    batches: &mut Batches,
+) -> (PipelineSlot, Option<Result<Batch>>) {
+    (slot.await, batches.next().await)
+}
+
+/// Collects the items of a source in batches.
+pub(super) struct Batches {
+    chunks: mpsc::Receiver<Result<Vec<SourceItem>>>,
+    max_events: usize,
+    /// Items that are not in the batch yet.
+    queue: VecDeque<SourceItem>,
+    /// The batch that is not sent yet.
+    batch: Batch,
+}
+
+impl Batches {
+    pub(super) fn new(chunks: mpsc::Receiver<Result<Vec<SourceItem>>>, max_events: usize) -> Self {
+        Self { chunks, max_events, queue: VecDeque::new(), batch: Batch::from_line(1) }
+    }
+
+    /// Returns the next batch when it is full or due. `None` is the end of the input. Dropping the future loses no item.
+    async fn next(&mut self) -> Option<Result<Batch>> {
+        while !self.batch.is_full(self.max_events) {
+            if let Some(item) = self.queue.pop_front() {
+                self.batch.push(item);
+                continue;
+            }
+            let chunk = match self.batch.due {
+                None => self.chunks.recv().await,
+                Some(due) => match timeout_at(due, self.chunks.recv()).await {
+                    Ok(chunk) => chunk,
+                    Err(_) => break,
+                },
+            };
+            match chunk {
+                Some(Ok(items)) => self.queue.extend(items),
+                Some(Err(error)) => return Some(Err(error)),
+                None => break,
+            }
+        }
+        let is_empty = self.batch.events.is_empty() && self.batch.rejects.is_empty();
+        let next = Batch::from_line(self.batch.last_line + 1);
+        (!is_empty).then(|| Ok(replace(&mut self.batch, next)))
+    }
+}
+
+/// Events that are sent together.
+pub(super) struct Batch {
     first_line: u64,
     /// Last line so far, also of one that is not sent.
     last_line: u64,
-    events: Vec<NumberedEvent>,
+    events: Vec<OutgoingEvent>,
+    /// Lines of the events.
+    lines: Vec<u64>,
     /// Lines that cannot be sent.
     rejects: Vec<Reject>,
     bytes: usize,
@@ -362,17 +280,16 @@ struct Batch {
     due: Option<Instant>,
 }
 
+impl AsRef<[OutgoingEvent]> for Batch {
+    fn as_ref(&self) -> &[OutgoingEvent] {
+        &self.events
+    }
+}
+
 impl Batch {
-    fn new(number: u64, first_line: u64) -> Self {
-        Self {
-            number,
-            first_line,
-            last_line: first_line - 1,
-            events: Vec::new(),
-            rejects: Vec::new(),
-            bytes: 0,
-            due: None,
-        }
+    fn from_line(first_line: u64) -> Self {
+        let (events, lines, rejects, bytes, due) = Default::default();
+        Self { first_line, last_line: first_line - 1, events, lines, rejects, bytes, due }
     }
 
     fn push(&mut self, item: SourceItem) {
@@ -381,17 +298,14 @@ impl Batch {
         match item.event {
             Ok(event) => {
                 self.bytes += event.body().len();
-                self.events.push((item.line, event));
+                self.lines.push(item.line);
+                self.events.push(event);
             }
             Err(reject) => {
                 self.bytes += reject.text.as_ref().map_or(0, String::len);
                 self.rejects.push(*reject);
             }
         }
-    }
-
-    fn is_empty(&self) -> bool {
-        self.events.is_empty() && self.rejects.is_empty()
     }
 
     fn is_full(&self, max_events: usize) -> bool {

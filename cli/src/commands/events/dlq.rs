@@ -10,12 +10,12 @@ use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use crate::arguments::Paging;
-use crate::catalog::{Errors, Examples, Names, Requirement, Routes};
-use crate::commands::{Command, group};
-use crate::context::Context;
-use crate::error::{ErrorKind, Result};
-use crate::output::{Cell, CommandOutput, ItemList, Row, Table, optional, text, time};
+use crate::framework::api::Paging;
+use crate::framework::catalog::{Errors, Examples, Names, Requirement, Routes};
+use crate::framework::command::{Command, group};
+use crate::framework::context::Context;
+use crate::framework::error::{ErrorKind, Result};
+use crate::framework::output::{Cell, CommandOutput, ItemList, Row, Table, optional, text, time};
 
 group!(
     /// Dead letters of consumers.
@@ -27,20 +27,18 @@ group!(
 );
 
 impl Row for DeadLetter {
-    const HEADINGS: &'static [&'static str] =
-        &["SEQUENCE", "FAILED", "TENANT", "SOURCE", "EVENT ID", "TYPE", "ATTEMPTS", "REASON"];
     const EMPTY: &'static str = "No dead letters.";
 
-    fn cells(&self) -> Vec<Cell> {
+    fn columns(&self) -> Vec<(&'static str, Cell)> {
         vec![
-            text(self.sequence),
-            time(&self.failed_at),
-            text(&self.tenant_id),
-            optional(self.source_id.as_ref().map(text)),
-            optional(self.event_id.as_ref().map(text)),
-            optional(self.event_type.as_ref().map(text)),
-            optional(self.attempts.map(text)),
-            optional(self.reason.as_ref().map(text)),
+            ("SEQUENCE", text(self.sequence)),
+            ("FAILED", time(&self.failed_at)),
+            ("TENANT", text(&self.tenant_id)),
+            ("SOURCE", optional(self.source_id.as_ref().map(text))),
+            ("EVENT ID", optional(self.event_id.as_ref().map(text))),
+            ("TYPE", optional(self.event_type.as_ref().map(text))),
+            ("ATTEMPTS", optional(self.attempts.map(text))),
+            ("REASON", optional(self.reason.as_ref().map(text))),
         ]
     }
 }
@@ -72,14 +70,9 @@ impl Command for List {
         SVC_DLQ_MAX_AGE, 14 days by default.";
     const SEE_ALSO: Names = &["events dlq replay", "events dlq delete", "consumers list"];
 
-    async fn run(self, context: &Context) -> Result<()> {
-        let credential = context.platform_token()?;
+    async fn run(self, context: &Context) -> Result<Self::Output> {
         let path = routes::LIST_DEAD_LETTERS.path_with(&[&self.consumer]);
-        let list = context
-            .api()?
-            .list::<DeadLetter>(&path, &[], self.paging.into(), |call| call.bearer(&credential.bearer))
-            .await?;
-        context.print_list(list)
+        context.connect(Self::REQUIRES).await?.list(&path, &[], self.paging).await
     }
 }
 
@@ -130,11 +123,10 @@ impl Selection {
         route: &Route,
         question: impl FnOnce(usize, &ConsumerName) -> String,
     ) -> Result<(Vec<u64>, Vec<u64>)> {
-        let credential = context.platform_token()?;
-        let api = context.api()?;
+        let api = context.connect(Requirement::PlatformToken).await?;
         let sequences = if self.all {
             let path = routes::LIST_DEAD_LETTERS.path_with(&[&self.consumer]);
-            let letters: Vec<Number> = api.list_all(&path, |call| call.bearer(&credential.bearer)).await?;
+            let letters = api.list_all::<Number>(&path).await?.items;
             let sequences: Vec<_> = letters.into_iter().map(|letter| letter.sequence).collect();
             if !sequences.is_empty() {
                 context.prompt().confirm(&question(sequences.len(), &self.consumer)).await?;
@@ -146,8 +138,8 @@ impl Selection {
         let (mut handled, mut skipped) = (Vec::new(), Vec::new());
         for part in sequences.chunks(MAX_DEAD_LETTER_SEQUENCES) {
             let request = DeadLetterSequences { sequences: part.to_vec() };
-            let call = api.call(route, &[&self.consumer]).bearer(&credential.bearer)?;
-            let (done, unknown) = call.json(&request)?.fetch::<T>().await?.into_parts();
+            let call = api.call(route, &[&self.consumer]).json(&request)?;
+            let (done, unknown) = call.fetch::<T>().await?.into_parts();
             handled.extend(done);
             skipped.extend(unknown);
             if sequences.len() > MAX_DEAD_LETTER_SEQUENCES {
@@ -213,12 +205,12 @@ impl Command for Replay {
         a terminal. A repeated command skips replayed numbers. An event that fails again becomes a new dead letter.";
     const SEE_ALSO: Names = &["events dlq list", "events dlq delete", "consumers list"];
 
-    async fn run(self, context: &Context) -> Result<()> {
+    async fn run(self, context: &Context) -> Result<Self::Output> {
         let question = |count, consumer: &ConsumerName| format!("Send {count} events to {consumer} again?");
         let route = &routes::REPLAY_DEAD_LETTERS;
         let (replayed, skipped) =
             self.selection.send::<ReplayedDeadLetters>(context, route, question).await?;
-        context.out().print(&ReplayResult { replayed, skipped })
+        Ok(ReplayResult { replayed, skipped })
     }
 }
 
@@ -261,10 +253,10 @@ impl Command for Delete {
         a terminal. Save the events first: svc events dlq list CONSUMER --all --output ndjson.";
     const SEE_ALSO: Names = &["events dlq list", "events dlq replay"];
 
-    async fn run(self, context: &Context) -> Result<()> {
+    async fn run(self, context: &Context) -> Result<Self::Output> {
         let question = |count, consumer: &ConsumerName| format!("Delete {count} dead letters of {consumer}?");
         let route = &routes::DELETE_DEAD_LETTERS;
         let (deleted, skipped) = self.selection.send::<DeletedDeadLetters>(context, route, question).await?;
-        context.out().print(&DeleteResult { deleted, skipped })
+        Ok(DeleteResult { deleted, skipped })
     }
 }

@@ -7,7 +7,7 @@ use serde_json::value::RawValue;
 
 use super::lines::LineRanges;
 use super::rejects::Reject;
-use crate::error::{CliError, ErrorKind, Result};
+use crate::framework::error::{CliError, ErrorKind, Result};
 
 /// Maximum length of a line: four times that of an event, to allow for white space.
 const MAX_LINE_BYTES: usize = 1024 * 1024;

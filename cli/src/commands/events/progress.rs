@@ -13,7 +13,7 @@ use tokio::time::{Instant, sleep_until};
 use transport::BatchProgress;
 
 use super::checkpoint::Counts;
-use crate::output::{Output, fitted_to_stderr};
+use crate::framework::output::{Output, fitted_to_stderr};
 
 /// Time between two updates of the line.
 const UPDATE_INTERVAL: Duration = Duration::from_millis(200);

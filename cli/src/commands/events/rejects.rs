@@ -2,6 +2,7 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, BufWriter, Seek, SeekFrom, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use contract::ProblemKind;
@@ -10,9 +11,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use transport::{OutgoingEvent, TransportError, TransportErrorKind};
 
-use crate::error::{CliError, ErrorKind, Result};
-use crate::input_file::InputFile;
-use crate::output::Output;
+use crate::framework::error::{CliError, ErrorKind, Result};
+use crate::framework::input_file::InputFile;
+use crate::framework::output::Output;
 
 /// Maximum number of rejects printed to standard error.
 const MAX_PRINTED: u64 = 5;
@@ -51,7 +52,7 @@ pub(super) struct Reject {
 
 impl Reject {
     /// Reject of a line that is not sent.
-    pub(super) fn of_line(line: u64, code: &str, message: &str) -> Self {
+    pub(super) fn from_line(line: u64, code: &str, message: &str) -> Self {
         Self {
             line,
             event_id: None,
@@ -65,12 +66,12 @@ impl Reject {
     }
 
     /// Reject of an event that the service did not accept.
-    pub(super) fn of_event(line: u64, event: &OutgoingEvent, error: &TransportError) -> Self {
+    pub(super) fn from_event(line: u64, event: &OutgoingEvent, error: &TransportError) -> Self {
         Self {
             event_id: Some(event.event_id().to_owned()),
             retryable: error.retryable,
             event: on_one_line(event.body()),
-            ..Self::of_line(line, error_code(error), error_message(error))
+            ..Self::from_line(line, error_code(error), error_message(error))
         }
     }
 
@@ -121,13 +122,13 @@ pub(super) enum RejectsPath {
 
 impl RejectsPath {
     /// The file to use without --rejects.
-    pub(super) fn of_input(input: &Path) -> Self {
+    pub(super) fn from_input(input: &Path) -> Self {
         let name = input.file_name().filter(|_| input != Path::new("-"));
         Self::New(name.map_or_else(|| "events".to_owned(), |name| name.to_string_lossy().into_owned()))
     }
 
     /// The file to use with a checkpoint and without --rejects.
-    pub(super) fn of_checkpoint(checkpoint: &Path) -> PathBuf {
+    pub(super) fn beside_checkpoint(checkpoint: &Path) -> PathBuf {
         let mut path = checkpoint.as_os_str().to_owned();
         path.push(format!(".{SUFFIX}"));
         path.into()
@@ -297,9 +298,7 @@ fn new_file(name: &str) -> io::Result<(PathBuf, File)> {
 /// Options of a file that only the user can read: events can contain personal data.
 fn private() -> OpenOptions {
     let mut options = OpenOptions::new();
-    options.write(true);
-    #[cfg(unix)]
-    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    options.write(true).mode(0o600);
     options
 }
 

@@ -13,20 +13,23 @@ use serde::Serialize;
 use transport::{HttpTransport, HttpTransportConfig, TransportError};
 
 use super::checkpoint::{Checkpoint, Subject};
-use super::delivery::{BatchLimits, Delivery, DeliveryResult};
+use super::delivery::{Batches, EventDelivery, SendOutcome};
 use super::progress::Progress;
 use super::rejects::{Reject, RejectLog, RejectedLine, RejectsPath, error_code, error_message, local_kind};
 use super::source::InputSource;
-use crate::catalog::{Errors, Examples, Names, OptionSchemas, Requirement, Routes, SchemaOf, schema_of};
-use crate::commands::Command;
-use crate::context::{ActiveCredential, Context};
-use crate::contexts::Configuration;
-use crate::credentials::Credentials;
-use crate::error::{CliError, ErrorKind, Exit, Result, remediation_for};
-use crate::files::Directory;
-use crate::input::run_blocking;
-use crate::input_file::InputFile;
-use crate::output::{CommandOutput, RequestLog, Table, text};
+use crate::framework::catalog::{
+    Errors, Examples, Names, OptionSchemas, Requirement, Routes, SchemaOf, schema_of,
+};
+use crate::framework::command::Command;
+use crate::framework::configuration::Configuration;
+use crate::framework::context::Context;
+use crate::framework::credential::Credential;
+use crate::framework::credentials::Credentials;
+use crate::framework::error::{CliError, ErrorKind, Exit, Result, remediation_for};
+use crate::framework::files::Directory;
+use crate::framework::input::run_blocking;
+use crate::framework::input_file::InputFile;
+use crate::framework::output::{CommandOutput, RequestLog, Table, text};
 
 /// Send events.
 ///
@@ -39,7 +42,7 @@ use crate::output::{CommandOutput, RequestLog, Table, text};
 /// events.
 ///
 /// With --checkpoint, a run continues where an earlier one ended. If the earlier run was killed while requests had no response,
-/// their events are sent again. The service detects them as duplicates for two minutes; later it stores them again, with the
+/// their events and those of later requests are sent again. The service detects them as duplicates for two minutes; later it stores them again, with the
 /// same `event_id`.
 #[derive(Args)]
 pub(crate) struct Send {
@@ -84,6 +87,8 @@ pub(crate) struct SendSummary {
     seconds: f64,
     /// The first 20 rejects of this run, in the order of the input.
     first_rejects: Vec<RejectedLine>,
+    #[serde(skip)]
+    error: Option<CliError>,
 }
 
 impl CommandOutput for SendSummary {
@@ -100,6 +105,10 @@ impl CommandOutput for SendSummary {
             ("rejects file", self.rejects_file.as_ref().map(text)),
             ("seconds", Some(text(format!("{:.1}", self.seconds)))),
         ])
+    }
+
+    fn error(&self) -> Option<CliError> {
+        self.error.clone()
     }
 }
 
@@ -140,9 +149,9 @@ impl Command for Send {
     const INPUT_SCHEMA: Option<SchemaOf> = Some(schema_of::<InputLine>);
     const OPTION_SCHEMAS: OptionSchemas = &[("rejects", schema_of::<Reject>)];
 
-    async fn run(self, context: &Context) -> Result<()> {
-        let credential = context.credential()?;
-        let source_of_credential = credential.bearer.source.clone();
+    async fn run(self, context: &Context) -> Result<Self::Output> {
+        let credential = context.credential(Self::REQUIRES)?;
+        let source_of_credential = credential.source.clone();
         let mut inputs = files_of_settings(context, &credential)?;
         let any_sent: Arc<AtomicBool> = Arc::default();
         let transport = transport(context, credential, Arc::clone(&any_sent))?;
@@ -157,10 +166,11 @@ impl Command for Send {
         let before = checkpoint.as_ref().map(Checkpoint::counts).unwrap_or_default();
         let has_stable_ids = source.has_stable_ids();
         let progress = Progress::new(context.out(), source.bytes(), before);
-        let limits = BatchLimits { batch_size: self.batch_size, concurrency: self.concurrency };
         let items = source.read(settled.clone(), progress.bytes_read());
-        let delivery = Delivery::new(transport, any_sent, limits, checkpoint, rejects, progress);
-        let (result, mut rejects) = delivery.run(items, context.signals().take_first()).await;
+        let batches = Batches::new(items, self.batch_size);
+        let pipeline = transport.pipeline(self.concurrency);
+        let delivery = EventDelivery::new(batches, pipeline, any_sent, checkpoint, rejects, progress);
+        let (result, mut rejects) = delivery.run(context.signals().take_first()).await;
         let summary = SendSummary {
             total: result.counts.accepted + result.counts.rejected + result.failed,
             accepted: result.counts.accepted,
@@ -172,27 +182,34 @@ impl Command for Send {
             rejects_file: rejects.file().map(|path| path.display().to_string()),
             seconds: result.elapsed.as_secs_f64(),
             first_rejects: rejects.take_first(),
+            error: None,
         };
-        if summary.total > 0 || result.request_error.is_some() || result.signal.is_some() {
-            context.out().print(&summary)?;
-        }
-        self.exit_result(&result, &summary).map_err(|error| {
+        let error = self.exit_result(&result, &summary).err().map(|error| {
             // Another run stores the same events twice if their ids differ, or if the first run was longer ago than the broker remembers
             // ids. With a checkpoint, it sends only those that are not stored.
             let continues = self.checkpoint.is_some() && has_stable_ids;
             let retryable = error.retryable && (continues || summary.rejects_file.is_none());
             CliError { retryable, ..error }.with_credential(&source_of_credential)
-        })
+        });
+        match error {
+            // Nothing was sent.
+            Some(error)
+                if summary.total == 0 && result.request_error.is_none() && result.signal.is_none() =>
+            {
+                Err(error)
+            }
+            error => Ok(SendSummary { error, ..summary }),
+        }
     }
 }
 
 /// Files with the credential and the settings of the command.
-fn files_of_settings(context: &Context, credential: &ActiveCredential) -> Result<Vec<InputFile>> {
+fn files_of_settings(context: &Context, credential: &Credential) -> Result<Vec<InputFile>> {
     let directory = Directory::for_current_user().ok();
     let own =
         directory.map(|directory| [directory.path_of::<Credentials>(), directory.path_of::<Configuration>()]);
     let ca_file = context.ca_file_setting()?.map(|setting| setting.value);
-    let token_file = credential.bearer.source.file().map(Path::to_owned);
+    let token_file = credential.source.file().map(Path::to_owned);
     let paths = own.into_iter().flatten().chain(ca_file).chain(token_file);
     Ok(paths.filter_map(|path| InputFile::at(&path)).collect())
 }
@@ -210,14 +227,10 @@ fn open(
     Ok((source, Some(Checkpoint::open(checkpoint, subject)?)))
 }
 
-fn transport(
-    context: &Context,
-    credential: ActiveCredential,
-    any_sent: Arc<AtomicBool>,
-) -> Result<HttpTransport> {
+fn transport(context: &Context, credential: Credential, any_sent: Arc<AtomicBool>) -> Result<HttpTransport> {
     let out = context.out().clone();
     let mut transport = HttpTransport::new(HttpTransportConfig {
-        api_key: Some(credential.bearer.secret),
+        api_key: Some(credential.secret),
         timeout_sec: context.timeout().as_secs_f64(),
         ..HttpTransportConfig::new(context.service()?.as_str())
     })
@@ -232,7 +245,7 @@ fn transport(
             millis: log.elapsed.as_millis(),
         });
     });
-    if let Some(file) = credential.bearer.source.file() {
+    if let Some(file) = credential.source.file() {
         transport = transport.with_token_file(file);
     }
     if let Some(tenant) = credential.tenant {
@@ -253,18 +266,18 @@ impl Send {
     fn rejects_path(&self, checkpoint: Option<&Checkpoint>) -> RejectsPath {
         match (&self.checkpoint, checkpoint) {
             (Some(path), Some(checkpoint)) => {
-                let rejects = self.rejects.clone().unwrap_or_else(|| RejectsPath::of_checkpoint(path));
+                let rejects = self.rejects.clone().unwrap_or_else(|| RejectsPath::beside_checkpoint(path));
                 RejectsPath::Continued(rejects, checkpoint.rejects_bytes())
             }
             _ => match &self.rejects {
                 Some(path) => RejectsPath::Given(path.clone()),
-                None => RejectsPath::of_input(&self.file),
+                None => RejectsPath::from_input(&self.file),
             },
         }
     }
 
     /// Converts the result of a delivery to the error of the command, if any.
-    fn exit_result(&self, result: &DeliveryResult, summary: &SendSummary) -> Result<()> {
+    fn exit_result(&self, result: &SendOutcome, summary: &SendSummary) -> Result<()> {
         if let Some(error) = &result.local_error {
             return Err(error.clone());
         }
@@ -310,7 +323,7 @@ impl Send {
     }
 
     /// What to do so that no event is lost or stored twice.
-    fn remediation(&self, result: &DeliveryResult, summary: &SendSummary) -> String {
+    fn remediation(&self, result: &SendOutcome, summary: &SendSummary) -> String {
         let mut steps = Vec::new();
         if let Some(error) = &result.request_error
             && let Some(kind) = error.code.as_deref().and_then(ProblemKind::from_code)

@@ -14,8 +14,8 @@ use uuid::Uuid;
 use super::input::{EventReader, InputItem};
 use super::lines::LineRanges;
 use super::rejects::{Reject, error_code};
-use crate::error::{CliError, ErrorKind, Result};
-use crate::input_file::InputFile;
+use crate::framework::error::{CliError, ErrorKind, Result};
+use crate::framework::input_file::InputFile;
 
 /// Bytes of one read. The items of a read are handed over together.
 const READ_BYTES: usize = 256 * 1024;
@@ -43,7 +43,7 @@ impl InputSource {
     /// Opens a file, or standard input for `-`. The output must not go to it.
     pub(super) fn open(path: &Path) -> Result<Self> {
         let source = if path == Path::new("-") {
-            let file = InputFile::of_stdin();
+            let file = InputFile::from_stdin();
             Self { reader: Box::new(io::stdin()), file, ids: EventIds::Random, bytes: None }
         } else {
             Self::open_file(path).map_err(|error| unreadable(path, &error))?
@@ -64,7 +64,7 @@ impl InputSource {
         } else {
             (EventIds::Random, None)
         };
-        let input = InputFile::of(&file);
+        let input = InputFile::from_file(&file);
         Ok(Self { reader: Box::new(file), file: input, ids, bytes })
     }
 
@@ -153,7 +153,7 @@ fn prepare(item: InputItem, ids: &mut EventIds) -> io::Result<SourceItem> {
             let reject = Reject {
                 text: Some(invalid.text),
                 truncated: invalid.truncated,
-                ..Reject::of_line(line, invalid.code, &invalid.message)
+                ..Reject::from_line(line, invalid.code, &invalid.message)
             };
             return Ok(SourceItem { line, event: Err(Box::new(reject)) });
         }
@@ -167,7 +167,7 @@ fn prepare(item: InputItem, ids: &mut EventIds) -> io::Result<SourceItem> {
     };
     let text = json.get().to_owned();
     let event = OutgoingEvent::from_json(json, id).map_err(|error| {
-        let reject = Reject::of_line(line, error_code(&error), &error.message);
+        let reject = Reject::from_line(line, error_code(&error), &error.message);
         Box::new(Reject { event: super::rejects::on_one_line(&text), ..reject })
     });
     failed.map_or(Ok(SourceItem { line, event }), Err)

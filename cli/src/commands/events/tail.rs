@@ -15,13 +15,13 @@ use sseer::EventStream;
 use tokio::time::{sleep, timeout};
 use url::form_urlencoded;
 
-use crate::api::Api;
-use crate::catalog::{Errors, Examples, Names, Requirement, Routes};
-use crate::commands::Command;
-use crate::context::{ActiveCredential, Context};
-use crate::error::{CliError, ErrorKind, Result};
-use crate::output::{self, CommandOutput, Table};
-use crate::since::parse_since;
+use crate::framework::api::Api;
+use crate::framework::catalog::{Errors, Examples, Names, Requirement, Routes};
+use crate::framework::command::Command;
+use crate::framework::context::Context;
+use crate::framework::error::{CliError, ErrorKind, Result};
+use crate::framework::output::{self, CommandOutput, Streamed, Table};
+use crate::framework::since::parse_since;
 
 /// The service sends something at least every 15 seconds. After this time without, the connection is broken.
 const MAX_SILENCE: Duration = Duration::from_secs(45);
@@ -69,7 +69,7 @@ impl CommandOutput for TailedEvent {
 }
 
 impl Command for Tail {
-    type Output = TailedEvent;
+    type Output = Streamed<TailedEvent>;
 
     const REQUIRES: Requirement = Requirement::Credential;
     const ROUTES: Routes = Routes::Only(&[&routes::READ_EVENTS]);
@@ -86,13 +86,13 @@ impl Command for Tail {
         lost or repeated. A warning on stderr reports events that are not stored any more.";
     const SEE_ALSO: Names = &["events send"];
 
-    async fn run(self, context: &Context) -> Result<()> {
-        let (api, credential) = (context.api()?, context.credential()?);
+    async fn run(self, context: &Context) -> Result<Self::Output> {
+        let api = context.connect(Self::REQUIRES).await?;
         let mut position = self.after.clone();
         let signal = context.signals().take_first();
-        let read = self.read_all(context, &api, &credential, &mut position);
+        let read = self.read_all(context, &api, &mut position);
         let signal = tokio::select! {
-            result = read => return result,
+            result = read => return result.map(|()| Streamed::all()),
             signal = signal => signal,
         };
         if let Some(position) = position {
@@ -104,17 +104,11 @@ impl Command for Tail {
 
 impl Tail {
     /// Prints events until the end, and connects again after each response.
-    async fn read_all(
-        &self,
-        context: &Context,
-        api: &Api,
-        credential: &ActiveCredential,
-        position: &mut Option<String>,
-    ) -> Result<()> {
+    async fn read_all(&self, context: &Context, api: &Api, position: &mut Option<String>) -> Result<()> {
         let mut back_off = FIRST_BACK_OFF;
         let mut was_connected = false;
         loop {
-            match self.read(context, api, credential, position, &mut was_connected).await {
+            match self.read(context, api, position, &mut was_connected).await {
                 Ok(true) => return Ok(()),
                 // The service ended the response, for example at its restart.
                 Ok(false) => back_off = FIRST_BACK_OFF,
@@ -134,12 +128,11 @@ impl Tail {
         &self,
         context: &Context,
         api: &Api,
-        credential: &ActiveCredential,
         position: &mut Option<String>,
         was_connected: &mut bool,
     ) -> Result<bool> {
         let call = api.call_path(Method::GET, &self.path(position.as_deref()));
-        let mut events = pin!(EventStream::new(call.authenticated(credential)?.stream().await?));
+        let mut events = pin!(EventStream::new(call.stream().await?));
         *was_connected = true;
         loop {
             let Ok(event) = timeout(MAX_SILENCE, events.next()).await else {

@@ -1,11 +1,13 @@
 //! Lists, read page by page.
 
+use clap::Args;
 use contract::Page;
 use reqwest::Method;
 use serde::de::DeserializeOwned;
 
-use super::{Api, Call};
-use crate::error::Result;
+use super::Api;
+use crate::framework::error::Result;
+use crate::framework::output::ItemList;
 
 /// Largest page of the service.
 const MAX_PAGE_SIZE: u32 = 200;
@@ -17,6 +19,27 @@ pub(crate) enum ListLimit {
     OnePage,
     AtMost(u32),
     All,
+}
+
+/// Options of commands that print long lists.
+#[derive(Args, Clone, Copy, Debug)]
+pub(crate) struct Paging {
+    /// Maximum number of items [default: one page].
+    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..))]
+    limit: Option<u32>,
+    /// List all items.
+    #[arg(long, conflicts_with = "limit")]
+    all: bool,
+}
+
+impl From<Paging> for ListLimit {
+    fn from(paging: Paging) -> Self {
+        match paging.limit {
+            Some(limit) => Self::AtMost(limit),
+            None if paging.all => Self::All,
+            None => Self::OnePage,
+        }
+    }
 }
 
 impl ListLimit {
@@ -41,45 +64,38 @@ impl ListLimit {
     }
 }
 
-/// Items that were read.
-pub(crate) struct ApiList<T> {
-    /// Items in the order of the service.
-    pub(crate) items: Vec<T>,
-    /// Whether there are more items, and no limit was set.
-    pub(crate) truncated: bool,
-}
-
 /// Query parameters; those without a value are omitted.
 type Filter<'a> = &'a [(&'static str, Option<&'a str>)];
 
 impl Api {
-    /// Reads all items of the list at a path. `prepare` sets the headers of each request.
-    pub(crate) async fn list_all<T: DeserializeOwned>(
-        &self,
-        path: &str,
-        prepare: impl for<'a> Fn(Call<'a>) -> Result<Call<'a>>,
-    ) -> Result<Vec<T>> {
-        Ok(self.list(path, &[], ListLimit::All, prepare).await?.items)
+    /// Reads all items of the list at a path.
+    pub(crate) async fn list_all<T: DeserializeOwned>(&self, path: &str) -> Result<ItemList<T>> {
+        self.list(path, &[], ListLimit::All).await
     }
 
-    /// Reads the items of the list at a path that match the filter, up to a limit. `prepare` sets the headers of each request.
+    /// Reads the items of the list at a path that match the filter, up to a limit. Warns if there are more than one page and no limit
+    /// was set.
     pub(crate) async fn list<T: DeserializeOwned>(
         &self,
         path: &str,
         filter: Filter<'_>,
-        limit: ListLimit,
-        prepare: impl for<'a> Fn(Call<'a>) -> Result<Call<'a>>,
-    ) -> Result<ApiList<T>> {
+        limit: impl Into<ListLimit>,
+    ) -> Result<ItemList<T>> {
+        let limit = limit.into();
         let mut items = Vec::new();
         let mut cursor: Option<String> = None;
         loop {
             let path = page_path(path, filter, limit.next_page_size(items.len()), cursor.as_deref());
-            let page: Page<T> = prepare(self.call_path(Method::GET, &path))?.fetch().await?;
+            let page: Page<T> = self.call_path(Method::GET, &path).fetch().await?;
             items.extend(page.items);
             cursor = page.next_cursor;
             if cursor.is_none() || limit.is_reached(items.len()) {
-                let truncated = cursor.is_some() && limit == ListLimit::OnePage;
-                return Ok(ApiList { items, truncated });
+                if cursor.is_some() && limit == ListLimit::OnePage {
+                    let count = items.len();
+                    self.out
+                        .warn(&format!("only the first {count} items are listed; pass --all to list all"));
+                }
+                return Ok(ItemList { items });
             }
         }
     }

@@ -7,8 +7,8 @@ use reqwest::StatusCode;
 use reqwest::header::HeaderMap;
 use serde::de::DeserializeOwned;
 
-use crate::credential::CredentialSource;
-use crate::error::{CliError, ErrorKind, Exit, Result, may_have_effect};
+use crate::framework::credential::CredentialSource;
+use crate::framework::error::{CliError, ErrorKind, Exit, Result, may_have_effect};
 
 /// A response of the service or of a proxy in front of it.
 pub(crate) struct ApiResponse {

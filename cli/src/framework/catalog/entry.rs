@@ -5,10 +5,8 @@ use contract::routes::{Method, Route};
 use serde::Serialize;
 use serde_json::Value;
 
-use super::schema::schema_of;
-use crate::commands::Command;
-use crate::environment;
-use crate::error::{CliError, ErrorKind, Exit, ProblemText, may_have_effect};
+use crate::framework::credential::{API_KEY, PLATFORM_TOKEN, TOKEN};
+use crate::framework::error::{CliError, ErrorKind, Exit, ProblemText, may_have_effect};
 
 /// Local errors.
 pub(crate) type Errors = &'static [ErrorKind];
@@ -21,39 +19,23 @@ pub(crate) type SchemaOf = fn() -> Value;
 /// Names of options without hyphens, and the JSON Schema of a line of the file that each names.
 pub(crate) type OptionSchemas = &'static [(&'static str, SchemaOf)];
 
-/// The constants of a [`Command`].
+/// The constants of a command.
 #[derive(Clone)]
 pub(crate) struct CatalogEntry {
-    pub(super) requires: Requirement,
-    pub(super) routes: Routes,
-    pub(super) errors: Errors,
+    pub(crate) requires: Requirement,
+    pub(crate) routes: Routes,
+    pub(crate) errors: Errors,
     pub(crate) examples: Examples,
-    pub(super) agent_notes: &'static str,
-    pub(super) see_also: Names,
-    pub(super) input_schema: Option<SchemaOf>,
-    pub(super) output_schema: SchemaOf,
-    pub(super) option_schemas: OptionSchemas,
-    pub(super) after_lost_response: Option<&'static str>,
-    changes_nothing: bool,
+    pub(crate) agent_notes: &'static str,
+    pub(crate) see_also: Names,
+    pub(crate) input_schema: Option<SchemaOf>,
+    pub(crate) output_schema: SchemaOf,
+    pub(crate) option_schemas: OptionSchemas,
+    pub(crate) after_lost_response: Option<&'static str>,
+    pub(crate) changes_nothing: bool,
 }
 
 impl CatalogEntry {
-    pub(crate) fn of<C: Command>() -> Self {
-        Self {
-            requires: C::REQUIRES,
-            routes: C::ROUTES,
-            errors: C::ERRORS,
-            examples: C::EXAMPLES,
-            agent_notes: C::AGENT_NOTES,
-            see_also: C::SEE_ALSO,
-            input_schema: C::INPUT_SCHEMA,
-            output_schema: schema_of::<C::Output>,
-            option_schemas: C::OPTION_SCHEMAS,
-            after_lost_response: C::AFTER_LOST_RESPONSE,
-            changes_nothing: C::READ_ONLY,
-        }
-    }
-
     /// Returns whether the command only reads. Follows from the routes of a command that calls any.
     pub(super) fn is_read_only(&self) -> bool {
         match self.routes {
@@ -119,7 +101,7 @@ impl HelpGroup {
     pub(crate) const ALL: &[Self] = &[Self::Identity, Self::Events, Self::Tools];
 
     /// Heading of a command with this full name.
-    pub(crate) fn of(name: &str) -> Self {
+    pub(crate) fn from_command(name: &str) -> Self {
         match name.split(' ').next() {
             Some("events" | "consumers") => Self::Events,
             Some(
@@ -209,7 +191,7 @@ impl PossibleError {
     pub(super) fn text(self) -> ProblemText {
         match self {
             Self::Local(kind) => ProblemText { title: kind.title(), remediation: kind.remediation() },
-            Self::Api(kind, path) => ProblemText::of(kind, path),
+            Self::Api(kind, path) => ProblemText::new(kind, path),
             Self::ResponseLost(remediation) => {
                 ProblemText { title: ErrorKind::ResponseLost.title(), remediation }
             }
@@ -220,7 +202,7 @@ impl PossibleError {
     /// Returns whether the common errors contain this one with the same text.
     pub(super) fn is_common(self) -> bool {
         let same = |other: &Self| other.code() == self.code() && other.text() == self.text();
-        COMMON_ERRORS.iter().any(same)
+        COMMON_ERRORS.iter().any(|(other, _)| same(other))
     }
 
     pub(super) const fn exit(self) -> Exit {
@@ -264,86 +246,85 @@ pub(crate) enum Requirement {
     PlatformToken,
 }
 
-/// Errors of every command.
-const ANY_COMMAND: &[PossibleError] = &[
-    PossibleError::Local(ErrorKind::Usage),
-    PossibleError::Local(ErrorKind::OutputFailed),
-    PossibleError::Local(ErrorKind::BrokenPipe),
-    PossibleError::Local(ErrorKind::HungUp),
-    PossibleError::Local(ErrorKind::Interrupted),
-    PossibleError::Local(ErrorKind::Quit),
-    PossibleError::Local(ErrorKind::Terminated),
-    PossibleError::Local(ErrorKind::Defect),
-];
-const CONFIG_DIRECTORY: &[PossibleError] = &[PossibleError::Local(ErrorKind::ConfigurationInvalid)];
-const CREDENTIALS_FILE: &[PossibleError] = &[
-    PossibleError::Local(ErrorKind::CredentialsExposed),
-    PossibleError::Local(ErrorKind::CredentialsUnusable),
-];
-/// Errors of every request.
-const ANY_REQUEST: &[PossibleError] = &[
-    PossibleError::Local(ErrorKind::Unreachable),
-    PossibleError::Local(ErrorKind::TimedOut),
-    PossibleError::Local(ErrorKind::UnexpectedResponse),
-    PossibleError::Api(ProblemKind::RateLimited, ""),
-    PossibleError::Api(ProblemKind::Overloaded, ""),
-    PossibleError::Api(ProblemKind::DependencyUnavailable, ""),
-    PossibleError::Api(ProblemKind::Internal, ""),
-];
-const NOT_LOGGED_IN: &[PossibleError] = &[PossibleError::Local(ErrorKind::NotLoggedIn)];
-const PLATFORM_TOKEN_MISSING: &[PossibleError] = &[PossibleError::Local(ErrorKind::PlatformTokenMissing)];
-const CREDENTIAL_INVALID: &[PossibleError] = &[PossibleError::Api(ProblemKind::CredentialInvalid, "")];
-const TENANT_MISMATCH: &[PossibleError] = &[PossibleError::Api(ProblemKind::TenantMismatch, "")];
+/// Which commands can give a common error.
+#[derive(Clone, Copy)]
+enum AppliesTo {
+    All,
+    /// Those that read the configuration.
+    Configured,
+    /// Those that read the stored sessions.
+    Stored,
+    /// Those that send a request.
+    Online,
+    /// Those that send a credential.
+    Authenticated,
+    /// Those that send the credential of a tenant.
+    OfTenant,
+    /// Those that use a stored session without a variable.
+    LoggedIn,
+    PlatformAdmin,
+    /// Those that list it, or call a route that does.
+    Listed,
+}
 
-/// Errors that most commands share. The descriptor of `svc` lists them once.
-pub(super) const COMMON_ERRORS: &[PossibleError] = &[
-    PossibleError::Local(ErrorKind::Usage),
-    PossibleError::Local(ErrorKind::InputNeeded),
-    PossibleError::Local(ErrorKind::InputInvalid),
-    PossibleError::Local(ErrorKind::InputUnreadable),
-    PossibleError::Local(ErrorKind::Declined),
-    PossibleError::Local(ErrorKind::AmbiguousId),
-    PossibleError::Api(ProblemKind::ValidationFailed, ""),
-    PossibleError::Local(ErrorKind::NotLoggedIn),
-    PossibleError::Local(ErrorKind::PlatformTokenMissing),
-    PossibleError::Api(ProblemKind::CredentialInvalid, ""),
-    PossibleError::Api(ProblemKind::TenantMismatch, ""),
-    PossibleError::Api(ProblemKind::Forbidden, ""),
-    PossibleError::Api(ProblemKind::InsufficientScope, ""),
-    PossibleError::Api(ProblemKind::ReauthenticationRequired, ""),
-    PossibleError::Local(ErrorKind::Unreachable),
-    PossibleError::Local(ErrorKind::TimedOut),
-    PossibleError::Local(ErrorKind::UnexpectedResponse),
-    PossibleError::Api(ProblemKind::RateLimited, ""),
-    PossibleError::Api(ProblemKind::Overloaded, ""),
-    PossibleError::Api(ProblemKind::DependencyUnavailable, ""),
-    PossibleError::Api(ProblemKind::Internal, ""),
-    PossibleError::Local(ErrorKind::ConfigurationInvalid),
-    PossibleError::Local(ErrorKind::CredentialsExposed),
-    PossibleError::Local(ErrorKind::CredentialsUnusable),
-    PossibleError::Local(ErrorKind::OutputFailed),
-    PossibleError::Local(ErrorKind::BrokenPipe),
-    PossibleError::Local(ErrorKind::HungUp),
-    PossibleError::Local(ErrorKind::Interrupted),
-    PossibleError::Local(ErrorKind::Quit),
-    PossibleError::Local(ErrorKind::Terminated),
-    PossibleError::Local(ErrorKind::Defect),
+/// Errors that most commands share, and which commands give them without listing them. The descriptor of `svc` lists them once.
+const COMMON_ERRORS: &[(PossibleError, AppliesTo)] = &[
+    (PossibleError::Local(ErrorKind::Usage), AppliesTo::All),
+    (PossibleError::Local(ErrorKind::InputNeeded), AppliesTo::Listed),
+    (PossibleError::Local(ErrorKind::InputInvalid), AppliesTo::Listed),
+    (PossibleError::Local(ErrorKind::InputUnreadable), AppliesTo::Listed),
+    (PossibleError::Local(ErrorKind::Declined), AppliesTo::Listed),
+    (PossibleError::Local(ErrorKind::AmbiguousId), AppliesTo::Listed),
+    (PossibleError::Api(ProblemKind::ValidationFailed, ""), AppliesTo::Listed),
+    (PossibleError::Local(ErrorKind::NotLoggedIn), AppliesTo::LoggedIn),
+    (PossibleError::Local(ErrorKind::PlatformTokenMissing), AppliesTo::PlatformAdmin),
+    (PossibleError::Api(ProblemKind::CredentialInvalid, ""), AppliesTo::Authenticated),
+    (PossibleError::Api(ProblemKind::TenantMismatch, ""), AppliesTo::OfTenant),
+    (PossibleError::Api(ProblemKind::Forbidden, ""), AppliesTo::Listed),
+    (PossibleError::Api(ProblemKind::InsufficientScope, ""), AppliesTo::Listed),
+    (PossibleError::Api(ProblemKind::ReauthenticationRequired, ""), AppliesTo::Listed),
+    (PossibleError::Local(ErrorKind::Unreachable), AppliesTo::Online),
+    (PossibleError::Local(ErrorKind::TimedOut), AppliesTo::Online),
+    (PossibleError::Local(ErrorKind::UnexpectedResponse), AppliesTo::Online),
+    (PossibleError::Api(ProblemKind::RateLimited, ""), AppliesTo::Online),
+    (PossibleError::Api(ProblemKind::Overloaded, ""), AppliesTo::Online),
+    (PossibleError::Api(ProblemKind::DependencyUnavailable, ""), AppliesTo::Online),
+    (PossibleError::Api(ProblemKind::Internal, ""), AppliesTo::Online),
+    (PossibleError::Local(ErrorKind::ConfigurationInvalid), AppliesTo::Configured),
+    (PossibleError::Local(ErrorKind::CredentialsExposed), AppliesTo::Stored),
+    (PossibleError::Local(ErrorKind::CredentialsUnusable), AppliesTo::Stored),
+    (PossibleError::Local(ErrorKind::OutputFailed), AppliesTo::All),
+    (PossibleError::Local(ErrorKind::BrokenPipe), AppliesTo::All),
+    (PossibleError::Local(ErrorKind::HungUp), AppliesTo::All),
+    (PossibleError::Local(ErrorKind::Interrupted), AppliesTo::All),
+    (PossibleError::Local(ErrorKind::Quit), AppliesTo::All),
+    (PossibleError::Local(ErrorKind::Terminated), AppliesTo::All),
+    (PossibleError::Local(ErrorKind::Defect), AppliesTo::All),
 ];
+
+/// Errors that most commands share.
+pub(super) fn common_errors() -> Vec<PossibleError> {
+    COMMON_ERRORS.iter().map(|(error, _)| *error).collect()
+}
 
 impl Requirement {
-    fn errors(self) -> Vec<PossibleError> {
-        let offline = [Self::Nothing, Self::ConfigDirectory, Self::CredentialsFile, Self::StoredSession];
-        let sets = [
-            (true, ANY_COMMAND),
-            (self != Self::Nothing, CONFIG_DIRECTORY),
-            (!matches!(self, Self::Nothing | Self::ConfigDirectory), CREDENTIALS_FILE),
-            (!offline.contains(&self), ANY_REQUEST),
-            (self.takes_session() || self == Self::PlatformToken, CREDENTIAL_INVALID),
-            (self.takes_session(), TENANT_MISMATCH),
-            (self.takes_session() || self == Self::StoredSession, NOT_LOGGED_IN),
-            (self == Self::PlatformToken, PLATFORM_TOKEN_MISSING),
-        ];
-        sets.into_iter().filter(|(applies, _)| *applies).flat_map(|(_, errors)| errors).copied().collect()
+    /// Errors of all commands with this requirement.
+    fn errors(self) -> impl Iterator<Item = PossibleError> {
+        COMMON_ERRORS.iter().filter(move |(_, commands)| self.is_in(*commands)).map(|(error, _)| *error)
+    }
+
+    fn is_in(self, commands: AppliesTo) -> bool {
+        match commands {
+            AppliesTo::All => true,
+            AppliesTo::Configured => self != Self::Nothing,
+            AppliesTo::Stored => !matches!(self, Self::Nothing | Self::ConfigDirectory),
+            AppliesTo::Online => self.takes_session() || matches!(self, Self::Service | Self::PlatformToken),
+            AppliesTo::Authenticated => self.takes_session() || self == Self::PlatformToken,
+            AppliesTo::OfTenant => self.takes_session(),
+            AppliesTo::LoggedIn => self.takes_session() || self == Self::StoredSession,
+            AppliesTo::PlatformAdmin => self == Self::PlatformToken,
+            AppliesTo::Listed => false,
+        }
     }
 
     const fn takes_session(self) -> bool {
@@ -354,7 +335,7 @@ impl Requirement {
     }
 
     /// Variables with the credential, in order of precedence.
-    const fn variables(self) -> &'static [Variable] {
+    pub(crate) const fn variables(self) -> &'static [Variable] {
         match self {
             Self::StoredSession | Self::Session => &[Variable::TOKEN],
             Self::Credential => &[Variable::TOKEN, Variable::API_KEY],
@@ -370,9 +351,9 @@ impl Requirement {
 
 /// An environment variable that is not an option.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-pub(super) struct Variable {
+pub(crate) struct Variable {
     /// Name.
-    name: &'static str,
+    pub(crate) name: &'static str,
     /// Variable with the path of a file that contains the value; read if the first one is not set.
     #[serde(skip_serializing_if = "Option::is_none")]
     file: Option<&'static str>,
@@ -381,11 +362,9 @@ pub(super) struct Variable {
 }
 
 impl Variable {
-    const TOKEN: Self =
-        Self::secret(environment::TOKEN, "SVC_TOKEN_FILE", "Session token, instead of the stored login");
-    const API_KEY: Self = Self::secret(environment::API_KEY, "SVC_API_KEY_FILE", "API key");
-    const PLATFORM_TOKEN: Self =
-        Self::secret(environment::PLATFORM_TOKEN, "SVC_PLATFORM_TOKEN_FILE", "Platform token");
+    const TOKEN: Self = Self::secret(TOKEN, "SVC_TOKEN_FILE", "Session token, instead of the stored login");
+    const API_KEY: Self = Self::secret(API_KEY, "SVC_API_KEY_FILE", "API key");
+    const PLATFORM_TOKEN: Self = Self::secret(PLATFORM_TOKEN, "SVC_PLATFORM_TOKEN_FILE", "Platform token");
 
     /// Variables that affect every command.
     pub(super) const COMMON: &[Self] = &[

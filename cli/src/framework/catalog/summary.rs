@@ -4,8 +4,8 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::{CommandTree, ROOT, VERSION, built, leaves, plain, synopsis};
-use crate::catalog::HelpGroup;
-use crate::output::{Cell, Row, text};
+use crate::framework::catalog::HelpGroup;
+use crate::framework::output::{Cell, Row, text};
 
 /// All commands in brief.
 #[derive(Debug, Serialize)]
@@ -34,11 +34,14 @@ pub(crate) struct SummaryLine {
 }
 
 impl Row for SummaryLine {
-    const HEADINGS: &'static [&'static str] = &["GROUP", "SYNOPSIS", "DESCRIPTION"];
     const EMPTY: &'static str = "No commands.";
 
-    fn cells(&self) -> Vec<Cell> {
-        vec![text(self.group), text(&self.synopsis), text(&self.description)]
+    fn columns(&self) -> Vec<(&'static str, Cell)> {
+        vec![
+            ("GROUP", text(self.group)),
+            ("SYNOPSIS", text(&self.synopsis)),
+            ("DESCRIPTION", text(&self.description)),
+        ]
     }
 }
 
@@ -46,7 +49,7 @@ impl Row for SummaryLine {
 pub(crate) fn summary(tree: CommandTree) -> Summary {
     let root = built(tree);
     let line = |(name, command): (String, &clap::Command)| SummaryLine {
-        group: HelpGroup::of(&name).name(),
+        group: HelpGroup::from_command(&name).name(),
         synopsis: synopsis(command),
         description: plain(command.get_about()),
         name,

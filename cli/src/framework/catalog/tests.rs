@@ -12,10 +12,10 @@ use super::{
     CommandDescriptor, Document, Routes, VERSION, complete_descriptor, leaves, summary, to_text,
     validation_errors,
 };
-use crate::address::{IdRef, UserRef};
 use crate::commands::{CommandLine, TREE};
-use crate::error::{ErrorKind, Exit};
-use crate::help;
+use crate::framework::address::{IdRef, UserRef};
+use crate::framework::error::{ErrorKind, Exit};
+use crate::framework::help;
 
 fn document() -> Document {
     super::document(TREE)

@@ -11,7 +11,7 @@ pub(crate) struct ProblemText {
 
 impl ProblemText {
     /// Text of a problem of a request to this path, or to a route with this path template; both are below `/api/v1`.
-    pub(crate) fn of(kind: P, path: &str) -> Self {
+    pub(crate) fn new(kind: P, path: &str) -> Self {
         let path = path.split('?').next().unwrap_or_default();
         let (title, remediation) = match (kind, path) {
             (P::NotFound, _) => not_found(path),
@@ -190,7 +190,7 @@ mod tests {
     fn remediations_name_no_http_headers() {
         let routes: Vec<_> = contract::routes::all().map(|route| route.path).collect();
         for (kind, path) in P::ALL.iter().flat_map(|kind| routes.iter().map(move |path| (*kind, *path))) {
-            let text = ProblemText::of(kind, path).remediation;
+            let text = ProblemText::new(kind, path).remediation;
             let request_format = matches!(kind, P::MalformedEncoding | P::MediaType | P::ContentEncoding);
             for header in
                 ["Authorization", "X-Tenant-ID", "X-User-ID", "X-Session-ID", "Retry-After", "Allow "]
@@ -205,11 +205,11 @@ mod tests {
         for route in contract::routes::all()
             .filter(|route| route.path.contains("_id}") || route.path.contains("_name}"))
         {
-            let text = ProblemText::of(P::NotFound, route.path);
+            let text = ProblemText::new(P::NotFound, route.path);
             assert_ne!(text.title, P::NotFound.title(), "{}", route.path);
             assert!(text.remediation.contains(" list`"), "{}: {}", route.path, text.remediation);
         }
-        let of = |path| ProblemText::of(P::NotFound, path).title;
+        let of = |path| ProblemText::new(P::NotFound, path).title;
         assert_eq!(of("/users/01890a5d"), "User not found");
         assert_eq!(of("/users/invites/01890a5d/resend"), "Invite not found");
         assert_eq!(of("/users?email=a"), "Tenant not found");

@@ -7,7 +7,7 @@ use unicode_segmentation::UnicodeSegmentation;
 use unicode_width::UnicodeWidthStr;
 
 use super::cell::{Cell, now, relative, timestamp};
-use crate::environment;
+use crate::framework::environment;
 
 /// Spaces between columns.
 const GAP: usize = 2;
@@ -47,7 +47,7 @@ pub(super) enum View {
 
 impl View {
     /// View for standard output: fitted if it is a terminal, or if `COLUMNS` is set.
-    pub(super) fn of_stdout() -> Self {
+    pub(super) fn for_stdout() -> Self {
         let columns = environment::text("COLUMNS").and_then(|columns| columns.parse().ok());
         let terminal = || {
             let size = terminal_size::terminal_size_of(std::io::stdout());
@@ -78,9 +78,9 @@ pub(super) fn paragraphs(text: &str, indent: usize, view: View) -> String {
 }
 
 /// Lines of the fields of an object. No value is cut: it may be a token.
-pub(super) fn fields(fields: &[(&str, Cell)], view: View) -> String {
+pub(super) fn fields(fields: &[(String, Cell)], view: View) -> String {
     let width = fields.iter().map(|(name, _)| name.len()).max().unwrap_or_default() + GAP;
-    let line = |(name, cell): &(&str, Cell)| {
+    let line = |(name, cell): &(String, Cell)| {
         let value = match (cell, view) {
             (Cell::Time(time), View::Fitted { now, .. }) => {
                 format!("{} ({})", timestamp(time), relative(time, now))
@@ -231,7 +231,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::output::cell::{id, text, time};
+    use crate::framework::output::cell::{id, text, time};
 
     fn fitted(width: usize) -> View {
         View::Fitted { width, now: DateTime::from_timestamp(1_770_000_000, 0).unwrap() }

@@ -18,9 +18,9 @@ pub(crate) enum Table {
     /// Lines that are broken on a narrow terminal, with the indentation of further lines.
     Paragraphs(String, usize),
     /// Names and values.
-    Fields(Vec<(&'static str, Cell)>),
+    Fields(Vec<(String, Cell)>),
     /// Rows under headings; there is at least one.
-    Rows { headings: &'static [&'static str], rows: Vec<Vec<Cell>> },
+    Rows { headings: Vec<&'static str>, rows: Vec<Vec<Cell>> },
     /// Several tables, separated by empty lines.
     Sections(Vec<Self>),
 }
@@ -48,16 +48,16 @@ impl Table {
     }
 
     /// Fields of an object. Fields without a value are omitted.
-    pub(crate) fn fields<const N: usize>(fields: [(&'static str, Option<Cell>); N]) -> Self {
-        Self::Fields(fields.into_iter().filter_map(|(name, value)| Some((name, value?))).collect())
+    pub(crate) fn fields<const N: usize>(fields: [(&str, Option<Cell>); N]) -> Self {
+        Self::Fields(fields.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?))).collect())
     }
 
     /// Table of items.
     pub(crate) fn items<T: Row>(items: &[T]) -> Self {
-        if items.is_empty() {
-            return Self::message(T::EMPTY);
-        }
-        Self::Rows { headings: T::HEADINGS, rows: items.iter().map(Row::cells).collect() }
+        let Some(first) = items.first() else { return Self::message(T::EMPTY) };
+        let headings = first.columns().into_iter().map(|(heading, _)| heading).collect();
+        let cells = |item: &T| item.columns().into_iter().map(|(_, cell)| cell).collect();
+        Self::Rows { headings, rows: items.iter().map(cells).collect() }
     }
 
     /// Whether this is not data.
@@ -87,13 +87,11 @@ pub(crate) struct ItemList<T> {
 
 /// An item of a list.
 pub(crate) trait Row: Serialize + JsonSchema {
-    /// Column headings.
-    const HEADINGS: &'static [&'static str];
     /// Text if there are no items.
     const EMPTY: &'static str;
 
-    /// Cells of the item, one per column.
-    fn cells(&self) -> Vec<Cell>;
+    /// Heading and cell of each column. The headings of all items are the same.
+    fn columns(&self) -> Vec<(&'static str, Cell)>;
 }
 
 impl<T: Row> CommandOutput for ItemList<T> {
@@ -109,17 +107,16 @@ impl<T: Row> CommandOutput for ItemList<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::output::cell::text;
+    use crate::framework::output::cell::text;
 
     #[derive(Serialize, JsonSchema)]
     struct Named(u8, &'static str);
 
     impl Row for Named {
-        const HEADINGS: &'static [&'static str] = &["ID", "NAME"];
         const EMPTY: &'static str = "No items.";
 
-        fn cells(&self) -> Vec<Cell> {
-            vec![text(self.0), text(self.1)]
+        fn columns(&self) -> Vec<(&'static str, Cell)> {
+            vec![("ID", text(self.0)), ("NAME", text(self.1))]
         }
     }
 

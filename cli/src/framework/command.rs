@@ -1,0 +1,102 @@
+//! Commands and groups of commands. A command cannot be added without its entry in the catalog.
+
+use crate::framework::catalog::{
+    CatalogEntry, Errors, Examples, Names, OptionSchemas, Requirement, Routes, SchemaOf, schema_of,
+};
+use crate::framework::context::Context;
+use crate::framework::error::Result;
+use crate::framework::output::CommandOutput;
+
+/// A command. Its fields are the options; its documentation is the help text. The constants are the part of its catalog
+/// entry that clap cannot derive.
+pub(crate) trait Command: clap::Args {
+    /// Data that the command prints.
+    type Output: CommandOutput;
+
+    /// Prerequisites, which imply the errors that commands share.
+    const REQUIRES: Requirement;
+    /// Routes that the command calls, which imply the problems of the API.
+    const ROUTES: Routes = Routes::Only(&[]);
+    /// Local errors beyond those of the prerequisites.
+    const ERRORS: Errors = &[];
+    /// Descriptions and command lines; at least one.
+    const EXAMPLES: Examples;
+    /// Notes for an agent that runs the command.
+    const AGENT_NOTES: &'static str;
+    /// Names of related commands.
+    const SEE_ALSO: Names;
+    /// JSON Schema of the input.
+    const INPUT_SCHEMA: Option<SchemaOf> = None;
+    /// JSON Schemas of the files that options name.
+    const OPTION_SCHEMAS: OptionSchemas = &[];
+    /// How to find out whether the command had its effect after a lost response. For a command with a request that is not
+    /// idempotent.
+    const AFTER_LOST_RESPONSE: Option<&'static str> = None;
+    /// Whether a command that calls no route changes nothing either.
+    const READ_ONLY: bool = false;
+
+    /// Runs the command and returns the data to print.
+    async fn run(self, context: &Context) -> Result<Self::Output>;
+}
+
+/// A command, or a group of commands.
+pub(crate) trait Node {
+    /// Catalog entries of all commands, in the order of the help.
+    fn catalog() -> Vec<CatalogEntry>;
+
+    /// Runs the selected command.
+    async fn run(self, context: &Context) -> Result<()>;
+}
+
+impl<C: Command> Node for C {
+    fn catalog() -> Vec<CatalogEntry> {
+        vec![entry::<C>()]
+    }
+
+    async fn run(self, context: &Context) -> Result<()> {
+        let run = async {
+            let output = Command::run(self, context).await?;
+            context.out().print(&output)?;
+            context.print_later_notices();
+            output.error().map_or(Ok(()), Err)
+        };
+        run.await.map_err(|error| entry::<C>().explain(error))
+    }
+}
+
+/// The constants of a command.
+fn entry<C: Command>() -> CatalogEntry {
+    CatalogEntry {
+        requires: C::REQUIRES,
+        routes: C::ROUTES,
+        errors: C::ERRORS,
+        examples: C::EXAMPLES,
+        agent_notes: C::AGENT_NOTES,
+        see_also: C::SEE_ALSO,
+        input_schema: C::INPUT_SCHEMA,
+        output_schema: schema_of::<C::Output>,
+        option_schemas: C::OPTION_SCHEMAS,
+        after_lost_response: C::AFTER_LOST_RESPONSE,
+        changes_nothing: C::READ_ONLY,
+    }
+}
+
+/// Defines a group of commands: the enumeration for clap, and its [`Node`].
+macro_rules! group {
+    ($(#[$doc:meta])* $name:ident { $($(#[$attribute:meta])* $variant:ident($node:ty)),+ $(,)? }) => {
+        $(#[$doc])*
+        #[derive(clap::Subcommand)]
+        pub(crate) enum $name { $($(#[$attribute])* $variant($node)),+ }
+
+        impl $crate::framework::command::Node for $name {
+            fn catalog() -> Vec<$crate::framework::catalog::CatalogEntry> {
+                [$(<$node as $crate::framework::command::Node>::catalog()),+].concat()
+            }
+
+            async fn run(self, context: &$crate::framework::context::Context) -> $crate::framework::error::Result<()> {
+                match self { $(Self::$variant(node) => $crate::framework::command::Node::run(node, context).await),+ }
+            }
+        }
+    };
+}
+pub(crate) use group;
