@@ -20,12 +20,8 @@ TESTS = {"tests", "benches", "examples", "testkit", "testsystem", "fuzz", "simul
 KNOWN = {
     ("bus", "publisher", "exchange", "pending"),
     ("consumer", "", "recovery", "source"),
-    ("database", "", "database", "pool", "rotation"),
     ("ingest", "app", "quotas", "tenant_limits"),
     ("ratelimit", "", "buffered", "limiter", "local"),
-    ("service", "", "http", "telemetry"),
-    ("session", "", "command", "wiring"),
-    ("standalone", "command", "system", "up"),
 }
 # Modules that must not use another one, even if no circle follows: crate, module below, module above.
 LAYERS = [("cli", "framework", "commands")]

@@ -42,8 +42,8 @@ use crate::framework::output::{CommandOutput, RequestLog, Table, text};
 /// events.
 ///
 /// With --checkpoint, a run continues where an earlier one ended. If the earlier run was killed while requests had no response,
-/// their events and those of later requests are sent again. The service detects them as duplicates for two minutes; later it stores them again, with the
-/// same `event_id`.
+/// their events and those of later requests are sent again. The service detects them as duplicates for two minutes; later it
+/// stores them again, with the same `event_id`.
 #[derive(Args)]
 pub(crate) struct Send {
     /// File with events; `-` reads standard input.
