@@ -75,7 +75,7 @@ impl<B: 'static> BatchPipeline<B> {
         }
     }
 
-    /// Waits for the results of the oldest batch. Returns `None` if there is none.
+    /// Waits for the results of the oldest batch. Returns `None` if no batch is left.
     ///
     /// Cancellation: dropping the future loses no batch.
     pub async fn next(&mut self) -> Option<SentBatch<B>> {
