@@ -517,54 +517,57 @@ language sql volatile security definer set search_path = '' as $$
         grants.client_name, grants.user_id, grants.credential_version, grants.session_version
 $$;
 
--- Purge: deletes rows that have been inactive since before a time, in small batches. Several replicas can purge at once:
--- each skips rows that another one has locked.
-create function session.purge_sessions(in_before timestamptz, in_limit integer)
+-- Purge: deletes rows that have been inactive since before a time, at most `in_limit` of each table. Returns the largest of their numbers.
+-- Several replicas can purge at once: each skips rows that another one has locked.
+create function session.purge(in_before timestamptz, in_limit integer)
 returns bigint
 language sql volatile security definer set search_path = '' as $$
-    with purged as (
-        delete from session.sessions
-        where session_id in (
+    with purged_sessions as (
+        delete from session.sessions where session_id = any(array(
             select inactive.session_id from session.sessions as inactive
             where inactive.inactive_since < in_before
             limit in_limit
             for update skip locked
-        )
+        ))
         returning 1
-    )
-    select count(*) from purged
-$$;
-
-create function session.purge_api_keys(in_before timestamptz, in_limit integer)
-returns bigint
-language sql volatile security definer set search_path = '' as $$
-    with purged as (
-        delete from session.api_keys
-        where key_id in (
+    ), purged_keys as (
+        delete from session.api_keys where key_id = any(array(
             select inactive.key_id from session.api_keys as inactive
             where least(inactive.expires_at, inactive.revoked_at) < in_before
             limit in_limit
             for update skip locked
-        )
+        ))
         returning 1
-    )
-    select count(*) from purged
-$$;
-
-create function session.purge_producers(in_before timestamptz, in_limit integer)
-returns bigint
-language sql volatile security definer set search_path = '' as $$
-    with purged as (
-        delete from session.producers
-        where producer_id in (
+    ), purged_producers as (
+        delete from session.producers where producer_id = any(array(
             select deleted.producer_id from session.producers as deleted
             where deleted.deleted_at < in_before
             limit in_limit
             for update skip locked
-        )
+        ))
+        returning 1
+    ), purged_grants as (
+        delete from session.device_grants where grant_id = any(array(
+            select expired.grant_id from session.device_grants as expired
+            where expired.expires_at < in_before
+            limit in_limit
+            for update skip locked
+        ))
+        returning 1
+    ), purged_codes as (
+        delete from session.wrong_user_codes where ctid = any(array(
+            select old.ctid from session.wrong_user_codes as old
+            where old.entered_at < in_before
+            limit in_limit
+            for update skip locked
+        ))
         returning 1
     )
-    select count(*) from purged
+    select greatest(
+        (select count(*) from purged_sessions), (select count(*) from purged_keys),
+        (select count(*) from purged_producers), (select count(*) from purged_grants),
+        (select count(*) from purged_codes)
+    )
 $$;
 
 -- An operator compares its producers of all tenants with its resources.
@@ -580,31 +583,6 @@ language sql stable security definer set search_path = '' as $$
     where producers.operator_id = in_operator_id and producers.deleted_at is null and producers.producer_id > in_after
     order by producers.producer_id
     limit in_limit
-$$;
-
-create function session.purge_device_grants(in_before timestamptz, in_limit integer)
-returns bigint
-language sql volatile security definer set search_path = '' as $$
-    with purged_codes as (
-        delete from session.wrong_user_codes
-        where ctid in (
-            select old.ctid from session.wrong_user_codes as old
-            where old.entered_at < in_before
-            limit in_limit
-            for update skip locked
-        )
-        returning 1
-    ), purged_grants as (
-        delete from session.device_grants
-        where grant_id in (
-            select expired.grant_id from session.device_grants as expired
-            where expired.expires_at < in_before
-            limit in_limit
-            for update skip locked
-        )
-        returning 1
-    )
-    select greatest((select count(*) from purged_codes), (select count(*) from purged_grants))
 $$;
 
 -- `svc-session invalidate-before`: revokes the credentials of all tenants, one tenant at a time.

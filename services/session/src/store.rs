@@ -4,6 +4,7 @@
 pub(crate) mod account_status;
 pub(crate) mod api_key;
 pub(crate) mod credential;
+pub(crate) mod deletion;
 pub(crate) mod device_grant;
 pub(crate) mod producer;
 pub(crate) mod session;

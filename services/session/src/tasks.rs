@@ -13,7 +13,7 @@ use service::{Tasks, chain};
 use crate::app::App;
 use crate::app::expiry::record_expired_sessions;
 use crate::message::Message;
-use crate::store::{account_status, api_key, device_grant, producer, session};
+use crate::store::{deletion, session};
 
 const PURGE_INTERVAL: Duration = Duration::from_mins(1);
 /// How long inactive rows are kept, so that an administrator can inspect them.
@@ -56,12 +56,8 @@ async fn expire_and_purge(app: App) {
 }
 
 async fn purge(database: &Database, now: DateTime<Utc>) -> Result<(), database::Error> {
-    let before = now - RETENTION;
-    while session::delete_before(database, before, BATCH).await? == i64::from(BATCH) {}
-    while device_grant::delete_before(database, before, BATCH).await? == i64::from(BATCH) {}
-    while api_key::delete_before(database, before, BATCH).await? == i64::from(BATCH) {}
-    while producer::delete_before(database, before, BATCH).await? == i64::from(BATCH) {}
-    while account_status::erase_tenants(database, now, BATCH).await? > 0 {}
+    while deletion::purge(database, now - RETENTION, BATCH).await? == i64::from(BATCH) {}
+    while deletion::erase_tenants(database, now, BATCH).await? > 0 {}
     Ok(())
 }
 

@@ -109,10 +109,7 @@ async fn only_the_documented_functions_access_several_tenants() {
             "session.outbox_settle",
             "session.outbox_stats",
             "session.poll_device_grant",
-            "session.purge_api_keys",
-            "session.purge_device_grants",
-            "session.purge_producers",
-            "session.purge_sessions",
+            "session.purge",
             "session.save_uses",
             "session.start_device_grant",
         ]

@@ -1,6 +1,5 @@
 //! The projection of account status. An older version never overwrites a newer one.
 
-use chrono::{DateTime, Utc};
 use contract::internal::{SubjectRecord, TenantRecord};
 use contract::{Role, TenantStatus, UserStatus};
 use database::{Database, Error, TenantTx};
@@ -44,17 +43,6 @@ pub(crate) async fn list_tenants(database: &Database) -> Result<Vec<TenantId>, E
         select session.list_tenants() as "tenant_id!: TenantId""#
     );
     Ok(ids.fetch_all(database.pool()).await?)
-}
-
-/// Deletes sessions, API keys and device grants of one deleted tenant, at most `limit` of each. Returns 0 if none is left.
-pub(crate) async fn erase_tenants(database: &Database, now: DateTime<Utc>, limit: i32) -> Result<i64, Error> {
-    let erased = sqlx::query_scalar!(
-        r#"-- account_status.erase_tenants
-        select session.erase_tenants($1, $2) as "erased!""#,
-        now,
-        limit
-    );
-    Ok(erased.fetch_one(database.pool()).await?)
 }
 
 /// Saves the status of a user, unless the stored version is equal or newer. Returns whether the row changed.

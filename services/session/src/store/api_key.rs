@@ -3,7 +3,7 @@
 use chrono::{DateTime, Utc};
 use contract::Scope;
 use contract::session::ApiKey;
-use database::{Database, Error, TenantTx, decode};
+use database::{Error, TenantTx, decode};
 use hashing::TokenDigest;
 use tenancy::{KeyId, UserId};
 
@@ -213,23 +213,6 @@ pub(crate) async fn mark_created_before_revoked(
     .fetch_all(tx.connection())
     .await?;
     Ok(ids)
-}
-
-/// Deletes at most `limit` keys of all tenants that became inactive before a time. Returns the number deleted.
-pub(crate) async fn delete_before(
-    database: &Database,
-    before: DateTime<Utc>,
-    limit: i32,
-) -> Result<i64, Error> {
-    let deleted = sqlx::query_scalar!(
-        r#"-- api_key.delete_before
-        select session.purge_api_keys($1, $2) as "deleted!""#,
-        before,
-        limit
-    )
-    .fetch_one(database.pool())
-    .await?;
-    Ok(deleted)
 }
 
 /// Parses stored scopes.

@@ -239,24 +239,6 @@ pub(crate) async fn list_wrong_codes(
     .await?)
 }
 
-/// Deletes grants that expired and wrong codes that were entered before a time, at most `limit` of each. Returns the larger of
-/// the two numbers.
-pub(crate) async fn delete_before(
-    database: &Database,
-    before: DateTime<Utc>,
-    limit: i32,
-) -> Result<i64, Error> {
-    let deleted = sqlx::query_scalar!(
-        r#"-- device_grant.delete_before
-        select session.purge_device_grants($1, $2) as "deleted!""#,
-        before,
-        limit
-    )
-    .fetch_one(database.pool())
-    .await?;
-    Ok(deleted)
-}
-
 fn approval(
     user_id: Option<UserId>,
     credential_version: Option<i64>,

@@ -177,18 +177,3 @@ pub(crate) async fn list(
     });
     Ok(stored.collect())
 }
-
-/// Removes the rows of producers that were deleted before a time, at most `limit`. Returns their number.
-pub(crate) async fn delete_before(
-    database: &Database,
-    before: DateTime<Utc>,
-    limit: i32,
-) -> Result<i64, Error> {
-    let deleted = sqlx::query_scalar!(
-        r#"-- producer.delete_before
-        select session.purge_producers($1, $2) as "deleted!""#,
-        before,
-        limit
-    );
-    Ok(deleted.fetch_one(database.pool()).await?)
-}

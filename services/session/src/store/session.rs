@@ -88,13 +88,13 @@ pub(crate) async fn mark_surplus_revoked(
         r#"-- session.mark_surplus_revoked
         update session.sessions
         set inactive_since = $3
-        where inactive_since is null and session_id in (
+        where inactive_since is null and session_id = any(array(
             select active.session_id
             from session.active_sessions($3) as active
             where active.user_id = $1
             order by active.last_seen_at desc, active.session_id desc
             offset $2
-        )
+        ))
         returning digest as "digest: TokenDigest""#,
         user_id.0,
         kept,
@@ -234,12 +234,12 @@ pub(crate) async fn mark_revoked_before(
         r#"-- session.mark_revoked_before
         update session.sessions
         set inactive_since = least(valid_until, $2)
-        where session_id in (
+        where session_id = any(array(
             select session_id
             from session.sessions
             where created_at < $1 and valid_until > $3
             limit $4
-        )
+        ))
         returning
             session_id as "session_id: SessionId",
             user_id as "user_id: UserId",
@@ -291,12 +291,12 @@ pub(crate) async fn mark_expired(
         r#"-- session.mark_expired
         update session.sessions
         set inactive_since = valid_until
-        where session_id in (
+        where session_id = any(array(
             select session_id
             from session.sessions
             where session_id = any($1) and valid_until <= $2
             for no key update skip locked
-        )
+        ))
         returning
             session_id as "session_id: SessionId",
             user_id as "user_id: UserId",
@@ -423,23 +423,6 @@ pub(crate) async fn list(
     .fetch_all(tx.connection())
     .await?;
     Ok(rows.into_iter().map(From::from).collect())
-}
-
-/// Deletes at most `limit` sessions of all tenants that became inactive before a time. Returns the number deleted.
-pub(crate) async fn delete_before(
-    database: &Database,
-    before: DateTime<Utc>,
-    limit: i32,
-) -> Result<i64, Error> {
-    let deleted = sqlx::query_scalar!(
-        r#"-- session.delete_before
-        select session.purge_sessions($1, $2) as "deleted!""#,
-        before,
-        limit
-    )
-    .fetch_one(database.pool())
-    .await?;
-    Ok(deleted)
 }
 
 /// Returns the number of sessions of all tenants that are neither revoked nor expired.

@@ -122,7 +122,7 @@ impl Context {
         let expire = "update session.sessions set inactive_since = valid_until where valid_until < $1";
         sqlx::query(expire).bind(before).execute(&mut connection).await.unwrap();
         let database = self.database.pool("svc_session").unwrap();
-        let purge = sqlx::query("select session.purge_sessions($1, 10000)").bind(before);
+        let purge = sqlx::query("select session.purge($1, 10000)").bind(before);
         purge.execute(database.pool()).await.unwrap();
     }
 
