@@ -81,6 +81,19 @@ impl Argon2Settings {
         Ok(())
     }
 
+    /// Parses the parameters of a PHC string, for example `m=65536,t=3,p=4`. The lengths are the default ones. `None` if they are invalid.
+    pub fn from_phc(parameters: &str) -> Option<Self> {
+        let params = Params::try_from(&parameters.parse::<ParamsString>().ok()?).ok()?;
+        let settings = Self {
+            time_cost: params.t_cost(),
+            memory_cost: params.m_cost(),
+            parallelism: params.p_cost(),
+            ..Self::default()
+        };
+        settings.validate().ok()?;
+        Some(settings)
+    }
+
     /// Returns the memory of one hash in bytes.
     pub const fn memory_bytes(&self) -> usize {
         self.memory_cost as usize * 1024
@@ -323,6 +336,18 @@ mod tests {
         assert!(!arena.is_empty());
         arena.release_above(&CHEAP);
         assert_eq!((arena.is_empty(), arena.bytes.get()), (true, 0));
+    }
+
+    #[test]
+    fn parses_the_parameters_of_a_phc_string() {
+        let digest = arena().hash(&CHEAP, &SeededEntropy::new(1), &Password::new("correct horse")).unwrap();
+        let parameters = digest.as_str().split('$').nth(3).unwrap();
+        let Argon2Settings { time_cost, memory_cost, parallelism, .. } = CHEAP;
+        let expected = Argon2Settings { time_cost, memory_cost, parallelism, ..Argon2Settings::default() };
+        assert_eq!(Argon2Settings::from_phc(parameters), Some(expected));
+        for invalid in ["salt", "m=64,t=11,p=2", "m=64,t=x,p=2"] {
+            assert_eq!(Argon2Settings::from_phc(invalid), None, "{invalid}");
+        }
     }
 
     #[test]

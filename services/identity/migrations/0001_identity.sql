@@ -322,61 +322,67 @@ begin
 end
 $$;
 
--- Saves the result of an attempt with its messages, and those of the lockout if this failure reaches the threshold. Returns the
--- consecutive failures of the account, or null without a change if the attempts of the source have changed. A success also returns null
--- if the consecutive failures have changed. Failures are added, so those of different sources do not repeat each other.
-create function identity.settle_attempt(
-    in_tenant_id text, in_now timestamptz, in_attempts identity.source_attempts, in_version text, in_succeeded boolean,
-    in_failures_before integer, in_failures integer, in_threshold integer, in_user_id uuid,
-    in_messages jsonb, in_lockout_messages jsonb
+-- Saves the consecutive failures of an account. Returns false if they are not those of before. An account without consecutive failures has no row.
+create function identity.save_failures(
+    in_account_key bytea, in_before integer, in_failures integer, in_now timestamptz, in_user_id uuid
 )
-returns integer
+returns boolean
 language plpgsql set search_path = '' as $$
 declare
-    stored integer;
-    failures integer;
     -- False if the user was deleted after the attempt was admitted, or is only invited.
-    has_password boolean;
-begin
-    perform set_config('svc.tenant_id', in_tenant_id, true);
-    has_password := exists (
+    password_exists boolean := exists (
         select from identity.users where users.user_id = in_user_id and users.password_digest is not null
     );
+begin
+    if in_before = 0 then
+        insert into identity.login_failures (account_key, consecutive_failures, last_failed_at, has_password)
+        values (in_account_key, in_failures, in_now, password_exists)
+        on conflict (account_key) do nothing;
+    elsif in_failures = 0 then
+        delete from identity.login_failures where account_key = in_account_key and consecutive_failures = in_before;
+    else
+        update identity.login_failures
+        set consecutive_failures = in_failures, last_failed_at = in_now, has_password = password_exists
+        where account_key = in_account_key and consecutive_failures = in_before;
+    end if;
+    return found;
+end
+$$;
+
+-- Saves the state after an attempt with the messages about it. Returns false without a change if the stored state is not the one before.
+create function identity.settle_attempt(
+    in_tenant_id text, in_now timestamptz, in_attempts identity.source_attempts, in_version text,
+    in_failures_before integer, in_failures integer, in_user_id uuid, in_messages jsonb
+)
+returns boolean
+language plpgsql set search_path = '' as $$
+begin
+    perform set_config('svc.tenant_id', in_tenant_id, true);
     -- Without a lock, because a settlement that is repeated must not delay others.
     if in_version is distinct from (
         select xmin::text from identity.login_attempts
         where account_key = in_attempts.account_key and source = in_attempts.source
-    ) then
-        return null;
+    ) or in_failures_before <> coalesce((
+        select consecutive_failures from identity.login_failures where account_key = in_attempts.account_key
+    ), 0) then
+        return false;
     end if;
     -- The row of the account before the row of the source, as in a password reset.
-    select consecutive_failures into stored
-    from identity.login_failures where account_key = in_attempts.account_key for update;
-    if in_succeeded and coalesce(stored, 0) <> in_failures_before then
-        return null;
+    if in_failures <> in_failures_before and not identity.save_failures(
+        in_attempts.account_key, in_failures_before, in_failures, in_now, in_user_id
+    ) then
+        return false;
     end if;
     if identity.save_attempts(in_attempts, in_version) is null then
-        return null;
+        raise serialization_failure;
     end if;
-    failures := case when in_succeeded then in_failures else coalesce(stored, 0) + in_failures - in_failures_before end;
-    -- An account without consecutive failures has no row.
-    if failures > 0 then
-        insert into identity.login_failures as known (account_key, consecutive_failures, last_failed_at, has_password)
-        values (in_attempts.account_key, failures, in_now, has_password)
-        on conflict (account_key) do update set
-            -- Without a row to lock, another first failure can have been saved meanwhile: both count.
-            consecutive_failures = known.consecutive_failures + failures - coalesce(stored, 0),
-            last_failed_at = case when in_failures > in_failures_before then in_now else known.last_failed_at end,
-            has_password = excluded.has_password
-        returning consecutive_failures into failures;
-    elsif stored is not null then
-        delete from identity.login_failures where account_key = in_attempts.account_key;
+    if in_messages <> '[]' then
+        perform identity.outbox_insert(in_tenant_id, in_now, in_messages);
     end if;
-    if in_failures > in_failures_before and failures = in_threshold then
-        in_messages := in_messages || in_lockout_messages;
-    end if;
-    perform identity.outbox_insert(in_tenant_id, in_now, in_messages);
-    return failures;
+    return true;
+-- Undoes the change of the row of the account.
+exception when serialization_failure then
+    return false;
 end
 $$;
 
@@ -487,24 +493,19 @@ language sql stable security definer set search_path = '' as $$
     select reset_id, tenant_id from identity.resets where digest = in_digest
 $$;
 
--- Login: accounts that do not exist cost as much as those of all tenants. The Argon2 parameters of the stored passwords (PHC strings)
--- with the number of passwords, in the order of their cost. A sample of about 100,000 users, so that the time is limited; always the same
--- one, so that replicas agree.
+-- Login: accounts that do not exist cost as much as those of all tenants. The Argon2 parameters of the stored passwords (PHC strings, so the
+-- third field) with the number of passwords. A sample of about 100,000 users, so that the time is limited; always the same one, so that
+-- replicas agree.
 create function identity.count_password_costs()
-returns table (memory_cost integer, time_cost integer, parallelism integer, passwords bigint)
+returns table (parameters text, passwords bigint)
 language sql stable security definer set search_path = '' as $$
-    select
-        substring(password_digest from '[$]m=([0-9]+)')::integer as memory_cost,
-        substring(password_digest from ',t=([0-9]+)')::integer as time_cost,
-        substring(password_digest from ',p=([0-9]+)')::integer as parallelism,
-        count(*)
+    select split_part(password_digest, '$', 4), count(*)
     from identity.users
         tablesample system (least(100, 100 * 100000 / greatest(1, (
             select reltuples from pg_catalog.pg_class where oid = 'identity.users'::regclass
         )))) repeatable (0)
     where password_digest is not null
-    group by 1, 2, 3
-    order by 1, 2, 3
+    group by 1
 $$;
 
 -- The platform administrator lists all tenants.

@@ -51,8 +51,8 @@ pub(crate) struct Dependencies {
     pub(crate) database: Database,
     pub(crate) sessions: SessionClient,
     pub(crate) hashes: Arc<HashPool>,
-    /// `None` until the first count.
-    pub(crate) password_costs: watch::Sender<Option<PasswordCosts>>,
+    /// Empty until the first count.
+    pub(crate) password_costs: watch::Sender<PasswordCosts>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) entropy: Arc<dyn Entropy>,
     pub(crate) tasks: Tasks,

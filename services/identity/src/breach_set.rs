@@ -140,11 +140,11 @@ impl BreachSet {
 pub(crate) struct Entry(u64);
 
 impl Entry {
-    pub(crate) fn of_password(password: &str) -> Self {
-        Self::of_digest(Sha1::digest(password.as_bytes()).into())
+    pub(crate) fn from_password(password: &str) -> Self {
+        Self::from_digest(Sha1::digest(password.as_bytes()).into())
     }
 
-    fn of_digest(digest: [u8; 20]) -> Self {
+    fn from_digest(digest: [u8; 20]) -> Self {
         let mut prefix = [0; size_of::<u64>()];
         prefix.copy_from_slice(&digest[..size_of::<u64>()]);
         Self(u64::from_be_bytes(prefix))

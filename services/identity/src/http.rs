@@ -79,10 +79,10 @@ pub(crate) fn internal(app: App, operator: Option<OperatorAccess>) -> Router {
             .with_state(app.clone()),
         None => Router::new(),
     };
-    router.merge(of_services(app))
+    router.merge(service_routes(app))
 }
 
-fn of_services(app: App) -> Router {
+fn service_routes(app: App) -> Router {
     Router::new()
         .route(&format!("{API_KEY_NOTICES}/{{key_id}}"), put(internal::put_api_key_notice))
         .fallback(not_found)

@@ -110,13 +110,11 @@ pub(crate) async fn load_password_costs(app: App, tasks: Tasks) {
     loop {
         let pause = match user::count_password_costs(&app.database).await {
             Ok(costs) => {
-                app.password_costs.send_replace(Some(costs));
+                app.password_costs.send_replace(costs);
                 COSTS_INTERVAL
             }
             Err(error) => {
                 tracing::warn!(error = chain(&error), "failed to count the parameters of passwords");
-                // Logins must not wait longer.
-                app.password_costs.send_modify(|costs| *costs = Some(costs.take().unwrap_or_default()));
                 COSTS_RETRY
             }
         };

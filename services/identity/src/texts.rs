@@ -53,8 +53,8 @@ impl FromStr for Language {
 impl Language {
     /// Returns the language that the person chose, or that the client prefers (RFC 9110, section 12.5.4), or the default if it
     /// accepts no shipped one. Compares primary tags only: `de-AT` selects German.
-    pub(crate) fn of_client(headers: &HeaderMap, default: Self) -> Self {
-        Self::of_cookie(headers).unwrap_or_else(|| Self::accepted(headers, default))
+    pub(crate) fn from_headers(headers: &HeaderMap, default: Self) -> Self {
+        Self::from_cookie(headers).unwrap_or_else(|| Self::accepted(headers, default))
     }
 
     /// Returns the value of `Set-Cookie` that keeps the language for a year.
@@ -63,7 +63,7 @@ impl Language {
         format!("{COOKIE_NAME}={}; Path=/; Max-Age=31536000; HttpOnly; SameSite=Lax{secure}", self.tag())
     }
 
-    fn of_cookie(headers: &HeaderMap) -> Option<Self> {
+    fn from_cookie(headers: &HeaderMap) -> Option<Self> {
         let values = headers.get_all(COOKIE).iter().filter_map(|value| value.to_str().ok());
         let mut cookies =
             values.flat_map(|value| value.split(';')).filter_map(|cookie| cookie.split_once('='));
@@ -144,7 +144,7 @@ pub(crate) fn filled(text: &str, values: &[(&str, &str)]) -> String {
 /// Reads the language of a request with these headers.
 #[cfg(fuzzing)]
 pub fn fuzzed(headers: &HeaderMap) -> &'static str {
-    Language::of_client(headers, Language::English).tag()
+    Language::from_headers(headers, Language::English).tag()
 }
 
 #[cfg(test)]
@@ -221,9 +221,9 @@ mod tests {
             ("", Language::German),
         ] {
             let headers = HeaderMap::from_iter([(ACCEPT_LANGUAGE, accepted.parse().unwrap())]);
-            assert_eq!(Language::of_client(&headers, Language::German), expected, "{accepted}");
+            assert_eq!(Language::from_headers(&headers, Language::German), expected, "{accepted}");
         }
-        assert_eq!(Language::of_client(&HeaderMap::new(), Language::English), Language::English);
+        assert_eq!(Language::from_headers(&HeaderMap::new(), Language::English), Language::English);
     }
 
     #[test]
@@ -236,7 +236,7 @@ mod tests {
         ] {
             let headers = [(COOKIE, cookie.parse().unwrap()), (ACCEPT_LANGUAGE, "en".parse().unwrap())];
             assert_eq!(
-                Language::of_client(&HeaderMap::from_iter(headers), Language::German),
+                Language::from_headers(&HeaderMap::from_iter(headers), Language::German),
                 expected,
                 "{cookie}"
             );

@@ -90,7 +90,7 @@ pub struct Parts {
 /// # Errors
 /// The HTTP client, the hash pool or the publisher cannot be created, or the mail directory cannot be used.
 pub fn build(mut config: Config, parts: Parts) -> Result<Routers, Box<dyn Error + Send + Sync>> {
-    let Parts { database, clock, entropy, tasks, telemetry } = parts;
+    let (clock, tasks, telemetry) = (Arc::clone(&parts.clock), parts.tasks.clone(), parts.telemetry.clone());
     config.mail.set_ehlo_name(&config.public_url);
     let operator = config.operator.clone().access(AUDIENCE, Arc::clone(&clock))?;
     if let Some(MailDelivery::Directory(directory)) = &config.mail.delivery {
@@ -100,37 +100,11 @@ pub fn build(mut config: Config, parts: Parts) -> Result<Routers, Box<dyn Error 
     let edge = Edge::new(config.public_url.as_str(), Identity::NAME, &telemetry)
         .with_trusted_proxies(&config.connections.proxies);
     let metrics = telemetry.metrics();
-    let database = database.with_pii_policy(config.audit_personal).measured(metrics, &tasks);
-    let threads = tokio::runtime::Handle::current().metrics().num_workers();
-    let hashes = HashPool::start(config.argon2.0, config.pool_size(threads), config.hash_kernel, &entropy)?;
-    metrics.register(|registry| hashes.register(registry));
+    let database = parts.database.with_pii_policy(config.audit_personal).measured(metrics, &tasks);
     let limiter = Limiter::new(Identity::NAME, database.clone(), Arc::clone(&clock), metrics);
     limiter.purge_expired(&tasks);
-    let app = App::new(Dependencies {
-        database: database.clone(),
-        sessions: SessionClient::new(config.session_url, &config.service_secret)?,
-        hashes: Arc::new(hashes),
-        password_costs: watch::Sender::default(),
-        clock: Arc::clone(&clock),
-        entropy,
-        tasks: tasks.clone(),
-        policy: PasswordPolicy { min_length: config.min_length },
-        breach_set: config.breach_set,
-        // The configuration limits both values to less.
-        invite_ttl: TimeDelta::from_std(config.invite_ttl).unwrap_or(TimeDelta::days(7)),
-        invite_retention: TimeDelta::from_std(config.invite_retention).unwrap_or(TimeDelta::days(30)),
-        reset_ttl: TimeDelta::from_std(config.reset_ttl).unwrap_or(TimeDelta::hours(1)),
-        public_url: config.public_url.clone(),
-        max_pending_invites: config.max_pending_invites,
-        max_users: config.max_users,
-        can_mail: config.mail.delivery.is_some(),
-        platform_secret: config.platform_secret,
-        service_secret: config.service_secret,
-        limiter: limiter.clone(),
-        limiter_keys: config.limiter_keys,
-        rate_limits: config.rate_limits,
-        resets_dropped: metrics.metric("resets_dropped", "Password reset requests that sent no mail", &[]),
-    });
+    let parts = Parts { database: database.clone(), ..parts };
+    let app = app(&config, parts, limiter.clone())?;
     let purged = app.clone();
     tasks.every("purge", tasks::PURGE_INTERVAL, move || tasks::purge(purged.clone()));
     tasks.spawn("password costs", tasks::load_password_costs(app.clone(), tasks.clone()));
@@ -171,4 +145,46 @@ pub fn build(mut config: Config, parts: Parts) -> Result<Routers, Box<dyn Error 
     let internal = Some(edge.wrap_internal(http::internal(app.clone(), operator)));
     let public = limiter.wrap(config.rate_limits.other, http::public(app, pages), &tasks);
     Ok(Routers { public: edge.wrap(public), internal, connections: config.connections })
+}
+
+/// Builds the use cases.
+///
+/// # Errors
+/// The HTTP client or the hash pool cannot be created.
+pub(crate) fn app(
+    config: &Config,
+    parts: Parts,
+    limiter: Limiter,
+) -> Result<App, Box<dyn Error + Send + Sync>> {
+    let Parts { database, clock, entropy, tasks, telemetry } = parts;
+    let metrics = telemetry.metrics();
+    let threads = tokio::runtime::Handle::current().metrics().num_workers();
+    let pool_size = config.pool_size(threads);
+    let hashes = HashPool::start(config.argon2.0, pool_size, config.hash_kernel, &entropy)?;
+    metrics.register(|registry| hashes.register(registry));
+    Ok(App::new(Dependencies {
+        database,
+        sessions: SessionClient::new(config.session_url.clone(), &config.service_secret)?,
+        hashes: Arc::new(hashes),
+        password_costs: watch::Sender::default(),
+        clock,
+        entropy,
+        tasks,
+        policy: PasswordPolicy { min_length: config.min_length },
+        breach_set: config.breach_set.clone(),
+        // The configuration limits both values to less.
+        invite_ttl: TimeDelta::from_std(config.invite_ttl).unwrap_or(TimeDelta::days(7)),
+        invite_retention: TimeDelta::from_std(config.invite_retention).unwrap_or(TimeDelta::days(30)),
+        reset_ttl: TimeDelta::from_std(config.reset_ttl).unwrap_or(TimeDelta::hours(1)),
+        public_url: config.public_url.clone(),
+        max_pending_invites: config.max_pending_invites,
+        max_users: config.max_users,
+        can_mail: config.mail.delivery.is_some(),
+        platform_secret: config.platform_secret.clone(),
+        service_secret: config.service_secret.clone(),
+        limiter,
+        limiter_keys: config.limiter_keys.clone(),
+        rate_limits: config.rate_limits,
+        resets_dropped: metrics.metric("resets_dropped", "Password reset requests that sent no mail", &[]),
+    }))
 }

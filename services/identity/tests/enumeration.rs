@@ -140,7 +140,7 @@ async fn every_rejected_login_does_the_same_work() {
         let expected = [
             "-- limit.count with network_0 …",
             "-- login_attempt.load select coalesce(failures, …",
-            "-- login_attempt.admit select saved.version, …",
+            "-- login_attempt.start select saved.version, …",
             "-- login_attempt.settle select identity.settle_attempt( …",
         ];
         assert_eq!((statements.as_slice(), hashed), (&expected.map(str::to_owned)[..], 1), "{name}");
@@ -153,7 +153,7 @@ async fn every_rejected_login_does_the_same_work() {
     let expected = [
         "limit.count",
         "login_attempt.load",
-        "login_attempt.admit",
+        "login_attempt.start",
         "login_attempt.settle",
         "session.insert",
     ];

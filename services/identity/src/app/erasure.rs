@@ -37,7 +37,7 @@ impl App {
         if matches!(&*admins, [last] if last.user_id == user_id) {
             return Err(ProblemKind::LastAdmin.into());
         }
-        let email = EmailKey::of_login(&found.email);
+        let email = EmailKey::from_typed(&found.email);
         erasure::delete_invites_and_mails(&mut tx, user_id, &email).await?;
         erasure::delete_user(&mut tx, user_id, deleted_by).await?;
         let tenant_id = admin.tenant_id();

@@ -127,7 +127,7 @@ impl App {
         if invites.is_empty() && !tenant::exists(&mut tx).await? {
             return Err(ProblemKind::NotFound.into());
         }
-        let invites = invites.into_iter().map(|invite| body(invite, None)).collect();
+        let invites = invites.into_iter().map(|invite| to_contract(invite, None)).collect();
         Ok(paging.page(invites, |invite: &InviteBody| invite.invite_id))
     }
 
@@ -315,7 +315,7 @@ impl Work<'_> {
         let token = self.invite_token(*delivery)?;
         // Locks the invite before the user, like every other transaction.
         invite::mark_expired(self, email.key()).await?;
-        let user_id = match user::find_by_email_locked(self, email.key()).await? {
+        let user_id = match user::find_by_email_for_update(self, email.key()).await? {
             Some(user) if user.status != UserStatus::Invited => return Err(ProblemKind::UserExists.into()),
             Some(user) => {
                 user::mark_reinvited(self, user.user_id, email, *role).await?;
@@ -351,7 +351,7 @@ impl Work<'_> {
             ..AuditEvent::of(EventName::AuthnTokenCreated)
         });
         self.notify_admins(&admins, AdminChange::Invited, user_id).await?;
-        Ok(body(invite, token.as_ref()))
+        Ok(to_contract(invite, token.as_ref()))
     }
 
     /// Gives a pending invite a new term and a new token. The previous token is invalid.
@@ -369,7 +369,7 @@ impl Work<'_> {
         if delivery == Delivery::Email {
             self.mail_invite(&resent).await?;
         }
-        Ok(body(resent, token.as_ref()))
+        Ok(to_contract(resent, token.as_ref()))
     }
 
     /// Requires that the tenant can have another user. Requests at the same time can exceed the maximum by their number.
@@ -438,7 +438,7 @@ fn not_pending() -> Problem {
 }
 
 /// The invite as the API returns it.
-pub(super) fn body(invite: Invite, token: Option<&RawToken>) -> InviteBody {
+pub(super) fn to_contract(invite: Invite, token: Option<&RawToken>) -> InviteBody {
     InviteBody {
         invite_id: invite.id,
         email: invite.email,

@@ -11,7 +11,7 @@ use service::{Problem, chain};
 use tenancy::{Actor, TenantId};
 
 use super::App;
-use super::passwords::open;
+use super::passwords::open_lane;
 use crate::domain::account::{Account, AccountRef};
 use crate::domain::email::EmailKey;
 use crate::domain::password;
@@ -36,10 +36,11 @@ impl App {
         raw_password: &str,
         client: Client,
     ) -> Result<IssuedSession, Problem> {
-        let email = EmailKey::of_login(email);
+        let email = EmailKey::from_typed(email);
         let account = AccountRef::Email(tenant_id, &email);
         let attempt = self.begin_attempt(account, account, client.address, Purpose::LogIn).await?;
-        let account = self.check_password(attempt, raw_password).await?;
+        let verified = self.verify(attempt, raw_password).await?;
+        let (account, ()) = self.settle(verified, Ok(())).await?;
 
         let digest = account.password_digest.clone();
         if let Some(outdated) = digest.filter(|digest| digest.is_outdated(self.hashes.settings())) {
@@ -64,7 +65,7 @@ impl App {
             return;
         };
         let (app, tenant_id) = (self.clone(), account.tenant.tenant_id.clone());
-        let (user_id, requester) = (account.subject.user_id, open(address));
+        let (user_id, requester) = (account.subject.user_id, open_lane(address));
         self.tasks.spawn_short(async move {
             let Ok(new) = app.hashes.hash(requester, password).await else {
                 return;

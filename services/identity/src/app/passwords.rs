@@ -17,7 +17,7 @@ use tenancy::{Actor, SessionId, TenantId, UserId};
 
 use super::{App, Work};
 use crate::breach_set::Entry;
-use crate::domain::account::{AccountKey, AccountRef};
+use crate::domain::account::{Account, AccountKey, AccountRef};
 use crate::domain::email::EmailKey;
 use crate::domain::password::{self, PolicyViolation};
 use crate::domain::throttle::Purpose;
@@ -65,7 +65,7 @@ impl App {
     async fn is_breached(&self, password: &Password) -> io::Result<bool> {
         let Some(set) = self.breach_set.as_ref().map(Arc::clone) else { return Ok(false) };
         // Surrounding spaces do not make a password harder to guess.
-        let entries = [password.expose(), password.expose().trim()].map(Entry::of_password);
+        let entries = [password.expose(), password.expose().trim()].map(Entry::from_password);
         let found = tokio::task::spawn_blocking(move || {
             Ok(set.contains(entries[0])? || (entries[0] != entries[1] && set.contains(entries[1])?))
         });
@@ -82,7 +82,8 @@ impl App {
         address: IpAddr,
         account: AccountRef<'_>,
     ) -> Result<PasswordDigest, Problem> {
-        let requester = reserved(address, account.tenant_id(), &self.limiter_keys.get().account(&account));
+        let requester =
+            reserved_lane(address, account.tenant_id(), &self.limiter_keys.get().account(&account));
         let hashed = self.hashes.hash(requester, password).await;
         Ok(hashed.map_err(|Overloaded| ProblemKind::Overloaded)?)
     }
@@ -107,15 +108,9 @@ impl App {
         let account = email.as_ref().map_or(by_id, |email| AccountRef::Email(tenant_id, email));
         let attempt = self.begin_attempt(account, by_id, address, Purpose::ChangePassword).await?;
         let current = request.current_password.expose();
-        let account = self.check_password(attempt, current).await.map_err(wrong_current_password)?;
-
-        let new = request.new_password.expose();
-        let new = self.check_new_password(new, &account.email, tenant_id, "/new_password").await?;
-        if password::prepare(current).is_some_and(|current| current.expose() == new.expose()) {
-            let kind = ProblemKind::PasswordUnchanged;
-            return Err(Problem::new(kind).field("/new_password", kind.code(), kind.title()));
-        }
-        let digest = self.hash(new, address, AccountRef::Email(tenant_id, &account.email)).await?;
+        let verified = self.verify(attempt, current).await.map_err(wrong_current_password)?;
+        let digest = self.new_digest(verified.account(), request, address).await;
+        let (account, digest) = self.settle(verified, digest).await.map_err(wrong_current_password)?;
         let mut tx = self.begin(tenant_id, Actor::User { user_id }).await?;
         // Fails if the password was changed since the current one was checked.
         let seen = account.subject.credential_version;
@@ -131,6 +126,24 @@ impl App {
         });
         tx.password_changed(user_id, &account.email).await?;
         Ok(tx.commit().await?)
+    }
+
+    /// Checks and hashes the new password of a change.
+    async fn new_digest(
+        &self,
+        account: &Account,
+        request: &ChangePassword,
+        address: IpAddr,
+    ) -> Result<PasswordDigest, Problem> {
+        let (tenant_id, email) = (&account.tenant.tenant_id, &account.email);
+        let new = request.new_password.expose();
+        let new = self.check_new_password(new, email, tenant_id, "/new_password").await?;
+        let current = password::prepare(request.current_password.expose());
+        if current.is_some_and(|current| current.expose() == new.expose()) {
+            let kind = ProblemKind::PasswordUnchanged;
+            return Err(Problem::new(kind).field("/new_password", kind.code(), kind.title()));
+        }
+        self.hash(new, address, AccountRef::Email(tenant_id, email)).await
     }
 
     /// Composes the notice of a changed password; `None` if the user does not exist.
@@ -191,13 +204,13 @@ fn wrong_current_password(problem: Problem) -> Problem {
 }
 
 /// The client of a hash in the open lane. The networks of its address take turns, with the same widths as in the rate limits.
-pub(super) fn open(address: IpAddr) -> Requester {
+pub(super) fn open_lane(address: IpAddr) -> Requester {
     Requester::new(Lane::Open, networks(address))
 }
 
 /// The client of a hash in the reserved lane. The account and its tenant take turns too: otherwise users with many known addresses
 /// could fill the lane. In the open lane the account is not verified, and its turns would let an attacker delay its owner.
-pub(super) fn reserved(address: IpAddr, tenant_id: &TenantId, account: &AccountKey) -> Requester {
+pub(super) fn reserved_lane(address: IpAddr, tenant_id: &TenantId, account: &AccountKey) -> Requester {
     let account = (format!("account {}", HEXLOWER.encode(&account.current)), 1);
     let tenant = (format!("tenant {tenant_id}"), HASHES_OF_TENANT);
     Requester::new(Lane::Reserved, networks(address).chain([account, tenant]))

@@ -44,7 +44,7 @@ impl App {
         drop(tx);
         let request = ExportSubject { tenant_id: tenant_id.clone(), user_id };
         let SubjectExport { sessions, api_keys } = self.sessions.export(&request).await?;
-        let invites = invites.into_iter().map(|invite| invites::body(invite, None)).collect();
+        let invites = invites.into_iter().map(|invite| invites::to_contract(invite, None)).collect();
         Ok(UserExport { tenant_id: tenant_id.clone(), user, invites, sessions, api_keys })
     }
 
@@ -57,7 +57,7 @@ impl App {
         status: Option<UserStatus>,
         paging: &Paging<UserId>,
     ) -> Result<Page<User>, Problem> {
-        let email = email.map(EmailKey::of_login);
+        let email = email.map(EmailKey::from_typed);
         let mut tx = self.begin(tenant_id, Actor::Anonymous).await?;
         let users = user::list(&mut tx, email.as_ref(), status, paging.after, paging.rows()).await?;
         // The platform administrator can name a tenant that does not exist.
@@ -102,7 +102,7 @@ impl App {
         }
         // An administrator activates the user, which also ends a lockout.
         let unlocks = patch.status == Some(UserStatus::Active)
-            && tx.delete_failures(&EmailKey::of_login(&found.email)).await?;
+            && tx.delete_failures(&EmailKey::from_typed(&found.email)).await?;
         if disables {
             reset::mark_replaced(&mut tx, user_id, None).await?;
         }

@@ -62,7 +62,7 @@ pub(crate) fn build(
             return Err(at_line(LineError::Order));
         }
         previous = Some(digest);
-        let entry = Entry::of_digest(digest);
+        let entry = Entry::from_digest(digest);
         let header = header.get_or_insert(Header { count: 0, first: entry, last: entry });
         if header.count == 0 || header.last < entry {
             out.write_all(&entry.0.to_be_bytes()).map_err(BuildError::Write)?;

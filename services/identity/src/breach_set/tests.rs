@@ -37,7 +37,7 @@ fn finds_passwords_in_exact_case() {
     let (home, count) = built(&download(&of(&["Summer2024!!!", "hunter2hunter2"])));
     assert_eq!(count.unwrap(), 2);
     let set = opened(&home).unwrap();
-    let has = |password: &str| set.contains(Entry::of_password(password)).unwrap();
+    let has = |password: &str| set.contains(Entry::from_password(password)).unwrap();
     assert!(has("Summer2024!!!") && has("hunter2hunter2"));
     assert!(!has("summer2024!!!") && !has("correct-horse-battery-9"));
 }
@@ -121,11 +121,11 @@ proptest! {
     #[test]
     fn contains_the_same_entries_as_a_btree_set(digests in clustered_digests(), others in prop::collection::vec(any::<[u8; 20]>(), 200)) {
         let (home, count) = built(&download(&digests));
-        let plain: BTreeSet<_> = digests.iter().map(|digest| Entry::of_digest(*digest)).collect();
+        let plain: BTreeSet<_> = digests.iter().map(|digest| Entry::from_digest(*digest)).collect();
         prop_assert_eq!(count.unwrap(), plain.len() as u64);
         let set = opened(&home).unwrap();
         let near = plain.iter().flat_map(|entry| [entry.0.wrapping_sub(1), entry.0, entry.0.wrapping_add(1)]);
-        for entry in near.map(Entry).chain(others.into_iter().map(Entry::of_digest)) {
+        for entry in near.map(Entry).chain(others.into_iter().map(Entry::from_digest)) {
             prop_assert_eq!(set.contains(entry).unwrap(), plain.contains(&entry), "{:?}", entry);
         }
     }

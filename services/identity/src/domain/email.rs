@@ -92,7 +92,7 @@ impl EmailKey {
 
     /// Returns the key for the input of a login. Invalid input maps to a key that no account has, so that the login takes the
     /// same path.
-    pub(crate) fn of_login(text: &str) -> Self {
+    pub(crate) fn from_typed(text: &str) -> Self {
         text.parse::<Email>().map_or_else(|_| Self("unusable".to_owned()), |email| email.key)
     }
 
@@ -129,7 +129,7 @@ impl EmailKey {
 #[cfg(fuzzing)]
 pub fn fuzzed(text: &str) -> (Option<(String, String)>, String) {
     let email = text.parse::<Email>().ok().map(|email| (email.typed, email.key.0));
-    let key = EmailKey::of_login(text);
+    let key = EmailKey::from_typed(text);
     let _ = (key.skeleton(), key.without_tag(), is_plain(text));
     (email, key.0)
 }
@@ -152,8 +152,8 @@ mod tests {
 
     #[test]
     fn addresses_that_differ_in_the_tag_have_one_mailbox() {
-        let without_tag = |text: &str| EmailKey::of_login(text).without_tag();
-        assert_eq!(without_tag("Ada+a@Example.com"), Some(EmailKey::of_login("ada@example.com")));
+        let without_tag = |text: &str| EmailKey::from_typed(text).without_tag();
+        assert_eq!(without_tag("Ada+a@Example.com"), Some(EmailKey::from_typed("ada@example.com")));
         assert_eq!(without_tag("ada+a+b@example.com"), without_tag("ada+c@example.com"));
         assert_eq!((without_tag("ada@example.com"), without_tag("+a@example.com")), (None, None));
     }
@@ -183,7 +183,7 @@ mod tests {
             &long,
         ] {
             assert!(bad.parse::<Email>().is_err(), "{bad}");
-            assert!(!EmailKey::of_login(bad).as_str().contains('@'), "{bad}");
+            assert!(!EmailKey::from_typed(bad).as_str().contains('@'), "{bad}");
         }
     }
 
@@ -248,7 +248,7 @@ mod tests {
             if let Ok(email) = text.parse::<Email>() {
                 let key = email.key().as_str().to_owned();
                 prop_assert!(!key.contains(char::is_control));
-                prop_assert_eq!(EmailKey::of_login(&key), email.key);
+                prop_assert_eq!(EmailKey::from_typed(&key), email.key);
             }
         }
     }

@@ -129,7 +129,7 @@ mod tests {
             id: InviteId::generate(),
             user_id: UserId::generate(),
             email: "ada@example.com".to_owned(),
-            email_key: EmailKey::of_login("ada@example.com"),
+            email_key: EmailKey::from_typed("ada@example.com"),
             role: Role::Member,
             created_at: START,
             expires_at: at(100),

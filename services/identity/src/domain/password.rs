@@ -147,7 +147,7 @@ mod tests {
     use super::*;
 
     fn accept(raw: &str) -> Result<String, PolicyViolation> {
-        let email = EmailKey::of_login("ada.lovelace@example.com");
+        let email = EmailKey::from_typed("ada.lovelace@example.com");
         let policy = PasswordPolicy { min_length: 12 };
         policy.accept(raw, &email, &"acme".parse().unwrap()).map(|password| password.expose().to_owned())
     }
@@ -175,7 +175,7 @@ mod tests {
 
     #[test]
     fn rejects_the_address_in_every_spelling_of_its_domain() {
-        let email = EmailKey::of_login("mem.ber@bücher.example");
+        let email = EmailKey::from_typed("mem.ber@bücher.example");
         let policy = PasswordPolicy { min_length: 12 };
         for raw in [
             "mem.ber@xn--bcher-kva.example",

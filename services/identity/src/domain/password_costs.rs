@@ -5,13 +5,14 @@ use hashing::Argon2Settings;
 
 use super::account::AccountKey;
 
-/// The parameters of stored passwords, each with the number of passwords.
+/// The parameters of stored passwords, each with the number of passwords. Empty before they are counted.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct PasswordCosts(Vec<(Argon2Settings, u64)>);
 
 impl PasswordCosts {
-    /// The order is significant, see [`Self::of_missing`].
-    pub(crate) fn new(counts: Vec<(Argon2Settings, u64)>) -> Self {
+    /// Sorts the counts by cost. The order is significant, see [`Self::for_missing`].
+    pub(crate) fn new(mut counts: Vec<(Argon2Settings, u64)>) -> Self {
+        counts.sort_by_key(|(it, _)| (it.memory_cost, it.time_cost, it.parallelism));
         Self(counts)
     }
 
@@ -19,7 +20,7 @@ impl PasswordCosts {
     /// part of these accounts as of the stored passwords. `None` if no password is stored.
     ///
     /// If passwords change from one set to the next in the order, so do these accounts, each at most once.
-    pub(crate) fn of_missing(&self, account: &AccountKey) -> Option<Argon2Settings> {
+    pub(crate) fn for_missing(&self, account: &AccountKey) -> Option<Argon2Settings> {
         // The key is an HMAC, so its first bytes are a fraction of 2^64 that a client cannot calculate.
         let [first, ..] = account.current.as_chunks().0 else { return None };
         let fraction = u128::from(u64::from_be_bytes(*first));
@@ -54,12 +55,12 @@ mod tests {
         let counts = counts.iter().map(|(memory, count)| (settings(*memory), *count)).collect();
         let costs = PasswordCosts::new(counts);
         let accounts = (0..1000).map(|n| account(u64::MAX / 1000 * n));
-        accounts.map(|account| costs.of_missing(&account).map(|it| it.memory_cost)).collect()
+        accounts.map(|account| costs.for_missing(&account).map(|it| it.memory_cost)).collect()
     }
 
     #[test]
     fn accounts_without_a_password_have_the_parameters_of_the_stored_passwords_in_proportion() {
-        let costs = costs(&[(64, 30), (128, 10)]);
+        let costs = costs(&[(128, 10), (64, 30)]);
         let of = |memory| costs.iter().filter(|it| **it == Some(memory)).count();
         assert!((749..=751).contains(&of(64)), "{}", of(64));
         assert_eq!(of(64) + of(128), 1000);

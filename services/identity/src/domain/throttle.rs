@@ -1,7 +1,8 @@
 //! Login throttling: back-off per account and source address, lockout per account, and a limit of attempts in flight.
 //!
-//! An attempt is admitted before the password is verified and settled afterwards: it fails, succeeds or is cancelled. An
-//! account that does not exist has the same states as one that does.
+//! An attempt is admitted before the password is verified, and settled afterwards with an [`Outcome`]. The rules are here only: the
+//! store saves the computed state if the stored one has not changed. An account that does not exist has the same states as one
+//! that does.
 
 use chrono::{DateTime, TimeDelta, Utc};
 
@@ -33,6 +34,19 @@ pub(crate) enum Purpose {
     ChangePassword,
 }
 
+/// How an attempt ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    /// The password is correct, and nothing else objects.
+    Success,
+    /// The password is correct, but something else objects. The attempt does not count.
+    Objection,
+    /// The password is wrong, or the account cannot log in.
+    Failure,
+    /// The password was not verified. The attempt does not count.
+    Unverified,
+}
+
 /// The state of an account and a source address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Throttle {
@@ -57,7 +71,7 @@ pub(crate) struct SourceAttempts {
     pub(crate) last_success_at: Option<DateTime<Utc>>,
 }
 
-/// An admitted attempt. It must be settled by one of the methods of [`Throttle`].
+/// An admitted attempt. [`Throttle::settle`] ends it.
 #[derive(Debug)]
 pub(crate) struct Permit {
     purpose: Purpose,
@@ -114,7 +128,7 @@ impl SourceAttempts {
 impl Throttle {
     /// Admits an attempt; `None` if too many are in flight.
     pub(crate) fn admit(&mut self, purpose: Purpose, now: DateTime<Utc>) -> Option<Permit> {
-        let locked = self.consecutive_failures >= LOCKOUT_THRESHOLD;
+        let locked = self.is_locked();
         let source = &mut self.source;
         if source.window_ends_at <= now {
             source.failures = 0;
@@ -133,13 +147,29 @@ impl Throttle {
         Some(Permit { purpose, started_at: now, counts, trusted, allowed: counts && (trusted || !locked) })
     }
 
-    /// Settles a failed attempt. The failure that brings the consecutive failures to [`LOCKOUT_THRESHOLD`] locks the account.
-    pub(crate) fn fail(&mut self, permit: &Permit, now: DateTime<Utc>) {
-        let source = &mut self.source;
-        source.end(permit);
-        if !permit.counts {
-            return;
+    /// Returns whether the account is locked.
+    pub(crate) fn is_locked(&self) -> bool {
+        self.consecutive_failures >= LOCKOUT_THRESHOLD
+    }
+
+    /// Settles an attempt. Returns the outcome that counts: a correct password is a failure if the account was locked while the
+    /// attempt was in flight, so that at most [`LOCKOUT_THRESHOLD`] guesses are verified, however many are in flight.
+    pub(crate) fn settle(&mut self, permit: &Permit, outcome: Outcome, now: DateTime<Utc>) -> Outcome {
+        let is_correct = matches!(outcome, Outcome::Success | Outcome::Objection);
+        let outcome =
+            if is_correct && self.is_locked() && !permit.trusted { Outcome::Failure } else { outcome };
+        self.source.end(permit);
+        match outcome {
+            Outcome::Success => self.succeed(now),
+            Outcome::Failure if permit.counts => self.fail(now),
+            Outcome::Failure | Outcome::Objection | Outcome::Unverified => {}
         }
+        outcome
+    }
+
+    /// Counts a failure. The one that brings the consecutive failures to [`LOCKOUT_THRESHOLD`] locks the account.
+    fn fail(&mut self, now: DateTime<Utc>) {
+        let source = &mut self.source;
         if source.failures == 0 {
             source.window_ends_at = now + FAILURE_WINDOW;
         }
@@ -148,29 +178,14 @@ impl Throttle {
         self.consecutive_failures = self.consecutive_failures.saturating_add(1);
     }
 
-    /// Settles an attempt with the correct password. The failures of the source are forgotten, and its back-off ends. The
-    /// consecutive failures are reset, unless the account is locked.
-    ///
-    /// Returns false if the account was locked while the attempt was in flight. The attempt must then be settled as failed, so
-    /// that at most [`LOCKOUT_THRESHOLD`] guesses are verified, however many are in flight.
-    pub(crate) fn succeed(&mut self, permit: &Permit, now: DateTime<Utc>) -> bool {
-        let locked = self.consecutive_failures >= LOCKOUT_THRESHOLD;
-        if locked && !permit.trusted {
-            return false;
-        }
-        self.source.end(permit);
+    /// Forgets the failures of the source and ends its back-off. The consecutive failures are reset, unless the account is locked.
+    fn succeed(&mut self, now: DateTime<Utc>) {
         self.source.failures = 0;
         self.source.back_off_until = now;
         self.source.last_success_at = Some(now);
-        if !locked {
+        if !self.is_locked() {
             self.consecutive_failures = 0;
         }
-        true
-    }
-
-    /// Settles an attempt without a verified password. It does not count.
-    pub(crate) fn cancel(&mut self, permit: &Permit) {
-        self.source.end(permit);
     }
 }
 
@@ -199,12 +214,12 @@ mod tests {
         let ahead = START + TimeDelta::minutes(5);
         let mut throttle = throttle(0);
         let permit = throttle.admit(Purpose::LogIn, ahead).unwrap();
-        throttle.succeed(&permit, ahead);
+        throttle.settle(&permit, Outcome::Success, ahead);
         assert!(throttle.admit(Purpose::LogIn, START).unwrap().is_allowed());
         for (failures, allowed) in [(1..=4, true), (5..=5, false)] {
             for _ in failures {
                 let permit = throttle.admit(Purpose::LogIn, ahead).unwrap();
-                throttle.fail(&permit, ahead);
+                throttle.settle(&permit, Outcome::Failure, ahead);
             }
             assert_eq!(throttle.admit(Purpose::LogIn, START).unwrap().is_allowed(), allowed);
         }
@@ -227,7 +242,7 @@ mod tests {
         let mut end_after_failure_at = |now| {
             let permit = throttle.admit(Purpose::LogIn, now).unwrap();
             let end_at_admission = throttle.source.window_ends_at;
-            throttle.fail(&permit, now);
+            throttle.settle(&permit, Outcome::Failure, now);
             (end_at_admission, throttle.source.window_ends_at)
         };
         let (first, hour) = (START + FAILURE_WINDOW * 2, TimeDelta::hours(1));
@@ -245,9 +260,9 @@ mod tests {
         let mut throttle = throttle(LOCKOUT_THRESHOLD - 1);
         let first = throttle.admit(Purpose::LogIn, START).unwrap();
         let second = throttle.admit(Purpose::LogIn, START).unwrap();
-        throttle.fail(&first, START);
+        throttle.settle(&first, Outcome::Failure, START);
         assert_eq!(throttle.consecutive_failures, LOCKOUT_THRESHOLD);
-        throttle.fail(&second, START);
+        throttle.settle(&second, Outcome::Failure, START);
         assert!(!throttle.admit(Purpose::LogIn, START).unwrap().is_allowed());
     }
 
@@ -259,7 +274,7 @@ mod tests {
         }
         assert!(throttle.admit(Purpose::ChangePassword, START).is_none());
         let login = throttle.admit(Purpose::LogIn, START).unwrap();
-        throttle.cancel(&login);
+        throttle.settle(&login, Outcome::Unverified, START);
         assert!(throttle.admit(Purpose::ChangePassword, START).is_none(), "a login does not settle a change");
     }
 
@@ -270,8 +285,12 @@ mod tests {
             throttle.source.last_success_at = trusted.then_some(START);
             let permit = throttle.admit(Purpose::LogIn, START).unwrap();
             throttle.consecutive_failures = LOCKOUT_THRESHOLD;
-            assert_eq!(throttle.succeed(&permit, START), trusted);
-            assert_eq!(throttle.consecutive_failures, LOCKOUT_THRESHOLD, "a success does not end a lockout");
+            for outcome in [Outcome::Success, Outcome::Objection] {
+                let (mut throttle, counted) =
+                    (throttle.clone(), if trusted { outcome } else { Outcome::Failure });
+                assert_eq!(throttle.settle(&permit, outcome, START), counted);
+                assert!(throttle.is_locked(), "a success does not end a lockout");
+            }
         }
     }
 
@@ -298,17 +317,16 @@ mod tests {
     #[derive(Clone, Copy, Debug)]
     enum Step {
         Admit,
-        Fail,
-        Succeed,
-        Cancel,
+        Settle(Outcome),
     }
 
     fn steps() -> impl Strategy<Value = Vec<(Step, i64)>> {
         let step = prop_oneof![
             4 => Just(Step::Admit),
-            3 => Just(Step::Fail),
-            1 => Just(Step::Succeed),
-            1 => Just(Step::Cancel),
+            3 => Just(Step::Settle(Outcome::Failure)),
+            1 => Just(Step::Settle(Outcome::Success)),
+            1 => Just(Step::Settle(Outcome::Objection)),
+            1 => Just(Step::Settle(Outcome::Unverified)),
         ];
         let seconds = prop_oneof![4 => Just(0_i64), 4 => 0_i64..90, 1 => 0_i64..100_000];
         prop::collection::vec((step, seconds), 1..300)
@@ -333,36 +351,34 @@ mod tests {
                             prop_assert_eq!(throttle.source.in_flight.len(), MAX_IN_FLIGHT);
                         }
                     }
-                    Step::Fail => {
+                    Step::Settle(outcome) => {
                         let Some(permit) = open.pop() else { continue };
-                        let counted = i32::from(permit.counts);
-                        throttle.fail(&permit, now);
+                        let is_accepted = permit.trusted || before.consecutive_failures < LOCKOUT_THRESHOLD;
+                        let is_correct = matches!(outcome, Outcome::Success | Outcome::Objection);
+                        let expected = if is_correct && !is_accepted { Outcome::Failure } else { outcome };
+                        prop_assert_eq!(throttle.settle(&permit, outcome, now), expected);
                         let source = &throttle.source;
-                        prop_assert_eq!(source.failures, before.source.failures + counted);
-                        prop_assert_eq!(throttle.consecutive_failures, before.consecutive_failures + counted);
-                        prop_assert!(source.back_off_until >= before.source.back_off_until);
-                        if counted == 1 {
-                            prop_assert!(source.back_off_until >= now + back_off(source.failures));
+                        prop_assert!(!source.in_flight.contains(&permit.started_at) || open.iter().any(|it| it.started_at == permit.started_at));
+                        match expected {
+                            Outcome::Success => {
+                                prop_assert_eq!((source.failures, source.back_off_until), (0, now));
+                                prop_assert_eq!(source.last_success_at, Some(now));
+                            }
+                            Outcome::Failure => {
+                                let counted = i32::from(permit.counts);
+                                prop_assert_eq!(source.failures, before.source.failures + counted);
+                                let consecutive = before.consecutive_failures + counted;
+                                prop_assert_eq!(throttle.consecutive_failures, consecutive);
+                                let end = if permit.counts { now + back_off(source.failures) } else { START };
+                                prop_assert_eq!(source.back_off_until, before.source.back_off_until.max(end));
+                                prop_assert_eq!(source.last_success_at, before.source.last_success_at);
+                            }
+                            Outcome::Objection | Outcome::Unverified => {
+                                let in_flight = source.in_flight.clone();
+                                let source = SourceAttempts { in_flight, ..before.source };
+                                prop_assert_eq!(&throttle, &Throttle { source, ..before });
+                            }
                         }
-                    }
-                    Step::Succeed => {
-                        let Some(permit) = open.pop() else { continue };
-                        let accepted = permit.trusted || before.consecutive_failures < LOCKOUT_THRESHOLD;
-                        prop_assert_eq!(throttle.succeed(&permit, now), accepted);
-                        if accepted {
-                            prop_assert_eq!(throttle.source.back_off_until, now);
-                            prop_assert_eq!(throttle.source.failures, 0);
-                        } else {
-                            prop_assert_eq!(&throttle, &before);
-                            open.push(permit);
-                        }
-                    }
-                    Step::Cancel => {
-                        let Some(permit) = open.pop() else { continue };
-                        throttle.cancel(&permit);
-                        prop_assert_eq!(throttle.source.failures, before.source.failures);
-                        prop_assert_eq!(throttle.consecutive_failures, before.consecutive_failures);
-                        prop_assert_eq!(throttle.source.back_off_until, before.source.back_off_until);
                     }
                 }
                 prop_assert!(throttle.source.in_flight.len() <= MAX_IN_FLIGHT);
@@ -377,22 +393,26 @@ mod tests {
             let permit = throttle.admit(Purpose::LogIn, START).unwrap();
             throttle.source.failures = failures;
             throttle.source.back_off_until = now + back_off(failures);
-            prop_assert!(throttle.succeed(&permit, now));
+            prop_assert_eq!(throttle.settle(&permit, Outcome::Success, now), Outcome::Success);
             for _ in 0..4 {
                 let permit = throttle.admit(Purpose::LogIn, now).unwrap();
                 prop_assert!(permit.is_allowed());
-                throttle.fail(&permit, now);
+                throttle.settle(&permit, Outcome::Failure, now);
             }
             prop_assert!(throttle.admit(Purpose::LogIn, now).unwrap().is_allowed());
         }
 
         #[test]
-        fn a_cancelled_attempt_changes_nothing(failures in 0_i32..60, seconds in 0_i64..80_000) {
+        fn an_attempt_that_does_not_count_changes_nothing(
+            failures in 0_i32..60,
+            seconds in 0_i64..80_000,
+            outcome in prop_oneof![Just(Outcome::Objection), Just(Outcome::Unverified)],
+        ) {
             let mut throttle = throttle(failures);
             throttle.source.failures = failures;
             let (before, now) = (throttle.clone(), START + TimeDelta::seconds(seconds));
             let permit = throttle.admit(Purpose::LogIn, now).unwrap();
-            throttle.cancel(&permit);
+            throttle.settle(&permit, outcome, now);
             prop_assert_eq!(throttle, before);
         }
     }

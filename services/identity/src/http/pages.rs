@@ -173,7 +173,7 @@ impl Pages {
     /// Returns a rendered page in the language of the request. A chosen language is kept in a cookie.
     fn page(&self, name: &str, query: &PageLanguage, headers: &HeaderMap) -> Result<Response, Problem> {
         let chosen = query.lang.as_ref().and_then(|tag| tag.parse::<Language>().ok());
-        let language = chosen.unwrap_or_else(|| Language::of_client(headers, self.default_language));
+        let language = chosen.unwrap_or_else(|| Language::from_headers(headers, self.default_language));
         let found = self.rendered.iter().find(|((known, of), _)| *known == name && *of == language);
         let (_, html) = found.ok_or(ProblemKind::NotFound)?;
         let negotiated = [

@@ -27,8 +27,8 @@ pub(crate) struct Stored {
 #[derive(Clone, Debug)]
 pub(crate) struct Version(Option<String>);
 
-/// An admitted attempt.
-pub(crate) struct Admitted {
+/// A started attempt.
+pub(crate) struct Started {
     /// The state with the attempt.
     pub(crate) stored: Stored,
     /// Whether the tenant exists and is not deleted.
@@ -59,7 +59,7 @@ pub(crate) async fn carry_over(database: &Database, account: &AccountKey) -> Res
     Ok(())
 }
 
-/// Loads the state without locks. A change with [`admit`], [`save`] or [`settle`] fails if another one has been saved meanwhile.
+/// Loads the state without locks. [`start`] and [`settle`] change nothing if another change has been saved meanwhile.
 pub(crate) async fn load(
     database: &Database,
     key: &ThrottleKey,
@@ -101,19 +101,19 @@ pub(crate) async fn load(
 
 /// Saves the state with an admitted attempt, and finds the account that it is for. Returns `None` if the attempts of the source have
 /// changed since they were loaded.
-pub(crate) async fn admit(
+pub(crate) async fn start(
     database: &Database,
     key: &ThrottleKey,
     Stored { throttle, version }: Stored,
     account: AccountRef<'_>,
-) -> Result<Option<Admitted>, Error> {
+) -> Result<Option<Started>, Error> {
     let (tenant_id, email, user_id) = match account {
         AccountRef::Email(tenant_id, email) => (tenant_id, Some(email.as_str()), None),
         AccountRef::User(tenant_id, user_id) => (tenant_id, None, Some(user_id.0)),
     };
     let source = &throttle.source;
     let row = sqlx::query!(
-        r#"-- login_attempt.admit
+        r#"-- login_attempt.start
         select
             saved.version,
             found.tenant_version is not null as "tenant_exists!",
@@ -162,61 +162,25 @@ pub(crate) async fn admit(
         })
     };
     let account = account_row().map(|account| account.account(tenant_id)).transpose()?;
-    Ok(Some(Admitted { stored, tenant_exists: row.tenant_exists, account }))
+    Ok(Some(Started { stored, tenant_exists: row.tenant_exists, account }))
 }
 
-/// Saves the attempts of the source. Returns whether they were saved: not if they have changed since they were loaded.
-pub(crate) async fn save(
-    database: &Database,
-    key: &ThrottleKey,
-    source: &SourceAttempts,
-    version: &Version,
-) -> Result<bool, Error> {
-    let saved = sqlx::query_scalar!(
-        "-- login_attempt.save
-        select identity.save_attempts(row($1, $2, $3, $4, $5, $6, $7, $8)::identity.source_attempts, $9)",
-        key.account.current.as_slice(),
-        key.source,
-        source.failures,
-        source.back_off_until,
-        source.window_ends_at,
-        &source.in_flight,
-        &source.changes_in_flight,
-        source.last_success_at,
-        version.0
-    )
-    .fetch_one(database.pool())
-    .await?;
-    Ok(saved.is_some())
-}
-
-/// The result of an attempt: the state before and after it.
-pub(crate) struct Settlement<'a> {
-    pub(crate) before: &'a Stored,
-    pub(crate) after: &'a Throttle,
-    pub(crate) succeeded: bool,
-    /// The user of the account when the attempt was admitted. `None` if there was no account.
-    pub(crate) user_id: Option<UserId>,
-}
-
-/// Saves a result with the messages of the call, and with those of `lockout` if it is the failure that locks the account. Returns the
-/// consecutive failures; `None` without a change if the attempts of the source have changed since they were loaded, or for a success,
-/// if the consecutive failures have.
+/// Saves the state after an attempt, with the messages of the call. `user_id` is the user of the account when the attempt was admitted.
+/// Returns false without a change if the stored state is not the one before.
 pub(crate) async fn settle(
     call: TenantCall,
     key: &ThrottleKey,
-    settlement: Settlement<'_>,
-    lockout: TenantCall,
-) -> Result<Option<i32>, Error> {
-    let Settlement { before, after: Throttle { source, consecutive_failures }, succeeded, user_id } =
-        settlement;
-    let (tenant_id, now, lockout) = (call.tenant_id().clone(), call.now(), lockout.into_messages()?);
-    call.run(async |pool, messages| {
-        let failures = sqlx::query_scalar!(
-            "-- login_attempt.settle
+    before: &Stored,
+    after: &Throttle,
+    user_id: Option<UserId>,
+) -> Result<bool, Error> {
+    let (tenant_id, now, source) = (call.tenant_id().clone(), call.now(), &after.source);
+    let settled = call.run(async |pool, messages| {
+        let settled = sqlx::query_scalar!(
+            r#"-- login_attempt.settle
             select identity.settle_attempt(
-                $1, $2, row($3, $4, $5, $6, $7, $8, $9, $10)::identity.source_attempts, $11, $12, $13, $14, $15, $16, $17, $18
-            )",
+                $1, $2, row($3, $4, $5, $6, $7, $8, $9, $10)::identity.source_attempts, $11, $12, $13, $14, $15
+            ) as "settled!""#,
             tenant_id.as_str(),
             now,
             key.account.current.as_slice(),
@@ -228,17 +192,14 @@ pub(crate) async fn settle(
             &source.changes_in_flight,
             source.last_success_at,
             before.version.0,
-            succeeded,
             before.throttle.consecutive_failures,
-            consecutive_failures,
-            LOCKOUT_THRESHOLD,
+            after.consecutive_failures,
             user_id.map(|user_id| user_id.0),
-            messages,
-            lockout
+            messages
         );
-        Ok(failures.fetch_one(pool).await?)
-    })
-    .await
+        Ok(settled.fetch_one(pool).await?.then_some(()))
+    });
+    Ok(settled.await?.is_some())
 }
 
 /// Deletes the failures of an account from all sources. Sources with a recent login stay trusted: otherwise an attacker could
@@ -310,7 +271,7 @@ mod tests {
     use testkit::TestDatabase;
 
     use super::*;
-    use crate::domain::throttle::{Permit, Purpose};
+    use crate::domain::throttle::{Outcome, Permit, Purpose};
     use crate::message::Message;
 
     const NOW: DateTime<Utc> = DateTime::UNIX_EPOCH;
@@ -335,32 +296,56 @@ mod tests {
             load(&self.database, &self.key, NOW).await.unwrap()
         }
 
-        async fn admit(&self, mut stored: Stored) -> Option<(Stored, Permit)> {
+        async fn start(&self, mut stored: Stored) -> Option<(Stored, Permit)> {
             let permit = stored.throttle.admit(Purpose::LogIn, NOW).unwrap();
             let account = AccountRef::User(&self.tenant_id, UserId::generate());
-            let admitted = admit(&self.database, &self.key, stored, account).await.unwrap()?;
-            Some((admitted.stored, permit))
+            let started = start(&self.database, &self.key, stored, account).await.unwrap()?;
+            Some((started.stored, permit))
         }
 
-        /// Settles an attempt that sends a message, and a further one if it locks the account. Returns the consecutive failures.
-        async fn settle(&self, before: &Stored, permit: &Permit, succeeded: bool) -> Option<i32> {
+        /// Settles an attempt that sends a message. Returns whether it was saved.
+        async fn settle(&self, before: &Stored, permit: &Permit, outcome: Outcome) -> bool {
             let mut after = before.throttle.clone();
-            if succeeded {
-                assert!(after.succeed(permit, NOW));
-            } else {
-                after.fail(permit, NOW);
-            }
-            let [mut call, mut lockout] =
-                [(); 2].map(|()| self.database.call(&self.tenant_id, Actor::Anonymous, NOW));
+            after.settle(permit, outcome, NOW);
+            let mut call = self.database.call(&self.tenant_id, Actor::Anonymous, NOW);
             call.send(&Message::PushTenantStatus);
-            lockout.send(&Message::PushUserStatus { user_id: UserId::generate() });
-            let settlement =
-                Settlement { before, after: &after, succeeded, user_id: Some(UserId::generate()) };
-            settle(call, &self.key, settlement, lockout).await.unwrap()
+            settle(call, &self.key, before, &after, Some(UserId::generate())).await.unwrap()
+        }
+
+        /// Settles a failure, which waits for a lock of the account that `lock` takes and `release` ends.
+        async fn settle_while_locked(
+            &self,
+            before: &Stored,
+            permit: &Permit,
+            lock: &'static str,
+            release: &'static str,
+        ) -> bool {
+            let mut other = self.test.superuser().await.unwrap();
+            sqlx::raw_sql(lock).execute(&mut other).await.unwrap();
+            let release = async {
+                let mut observer = self.test.superuser().await.unwrap();
+                testkit::wait_until("the settlement waits for the account", async || {
+                    let waiting = "select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'";
+                    let waiting: i64 = sqlx::query_scalar(waiting).fetch_one(&mut observer).await.unwrap();
+                    (waiting == 1).then_some(())
+                })
+                .await;
+                sqlx::raw_sql(release).execute(&mut other).await.unwrap();
+            };
+            tokio::join!(self.settle(before, permit, Outcome::Failure), release).0
         }
 
         async fn run(&self, statement: &'static str) {
             sqlx::query(statement).execute(&mut self.test.superuser().await.unwrap()).await.unwrap();
+        }
+
+        async fn set_failures(&self, failures: i32) {
+            let mut superuser = self.test.superuser().await.unwrap();
+            let delete = sqlx::query("delete from identity.login_failures");
+            delete.execute(&mut superuser).await.unwrap();
+            let insert = "insert into identity.login_failures select $1, $2, now(), true where $2 > 0";
+            let insert = sqlx::query(insert).bind(self.key.account.current.as_slice()).bind(failures);
+            insert.execute(&mut superuser).await.unwrap();
         }
 
         async fn failure_rows(&self) -> i64 {
@@ -381,54 +366,47 @@ mod tests {
         let attempts = Attempts::new().await;
         for rows in ["none", "one"] {
             let (first, second) = (attempts.load().await, attempts.load().await);
-            assert!(attempts.admit(first).await.is_some(), "{rows}");
-            assert!(attempts.admit(second).await.is_none(), "{rows}");
+            assert!(attempts.start(first).await.is_some(), "{rows}");
+            assert!(attempts.start(second).await.is_none(), "{rows}");
         }
         let stored = attempts.load().await;
         assert_eq!(stored.throttle.source.in_flight.len(), 2);
 
         attempts.run("delete from identity.login_attempts").await;
-        let Stored { throttle, version } = &stored;
-        assert!(!save(&attempts.database, &attempts.key, &throttle.source, version).await.unwrap());
-        assert!(attempts.admit(stored).await.is_none());
+        assert!(attempts.start(stored).await.is_none());
         assert_eq!(attempts.load().await.throttle.source, SourceAttempts::new(NOW));
     }
 
     #[tokio::test]
     async fn a_result_is_saved_once_with_its_messages_unless_its_state_has_changed() {
         let attempts = Attempts::new().await;
-        let (first, permit) = attempts.admit(attempts.load().await).await.unwrap();
-        assert_eq!(attempts.settle(&first, &permit, false).await, Some(1));
-        assert_eq!(
-            attempts.settle(&first, &permit, false).await,
-            None,
-            "the attempts of the source have changed"
-        );
-        assert_eq!(attempts.messages().await, ["push_tenant_status"]);
+        for outcome in [Outcome::Failure, Outcome::Success, Outcome::Objection, Outcome::Unverified] {
+            attempts.run("delete from identity.outbox").await;
+            let (stored, permit) = attempts.start(attempts.load().await).await.unwrap();
+            assert!(attempts.settle(&stored, &permit, outcome).await, "{outcome:?}");
+            let settled = attempts.load().await.throttle;
+            assert!(settled.source.in_flight.is_empty());
+            assert!(!attempts.settle(&stored, &permit, outcome).await, "{outcome:?}: the source has changed");
 
-        let (second, permit) = attempts.admit(attempts.load().await).await.unwrap();
-        attempts.run("update identity.login_failures set consecutive_failures = 98").await;
-        assert_eq!(
-            attempts.settle(&second, &permit, true).await,
-            None,
-            "the consecutive failures have changed"
-        );
-        assert_eq!(
-            attempts.settle(&second, &permit, false).await,
-            Some(99),
-            "a failure is added to those of others"
-        );
-        let current = attempts.load().await;
-        assert_eq!((current.throttle.consecutive_failures, current.throttle.source.failures), (99, 2));
-        assert!(current.throttle.source.in_flight.is_empty());
-        assert_eq!(attempts.messages().await, ["push_tenant_status"; 2]);
+            let (stored, permit) = attempts.start(attempts.load().await).await.unwrap();
+            let failures = stored.throttle.consecutive_failures;
+            for other in [failures + 1, failures + 2] {
+                attempts.set_failures(other).await;
+                let settled = attempts.settle(&stored, &permit, outcome).await;
+                assert!(!settled, "{outcome:?}: the account has {other} failures instead of {failures}");
+            }
+            assert_eq!(attempts.load().await.throttle.source, stored.throttle.source);
+            assert_eq!(attempts.messages().await, ["push_tenant_status"]);
+            attempts.run("delete from identity.login_failures").await;
+            attempts.run("delete from identity.login_attempts").await;
+        }
     }
 
     #[tokio::test]
     async fn failures_of_a_user_who_no_longer_exists_are_deleted_after_a_day() {
         let attempts = Attempts::new().await;
-        let (stored, permit) = attempts.admit(attempts.load().await).await.unwrap();
-        assert_eq!(attempts.settle(&stored, &permit, false).await, Some(1));
+        let (stored, permit) = attempts.start(attempts.load().await).await.unwrap();
+        assert!(attempts.settle(&stored, &permit, Outcome::Failure).await);
         for (day, rows) in [(0, 1), (1, 0)] {
             delete_before(&attempts.database, NOW + TimeDelta::days(day), 10).await.unwrap();
             assert_eq!(attempts.failure_rows().await, rows, "after {day} days");
@@ -436,31 +414,52 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_failure_that_reaches_the_threshold_sends_the_messages_of_the_lockout() {
+    async fn the_saved_state_is_the_one_that_the_domain_computed() {
         let attempts = Attempts::new().await;
-        for (failures, messages) in [(98, 1), (99, 3), (100, 4)] {
-            let (stored, permit) = attempts.admit(attempts.load().await).await.unwrap();
-            attempts.run("delete from identity.login_failures").await;
-            let row = format!(
-                "insert into identity.login_failures select account_key, {failures}, now(), true from identity.login_attempts"
-            );
-            let mut superuser = attempts.test.superuser().await.unwrap();
-            sqlx::query(sqlx::AssertSqlSafe(row)).execute(&mut superuser).await.unwrap();
-            assert_eq!(attempts.settle(&stored, &permit, false).await, Some(failures + 1));
-            assert_eq!(attempts.messages().await.len(), messages);
+        let mut expected = attempts.load().await.throttle;
+        for (failures, outcome) in [
+            (0, Outcome::Success),
+            (0, Outcome::Failure),
+            (1, Outcome::Failure),
+            (2, Outcome::Objection),
+            (2, Outcome::Success),
+            (99, Outcome::Failure),
+            (100, Outcome::Failure),
+            (101, Outcome::Success),
+        ] {
+            attempts.set_failures(failures).await;
+            let (stored, permit) = attempts.start(attempts.load().await).await.unwrap();
+            expected.consecutive_failures = failures;
+            let same_permit = expected.admit(Purpose::LogIn, NOW).unwrap();
+            expected.settle(&same_permit, outcome, NOW);
+            assert!(attempts.settle(&stored, &permit, outcome).await);
+            assert_eq!(attempts.load().await.throttle, expected, "{outcome:?} after {failures} failures");
+            let rows = i64::from(expected.consecutive_failures > 0);
+            assert_eq!(attempts.failure_rows().await, rows);
         }
-        assert_eq!(attempts.messages().await.iter().filter(|kind| *kind == "push_user_status").count(), 1);
     }
 
     #[tokio::test]
-    async fn a_success_deletes_the_consecutive_failures() {
+    async fn a_first_failure_of_another_source_that_is_saved_meanwhile_is_not_overwritten() {
         let attempts = Attempts::new().await;
-        let (stored, permit) = attempts.admit(attempts.load().await).await.unwrap();
-        assert_eq!(attempts.settle(&stored, &permit, false).await, Some(1));
-        let (stored, permit) = attempts.admit(attempts.load().await).await.unwrap();
-        assert_eq!(attempts.settle(&stored, &permit, true).await, Some(0));
+        let (stored, permit) = attempts.start(attempts.load().await).await.unwrap();
+        let insert = "begin; insert into identity.login_failures select account_key, 1, now(), true from identity.login_attempts";
+        let settled = attempts.settle_while_locked(&stored, &permit, insert, "commit").await;
+        assert!(!settled);
+        assert_eq!(attempts.load().await.throttle.consecutive_failures, 1);
+        assert!(attempts.messages().await.is_empty());
+    }
+
+    #[tokio::test]
+    async fn neither_row_is_saved_if_the_source_changes_while_the_settlement_waits_for_the_account() {
+        let attempts = Attempts::new().await;
+        attempts.set_failures(7).await;
+        let (stored, permit) = attempts.start(attempts.load().await).await.unwrap();
+        let lock = "begin; select from identity.login_failures for update";
+        let change = "update identity.login_attempts set failures = 3; commit";
+        assert!(!attempts.settle_while_locked(&stored, &permit, lock, change).await);
         let Throttle { source, consecutive_failures } = attempts.load().await.throttle;
-        assert_eq!((source.failures, source.last_success_at, consecutive_failures), (0, Some(NOW), 0));
-        assert_eq!(attempts.failure_rows().await, 0);
+        assert_eq!((source.failures, consecutive_failures), (3, 7));
+        assert!(attempts.messages().await.is_empty());
     }
 }

@@ -111,20 +111,27 @@ pub(crate) async fn find_email(
     Ok(email.fetch_optional(database.pool()).await?.flatten().map(EmailKey::from_stored))
 }
 
+/// Selects users: the span name of the statement, its end, and the parameters.
+macro_rules! select_users {
+    ($name:literal, $end:literal, $($parameter:expr),+ $(,)?) => {
+        sqlx::query_as!(
+            Row,
+            "-- " + $name + r#"
+            select user_id as "user_id: UserId", email, role, status, created_at, updated_at
+            from identity.users "# + $end,
+            $($parameter),+
+        )
+    };
+}
+
 /// Finds the user with an address and locks it until the transaction ends.
-pub(crate) async fn find_by_email_locked(tx: &mut TenantTx, email: &EmailKey) -> Result<Option<User>, Error> {
-    let row = sqlx::query_as!(
-        Row,
-        r#"-- user.find_by_email_locked
-        select user_id as "user_id: UserId", email, role, status, created_at, updated_at
-        from identity.users
-        where email_key = $1
-        for update"#,
-        email.as_str()
-    )
-    .fetch_optional(tx.connection())
-    .await?;
-    row.map(User::try_from).transpose()
+pub(crate) async fn find_by_email_for_update(
+    tx: &mut TenantTx,
+    email: &EmailKey,
+) -> Result<Option<User>, Error> {
+    let user =
+        select_users!("user.find_by_email_for_update", "where email_key = $1 for update", email.as_str());
+    user.fetch_optional(tx.connection()).await?.map(User::try_from).transpose()
 }
 
 /// Inserts an invited user.
@@ -243,33 +250,14 @@ pub(crate) async fn replace_digest(
 
 /// Finds a user of the tenant.
 pub(crate) async fn find(tx: &mut TenantTx, user_id: UserId) -> Result<Option<User>, Error> {
-    let row = sqlx::query_as!(
-        Row,
-        r#"-- user.find
-        select user_id as "user_id: UserId", email, role, status, created_at, updated_at
-        from identity.users
-        where user_id = $1"#,
-        user_id.0
-    )
-    .fetch_optional(tx.connection())
-    .await?;
-    row.map(User::try_from).transpose()
+    let user = select_users!("user.find", "where user_id = $1", user_id.0);
+    user.fetch_optional(tx.connection()).await?.map(User::try_from).transpose()
 }
 
 /// Finds a user of the tenant and locks it until the transaction ends.
 pub(crate) async fn find_for_update(tx: &mut TenantTx, user_id: UserId) -> Result<Option<User>, Error> {
-    let row = sqlx::query_as!(
-        Row,
-        r#"-- user.find_for_update
-        select user_id as "user_id: UserId", email, role, status, created_at, updated_at
-        from identity.users
-        where user_id = $1
-        for update"#,
-        user_id.0
-    )
-    .fetch_optional(tx.connection())
-    .await?;
-    row.map(User::try_from).transpose()
+    let user = select_users!("user.find_for_update", "where user_id = $1 for update", user_id.0);
+    user.fetch_optional(tx.connection()).await?.map(User::try_from).transpose()
 }
 
 /// Finds an active user of an active tenant by address and locks it until the transaction ends.
@@ -277,21 +265,14 @@ pub(crate) async fn find_active_for_update(
     tx: &mut TenantTx,
     email: &EmailKey,
 ) -> Result<Option<User>, Error> {
-    let row = sqlx::query_as!(
-        Row,
-        r#"-- user.find_active_for_update
-        select
-            users.user_id as "user_id: UserId", users.email, users.role, users.status, users.created_at,
-            users.updated_at
-        from identity.users
-        join identity.tenants using (tenant_id)
-        where users.email_key = $1 and users.status = 'active' and tenants.status = 'active'
-        for no key update of users"#,
+    let user = select_users!(
+        "user.find_active_for_update",
+        "where email_key = $1 and status = 'active'
+            and exists (select from identity.tenants where tenant_id = users.tenant_id and status = 'active')
+        for no key update",
         email.as_str()
-    )
-    .fetch_optional(tx.connection())
-    .await?;
-    row.map(User::try_from).transpose()
+    );
+    user.fetch_optional(tx.connection()).await?.map(User::try_from).transpose()
 }
 
 /// Lists the users of the tenant after a given one, oldest first, optionally with one address or one status only.
@@ -302,24 +283,19 @@ pub(crate) async fn list(
     after: Option<UserId>,
     limit: i64,
 ) -> Result<Vec<User>, Error> {
-    let rows = sqlx::query_as!(
-        Row,
-        r#"-- user.list
-        select user_id as "user_id: UserId", email, role, status, created_at, updated_at
-        from identity.users
-        where ($1::text is null or email_key = $1)
+    let users = select_users!(
+        "user.list",
+        "where ($1::text is null or email_key = $1)
             and ($2::text is null or status = $2)
             and ($3::uuid is null or user_id > $3)
         order by user_id
-        limit $4"#,
+        limit $4",
         email.map(EmailKey::as_str),
         with_status.map(UserStatus::as_str),
         after.map(|id| id.0),
         limit
-    )
-    .fetch_all(tx.connection())
-    .await?;
-    rows.into_iter().map(User::try_from).collect()
+    );
+    users.fetch_all(tx.connection()).await?.into_iter().map(User::try_from).collect()
 }
 
 /// Changes the password of an active user, unless the credential version has changed. Revokes all sessions except the kept one.
@@ -472,22 +448,13 @@ pub(crate) async fn find_record(tx: &mut TenantTx, user_id: UserId) -> Result<Op
 pub(crate) async fn count_password_costs(database: &Database) -> Result<PasswordCosts, Error> {
     let rows = sqlx::query!(
         r#"-- user.count_password_costs
-        select memory_cost, time_cost, parallelism, passwords from identity.count_password_costs()"#
+        select parameters as "parameters!", passwords as "passwords!" from identity.count_password_costs()"#
     )
     .fetch_all(database.pool())
     .await?;
-    let counts = rows.into_iter().filter_map(|row| {
-        let [memory_cost, time_cost, parallelism] =
-            [row.memory_cost, row.time_cost, row.parallelism].map(|it| u32::try_from(it?).ok());
-        let settings = Argon2Settings {
-            memory_cost: memory_cost?,
-            time_cost: time_cost?,
-            parallelism: parallelism?,
-            ..Argon2Settings::default()
-        };
-        // A digest with other parameters is compared with those of the settings.
-        settings.validate().ok()?;
-        Some((settings, row.passwords?.unsigned_abs()))
-    });
+    // A digest with invalid parameters is compared with those of the settings.
+    let counts = rows
+        .into_iter()
+        .filter_map(|row| Some((Argon2Settings::from_phc(&row.parameters)?, row.passwords.unsigned_abs())));
     Ok(PasswordCosts::new(counts.collect()))
 }

@@ -74,7 +74,7 @@ pub(super) async fn create(
     service_account: &Path,
 ) -> Result<String> {
     let token = std::fs::read_to_string(service_account.join("token"))?;
-    let owner = Owner::of_token(token.trim()).ok_or("the token of the service account is malformed")?;
+    let owner = Owner::from_token(token.trim()).ok_or("the token of the service account is malformed")?;
     let mut http = reqwest::Client::builder().no_proxy().timeout(REQUEST_TIMEOUT);
     if api_server.scheme() == "https" {
         let authority = std::fs::read(service_account.join("ca.crt"))?;
@@ -107,7 +107,7 @@ struct Owner {
 
 impl Owner {
     /// The signature is not verified: the API server does.
-    fn of_token(token: &str) -> Option<Self> {
+    fn from_token(token: &str) -> Option<Self> {
         let claims = BASE64URL_NOPAD.decode(token.split('.').nth(1)?.as_bytes()).ok()?;
         let claims: Value = serde_json::from_slice(&claims).ok()?;
         let claims = claims.get("kubernetes.io")?;
@@ -152,7 +152,7 @@ mod tests {
         } });
         let token = format!("h.{}.s", BASE64URL_NOPAD.encode(claims.to_string().as_bytes()));
         let [namespace, name, uid] = ["there", "svc-trial", "u-1"].map(str::to_owned);
-        assert_eq!(Owner::of_token(&token), Some(Owner { namespace, name, uid }));
-        assert_eq!([Owner::of_token("x"), Owner::of_token("a.e30.c")], [None, None]);
+        assert_eq!(Owner::from_token(&token), Some(Owner { namespace, name, uid }));
+        assert_eq!([Owner::from_token("x"), Owner::from_token("a.e30.c")], [None, None]);
     }
 }
