@@ -4,6 +4,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 
 use e2e::{Process, Services, api_client};
 use serde_json::Value;
+use testkit::join_all;
 use tokio::io::AsyncWriteExt as _;
 use tokio::net::{TcpSocket, TcpStream};
 
@@ -13,10 +14,18 @@ const CONNECTIONS_PER_ADDRESS: u8 = 200;
 /// The limit in docs/limits.md.
 const MEMORY_LIMIT_KIB: u64 = 300 * 1024;
 
-async fn connect(server: SocketAddr, address: u8) -> TcpStream {
-    let socket = TcpSocket::new_v4().unwrap();
-    socket.bind((Ipv4Addr::new(127, 0, 1, address), 0).into()).unwrap();
-    socket.connect(server).await.unwrap()
+/// Opens the connections of one address, each with an unfinished request.
+async fn connect(server: SocketAddr, address: u8, unfinished: &[u8]) -> Vec<TcpStream> {
+    let mut streams = Vec::new();
+    for _ in 0..CONNECTIONS_PER_ADDRESS {
+        let socket = TcpSocket::new_v4().unwrap();
+        socket.bind((Ipv4Addr::new(127, 0, 1, address), 0).into()).unwrap();
+        let mut stream = socket.connect(server).await.unwrap();
+        // The service closes connections above its limits.
+        let _ = stream.write_all(unfinished).await;
+        streams.push(stream);
+    }
+    streams
 }
 
 /// The memory use of a process in KiB, now or at its peak.
@@ -41,15 +50,10 @@ async fn unfinished_requests_on_all_connections_take_less_than_300_mib_and_other
         " ".repeat(7999)
     );
     for unfinished in [head, body] {
-        let mut streams = Vec::new();
-        for _ in 0..CONNECTIONS_PER_ADDRESS {
-            for address in 1..=ADDRESSES {
-                let mut stream = connect(identity.address, address).await;
-                // The service closes connections above its limits.
-                let _ = stream.write_all(unfinished.as_bytes()).await;
-                streams.push(stream);
-            }
-        }
+        let addresses = 1..=ADDRESSES;
+        let _open =
+            join_all(addresses.map(|address| connect(identity.address, address, unfinished.as_bytes())))
+                .await;
         let client = api_client(&format!("http://{}", identity.address));
         client.get("/openapi.json").await.expect::<Value>(200);
         let used = memory(&identity.process, "VmHWM:").saturating_sub(idle);
