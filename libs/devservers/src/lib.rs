@@ -27,7 +27,6 @@ pub use account::Account;
 pub use data_dir::{DataDir, Lock, LockAttempt};
 pub use nats::NatsUser;
 pub use postgres::{Durability, PostgresRole};
-pub use process::LogTail;
 pub use server::StartError;
 pub use temporary::create_temporary_directory;
 
@@ -118,7 +117,7 @@ impl Servers {
         };
         if let Err(error) = postgres.server.create_roles().await {
             tokio::join!(postgres.stop(), nats.stop());
-            return Err(error);
+            return Err(error.into());
         }
         Ok(Self::supervised(postgres, nats))
     }

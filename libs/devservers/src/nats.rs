@@ -6,12 +6,13 @@ use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use anyhow::Context as _;
 use rustix::process::Signal;
 use tokio::process::Command;
 
 use crate::data_dir::DataDir;
 use crate::process::{self, StopStep};
-use crate::server::{Instance, Server, StartError, StoredPort};
+use crate::server::{Instance, Server, StoredPort};
 use crate::{ServersConfig, secret};
 
 const ACCOUNTS: &str = include_str!("../../../deploy/nats/accounts.conf");
@@ -83,8 +84,8 @@ pub(crate) struct Nats {
 
 impl Nats {
     /// Stops the broker of an earlier run and writes the configuration.
-    pub(crate) async fn prepare(config: &ServersConfig) -> Result<Self, StartError> {
-        Self::load(config).await.map_err(StartError::io("prepare the directory of nats-server"))
+    pub(crate) async fn prepare(config: &ServersConfig) -> anyhow::Result<Self> {
+        Self::load(config).await.context("failed to prepare the directory of nats-server")
     }
 
     async fn load(config: &ServersConfig) -> io::Result<Self> {

@@ -8,6 +8,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use anyhow::Context as _;
 use rustix::process::Signal;
 use sqlx::{AssertSqlSafe, Connection as _, PgConnection};
 use tokio::process::Command;
@@ -122,14 +123,14 @@ impl Postgres {
         cancel: &CancellationToken,
     ) -> Result<Self, StartError> {
         let passwords = load_passwords(&config.data.secrets(), config.durability);
-        let passwords = passwords.map_err(StartError::io("read the passwords of Postgres"))?;
+        let passwords = passwords.context("failed to read the passwords of Postgres")?;
         let cluster = Cluster::open(&link(&config.data), &config.tools, config.account).await?;
         // First, because its port would be taken otherwise.
         let stopped = stop_orphan(&config.data).await;
-        stopped.map_err(StartError::io("stop the Postgres of an earlier run"))?;
+        stopped.context("failed to stop the Postgres of an earlier run")?;
         cluster.ensure(&passwords[&PostgresRole::Superuser], config.durability, cancel).await?;
         let port = StoredPort::load(config.data.root().join("postgres.port"));
-        let port = port.map_err(StartError::io("find a free port"))?;
+        let port = port.context("failed to find a free port")?;
         let instance = Instance {
             log: config.data.logs().join("postgres.log"),
             pid_file: cluster.data_dir().join(PID),
@@ -140,8 +141,8 @@ impl Postgres {
     }
 
     /// Creates the roles, the database and the schemas.
-    pub(crate) async fn create_roles(&self) -> Result<(), StartError> {
-        create_roles(self).await.map_err(StartError::Roles)
+    pub(crate) async fn create_roles(&self) -> anyhow::Result<()> {
+        create_roles(self).await.context("failed to create the database roles and schemas")
     }
 
     /// The URL of a database for a role.

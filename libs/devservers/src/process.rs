@@ -3,7 +3,6 @@
 //! Each server has a separate process group: Ctrl-C in the terminal does not reach it, and its children can be killed
 //! with it. A process of an earlier run is found by its pid file and identified by its command line before it is signalled.
 
-use std::fmt;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read as _, Seek as _, SeekFrom};
 use std::os::unix::fs::OpenOptionsExt as _;
@@ -71,31 +70,18 @@ impl ServerProcess {
         }
     }
 
-    /// The end of the log since this start.
-    pub(crate) fn log_tail(&self) -> LogTail {
+    /// The end of the log since this start, for an error message.
+    pub(crate) fn log_tail(&self) -> String {
         let text = File::open(&self.log).and_then(|mut file| {
             file.seek(SeekFrom::Start(self.log_start))?;
             let mut bytes = Vec::new();
             file.read_to_end(&mut bytes)?;
             Ok(String::from_utf8_lossy(&bytes).into_owned())
         });
-        LogTail { log: self.log.clone(), text: text.unwrap_or_default() }
-    }
-}
-
-/// The last lines of a server's log.
-#[derive(Debug)]
-pub struct LogTail {
-    log: PathBuf,
-    text: String,
-}
-
-impl fmt::Display for LogTail {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "end of its log {}:", self.log.display())?;
-        let lines: Vec<&str> = self.text.lines().collect();
-        let last = &lines[lines.len().saturating_sub(15)..];
-        last.iter().try_for_each(|line| write!(f, "\n  | {line}"))
+        let text = text.unwrap_or_default();
+        let lines: Vec<_> = text.lines().collect();
+        let last = lines[lines.len().saturating_sub(15)..].join("\n  | ");
+        format!("end of its log {}:\n  | {last}", self.log.display())
     }
 }
 

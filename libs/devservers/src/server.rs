@@ -12,11 +12,12 @@ use std::sync::atomic::AtomicU16;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
+use anyhow::{Context as _, anyhow};
 use hashing::{Entropy as _, SystemEntropy};
 use tokio::process::Command;
 use tokio_util::sync::CancellationToken;
 
-use crate::process::{LogTail, ServerProcess, StopStep, stop_orphan};
+use crate::process::{ServerProcess, StopStep, stop_orphan};
 
 /// Long because Postgres may replay a lot of WAL after a crash.
 const START_TIMEOUT: Duration = Duration::from_mins(2);
@@ -33,45 +34,11 @@ pub enum StartError {
     #[error("the start was cancelled")]
     Cancelled,
     /// The process exited.
-    #[error("{server} exited while starting ({status}); {log}")]
-    Exited {
-        /// The server.
-        server: &'static str,
-        /// Its exit status.
-        status: String,
-        /// The end of its log.
-        log: LogTail,
-    },
-    /// The process runs but does not respond.
-    #[error("{server} did not respond within {} s; {log}", START_TIMEOUT.as_secs())]
-    TimedOut {
-        /// The server.
-        server: &'static str,
-        /// The end of its log.
-        log: LogTail,
-    },
-    /// A file or process operation failed.
-    #[error("failed to {action}")]
-    Io {
-        /// The operation, in the infinitive.
-        action: String,
-        /// Why it failed.
-        source: io::Error,
-    },
-    /// The roles and schemas were not created.
-    #[error("failed to create the database roles and schemas")]
-    Roles(#[source] sqlx::Error),
-    /// The database cluster cannot be created or used.
     #[error("{0}")]
-    Cluster(String),
-}
-
-impl StartError {
-    /// Converts an I/O error, for `map_err`.
-    pub(crate) fn io(action: impl Into<String>) -> impl FnOnce(io::Error) -> Self {
-        let action = action.into();
-        move |source| Self::Io { action, source }
-    }
+    Exited(String),
+    /// Another error.
+    #[error(transparent)]
+    Failed(#[from] anyhow::Error),
 }
 
 /// A kind of server.
@@ -129,8 +96,8 @@ pub(crate) async fn start<S: Server>(
             Ok(process) => {
                 return Ok(RunningServer { server: Arc::new(server), process });
             }
-            Err(StartError::Exited { .. }) if attempts > 0 && server.instance().port.is_taken() => {
-                server.instance().port.change().map_err(StartError::io("find a free port"))?;
+            Err(StartError::Exited(_)) if attempts > 0 && server.instance().port.is_taken() => {
+                server.instance().port.change().context("failed to find a free port")?;
             }
             Err(error) => return Err(error),
         }
@@ -188,20 +155,21 @@ async fn launch<S: Server>(server: &S, cancel: &CancellationToken) -> Result<Ser
     let Instance { log, pid_file, identifying_arguments, .. } = server.instance();
     stop_orphan(pid_file, identifying_arguments, S::STOP)
         .await
-        .map_err(StartError::io(format!("stop the {} of an earlier run", S::NAME)))?;
-    let mut process =
-        ServerProcess::spawn(server.command(), log).map_err(StartError::io(format!("start {}", S::NAME)))?;
+        .with_context(|| format!("failed to stop the {} of an earlier run", S::NAME))?;
+    let mut process = ServerProcess::spawn(server.command(), log)
+        .with_context(|| format!("failed to start {}", S::NAME))?;
     let error = tokio::select! {
         () = cancel.cancelled() => StartError::Cancelled,
         status = process.wait() => {
             let status = status.map_or_else(|error| error.to_string(), |status| status.to_string());
-            StartError::Exited { server: S::NAME, status, log: process.log_tail() }
+            StartError::Exited(format!("{} exited while starting ({status}); {}", S::NAME, process.log_tail()))
         }
         responded = tokio::time::timeout(START_TIMEOUT, wait_until_responding(server)) => {
             if responded.is_ok() {
                 return Ok(process);
             }
-            StartError::TimedOut { server: S::NAME, log: process.log_tail() }
+            let seconds = START_TIMEOUT.as_secs();
+            anyhow!("{} did not respond within {seconds} s; {}", S::NAME, process.log_tail()).into()
         }
     };
     process.stop(S::STOP).await;

@@ -8,6 +8,7 @@ use std::io;
 use std::os::unix::fs::{DirBuilderExt as _, symlink};
 use std::path::{Path, PathBuf};
 
+use anyhow::{Context as _, bail};
 use tokio::process::Command;
 use tokio_util::sync::CancellationToken;
 
@@ -25,22 +26,18 @@ pub(super) struct Cluster {
 
 impl Cluster {
     /// Finds or creates the directory, and makes sure that its owner can run the programs.
-    pub(super) async fn open(
-        link: &Path,
-        tools: &Tools,
-        account: Option<Account>,
-    ) -> Result<Self, StartError> {
-        let failed = || StartError::io(format!("prepare the directory {}", link.display()));
+    pub(super) async fn open(link: &Path, tools: &Tools, account: Option<Account>) -> anyhow::Result<Self> {
+        let failed = || format!("failed to prepare the directory {}", link.display());
         let programs = fs::canonicalize(&tools.postgres_bin_dir);
-        let programs = programs.map_err(StartError::io("find the programs of Postgres"))?;
+        let programs = programs.context("failed to find the programs of Postgres")?;
         let account = match account {
             Some(account) => account,
-            None => Account::choose(link, &programs.join("postgres")).await.map_err(failed())?,
+            None => Account::choose(link, &programs.join("postgres")).await.with_context(failed)?,
         };
-        let directory = create_directory(link, account).map_err(failed())?;
+        let directory = create_directory(link, account).with_context(failed)?;
         let mut cluster = Self { directory, account, programs };
         if !account.can_run(&cluster.programs.join("initdb")).await {
-            cluster.programs = cluster.copy_programs(tools).map_err(failed())?;
+            cluster.programs = cluster.copy_programs(tools).with_context(failed)?;
         }
         Ok(cluster)
     }
@@ -66,10 +63,10 @@ impl Cluster {
         cancel: &CancellationToken,
     ) -> Result<(), StartError> {
         if self.data_dir().exists() {
-            return self.check_version().await;
+            return Ok(self.check_version().await?);
         }
         print_progress("Creating the database cluster …");
-        let failed = || StartError::io("create the database cluster");
+        let failed = "failed to create the database cluster";
         let part = self.directory.join("cluster.part");
         let password_file = self.directory.join("password.part");
         let prepare = || {
@@ -77,15 +74,15 @@ impl Cluster {
             secret::write_private(&password_file, password.as_bytes())?;
             self.account.take_ownership(&password_file)
         };
-        prepare().map_err(failed())?;
+        prepare().context(failed)?;
         let created = self.initdb(&part, &password_file, durability);
         let created = cancel.run_until_cancelled(created).await;
-        fs::remove_file(&password_file).map_err(failed())?;
+        fs::remove_file(&password_file).context(failed)?;
         created.ok_or(StartError::Cancelled)??;
-        fs::rename(&part, self.data_dir()).map_err(failed())
+        Ok(fs::rename(&part, self.data_dir()).context(failed)?)
     }
 
-    async fn initdb(&self, target: &Path, password: &Path, durability: Durability) -> Result<(), StartError> {
+    async fn initdb(&self, target: &Path, password: &Path, durability: Durability) -> anyhow::Result<()> {
         let mut command = self.command("initdb");
         command.arg("-D").arg(target).arg("--pwfile").arg(password);
         command.args(["--username=postgres", "--auth=scram-sha-256", "--encoding=UTF8", "--no-locale"]);
@@ -93,32 +90,32 @@ impl Cluster {
             command.arg("--no-sync");
         }
         command.process_group(0).kill_on_drop(true);
-        let output = command.output().await.map_err(StartError::io("run initdb"))?;
+        let output = command.output().await.context("failed to run initdb")?;
         if output.status.success() {
             return Ok(());
         }
         let stderr = String::from_utf8_lossy(&output.stderr);
-        Err(StartError::Cluster(format!("initdb failed ({}):\n{}", output.status, stderr.trim_end())))
+        bail!("initdb failed ({}):\n{}", output.status, stderr.trim_end())
     }
 
     /// Checks that the major version of Postgres is the one that created the cluster.
-    async fn check_version(&self) -> Result<(), StartError> {
+    async fn check_version(&self) -> anyhow::Result<()> {
         let created_by = fs::read_to_string(self.data_dir().join("PG_VERSION"));
-        let created_by = created_by.map_err(StartError::io("read the version of the database cluster"))?;
+        let created_by = created_by.context("failed to read the version of the database cluster")?;
         let output = self.command("postgres").arg("--version").output().await;
-        let output = output.map_err(StartError::io("run postgres --version"))?;
+        let output = output.context("failed to run postgres --version")?;
         let version = String::from_utf8_lossy(&output.stdout);
         if major_version(&version) == Some(created_by.trim()) {
             return Ok(());
         }
-        Err(StartError::Cluster(format!(
+        bail!(
             "the data in {} were created by Postgres {}, but {} is {}. Install that version, or start with an empty data \
              directory (make clean removes the default one)",
             self.data_dir().display(),
             created_by.trim(),
             self.programs.display(),
             version.trim(),
-        )))
+        )
     }
 
     /// Copies a fetched installation to a directory that the owner can read.
