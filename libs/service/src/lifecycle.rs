@@ -177,9 +177,13 @@ mod tests {
                 tokio::time::sleep(Duration::from_secs(1)).await;
             }
         });
-        tokio::time::sleep(Duration::from_secs(23)).await;
+        let runs_after = async |seconds| {
+            tokio::time::sleep(Duration::from_secs(seconds)).await;
+            runs.load(Ordering::Relaxed)
+        };
+        assert_eq!((runs_after(5).await, runs_after(10).await, runs_after(10).await), (1, 2, 3));
         tasks.shut_down().await;
-        assert_eq!(runs.load(Ordering::Relaxed), 3);
+        assert_eq!(runs_after(100).await, 3);
         assert!(!tasks.failed.load(Ordering::Acquire));
     }
 
