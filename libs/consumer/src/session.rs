@@ -76,96 +76,70 @@ impl<'a> Session<'a> {
         let (sender, mut others) = mpsc::unbounded_channel();
         let recovery = Rc::new(Recovery::new(worker.start.get(), Rc::clone(&self.sources), sender.clone()));
         let mut deliveries = self.deliveries(&held, &is_stopping);
-        let mut is_reading = true;
         let mut lanes = Lanes::default();
         let mut running = FuturesUnordered::new();
         let mut progress = interval_at(Instant::now() + self.ack_wait / 3, self.ack_wait / 3);
         // When the missing unacknowledged events are not awaited any more: they can have been deleted from the stream.
         let redelivery_deadline = Instant::now() + (3 * REQUEST_TIME).min(self.ack_wait / 2);
-        // When the events in flight are abandoned.
-        let mut deadline = None;
-        let mut is_stopped = false;
-        let mut broken = None;
-        // When new events could be read for the last time.
-        let mut was_free = Instant::now();
-        while is_reading || !running.is_empty() {
+        let mut course = Course::new(self.config.stop_timeout);
+        let mut last_free = LastFree(Instant::now());
+        while course.is_reading || !running.is_empty() {
             recovery.update();
             worker.start.set(recovery.next_start());
             // No new event is read while those of the previous process are tried.
             held.send_replace(if recovery.is_over() { lanes.len() } else { usize::MAX });
             if recovery.is_over() && lanes.len() <= self.half() {
-                was_free = Instant::now();
+                last_free = LastFree(Instant::now());
             }
-            let ended: Option<BoxError> = tokio::select! {
-                () = &mut stop, if !is_stopped => {
-                    is_stopped = true;
+            let arrived: Result<Vec<Delivery>, BoxError> = tokio::select! {
+                () = &mut stop, if !course.is_stopped => {
                     is_stopping.send_replace(true);
-                    deadline = deadline.or_else(|| Some(Instant::now() + self.config.stop_timeout));
-                    None
+                    course.stop();
+                    continue;
                 }
-                () = sleep_until(deadline.unwrap_or_else(Instant::now)), if deadline.is_some() => {
+                () = course.deadline_passed(), if course.deadline.is_some() => {
                     tracing::warn!(events = lanes.len(), "abandoned events in flight; they are delivered again");
                     running.clear();
                     recovery.abandon().await;
                     break;
                 }
-                _ = disconnects.changed(), if is_reading => Some("the connection to NATS broke".into()),
-                delivery = deliveries.next(), if is_reading => match delivery {
-                    Some(Ok((source, message))) => match self.accept(source, message, &sender).await {
-                        Ok(deliveries) => {
-                            let first = lanes.add_all(deliveries, &recovery);
-                            running.extend(first.into_iter().map(|first| worker.process(first, &recovery)));
-                            None
-                        }
-                        Err(error) => Some(error),
-                    },
-                    Some(Err(error)) => Some(error),
+                _ = disconnects.changed(), if course.is_reading => Err("the connection to NATS broke".into()),
+                delivery = deliveries.next(), if course.is_reading => match delivery {
+                    Some(Ok((source, message))) => self.accept(source, message, &sender).await,
+                    Some(Err(error)) => Err(error),
                     None => {
-                        is_reading = false;
-                        None
+                        course.is_reading = false;
+                        continue;
                     }
                 },
-                Some(other) = others.recv() => {
-                    let first = lanes.add_all(self.sort(other, &sender).await, &recovery);
-                    running.extend(first.into_iter().map(|first| worker.process(first, &recovery)));
-                    None
-                }
+                Some(other) = others.recv() => Ok(self.sort(other, &sender).await),
                 Some(finished) = running.next() => {
                     running.extend(lanes.finish(&finished).map(|next| worker.process(next, &recovery)));
-                    None
+                    continue;
                 }
                 () = sleep_until(redelivery_deadline), if self.sources.iter().any(|source| source.due() > 0) => {
-                    let late = self.sources.iter().flat_map(Source::take_redelivered).collect();
-                    let first = lanes.add_all(late, &recovery);
-                    running.extend(first.into_iter().map(|first| worker.process(first, &recovery)));
-                    None
+                    Ok(self.sources.iter().flat_map(Source::take_redelivered).collect())
                 }
-                () = recovery.changed(), if !recovery.is_over() => None,
+                () = recovery.changed(), if !recovery.is_over() => continue,
                 _ = progress.tick(), if worker.is_connected() => {
                     lanes.extend_ack_time().await;
-                    if was_free.elapsed() > self.ack_wait {
-                        was_free = Instant::now();
-                        tracing::warn!(
-                            events = lanes.len(),
-                            consumer = self.config.name,
-                            "no events are read, because handlers fail or take too long"
-                        );
-                    }
-                    None
+                    last_free.warn_after(self.ack_wait, lanes.len(), &self.config.name);
+                    continue;
                 }
             };
-            if let Some(error) = ended {
-                // Events without a running handler are delivered again.
-                lanes.clear_waiting();
-                is_reading = false;
-                deadline = deadline.or_else(|| Some(Instant::now() + self.config.stop_timeout));
-                broken = Some(error);
+            match arrived {
+                Ok(deliveries) => {
+                    let first = lanes.add_all(deliveries, &recovery);
+                    running.extend(first.into_iter().map(|first| worker.process(first, &recovery)));
+                }
+                Err(error) => {
+                    // Events without a running handler are delivered again.
+                    lanes.clear_waiting();
+                    course.fail(error);
+                }
             }
         }
-        match broken {
-            Some(error) if !is_stopped => Err(error),
-            _ => Ok(()),
-        }
+        course.result()
     }
 
     /// Number of events in flight above which no others are requested.
@@ -239,5 +213,60 @@ impl Lanes {
         let mut first: Vec<_> = deliveries.into_iter().filter_map(|delivery| self.add(delivery)).collect();
         first.sort_by_key(|delivery| Reverse(recovery.crashes(delivery)));
         first
+    }
+}
+
+/// Whether a session reads, was stopped, or cannot continue.
+struct Course {
+    stop_timeout: Duration,
+    is_reading: bool,
+    is_stopped: bool,
+    /// When the events in flight are abandoned.
+    deadline: Option<Instant>,
+    error: Option<BoxError>,
+}
+
+impl Course {
+    fn new(stop_timeout: Duration) -> Self {
+        Self { stop_timeout, is_reading: true, is_stopped: false, deadline: None, error: None }
+    }
+
+    /// Lets the requests and the events in flight end.
+    fn stop(&mut self) {
+        self.is_stopped = true;
+        self.set_deadline();
+    }
+
+    /// Lets the events in flight end.
+    fn fail(&mut self, error: BoxError) {
+        self.is_reading = false;
+        self.set_deadline();
+        self.error = Some(error);
+    }
+
+    fn set_deadline(&mut self) {
+        self.deadline.get_or_insert_with(|| Instant::now() + self.stop_timeout);
+    }
+
+    async fn deadline_passed(&self) {
+        sleep_until(self.deadline.unwrap_or_else(Instant::now)).await;
+    }
+
+    /// Returns the error, unless the session was stopped.
+    fn result(self) -> Result<(), BoxError> {
+        self.error.filter(|_| !self.is_stopped).map_or(Ok(()), Err)
+    }
+}
+
+/// When new events could be read for the last time.
+struct LastFree(Instant);
+
+impl LastFree {
+    /// Logs a warning if that is longer ago than `limit`, once per such time.
+    fn warn_after(&mut self, limit: Duration, events: usize, consumer: &str) {
+        if self.0.elapsed() > limit {
+            self.0 = Instant::now();
+            tracing::warn!(events, consumer, "no events are read, because handlers fail or take too long");
+        }
     }
 }
