@@ -140,8 +140,6 @@ async fn no_request_fails_while_the_services_read_a_new_service_token_in_any_ord
     })
     .await;
     assert!(session.metric(&series("retried")).await < 1.0);
-    let rejected = r#"svc_invalidations_rejected_total{reason="unauthenticated"}"#;
-    assert!(system.of(Ingest).1.metric(rejected).await < 1.0, "messages of session have a known signature");
 }
 
 #[tokio::test]

@@ -13,10 +13,9 @@ mod page_session;
 mod secret;
 mod session_client;
 mod token_review;
-mod watch;
 
 pub use batcher::{IntrospectionBatcher, MAX_BATCH};
-pub use cache::{CredentialCache, Feed};
+pub use cache::{CredentialCache, CredentialWatch};
 pub use caller::{
     Admin, Bearer, Caller, CredentialVerifier, Introspection, Introspector, RecentAdmin, Unavailable, bearer,
 };
@@ -29,4 +28,3 @@ pub use secret::{
 };
 pub use session_client::{IssueError, SessionClient};
 pub use token_review::{KubernetesApi, TokenReviewer, WorkloadVerifier, service_account_digest};
-pub use watch::CredentialWatch;

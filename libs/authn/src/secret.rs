@@ -6,7 +6,6 @@ use std::sync::Arc;
 use axum::extract::{FromRef, FromRequestParts, Request, State};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
-use bus::InvalidationKeys;
 use contract::{ProblemKind, Secret};
 use hashing::{RawToken, TokenDigest, TokenKind};
 use http::header::AUTHORIZATION;
@@ -22,7 +21,7 @@ pub const SERVICE_TOKEN: Variable = Variable {
     form: "32 or more characters",
     default: None,
     secret: true,
-    meaning: "Shared secret of the internal API and of the invalidation feed. All services have the same value. During a rotation, the second line is the previous value, which is accepted too.",
+    meaning: "Shared secret of the internal API. All services have the same value. During a rotation, the second line is the previous value, which is accepted too.",
 };
 /// Authenticates the platform administrator.
 pub const PLATFORM_TOKEN: Variable = Variable {
@@ -46,7 +45,7 @@ fn matches<'a>(accepted: impl Iterator<Item = &'a TokenDigest>, digest: &TokenDi
     accepted.fold(false, |found, known| found | known.matches(digest))
 }
 
-/// Secret of the internal APIs and of the invalidation feed. Clones share its value.
+/// Secret of the internal APIs. Clones share its value.
 #[derive(Clone)]
 pub struct ServiceSecret(Live<Rotating<ServiceToken>>);
 
@@ -86,12 +85,6 @@ impl ServiceSecret {
 
     fn accepts(&self, digest: &TokenDigest) -> bool {
         matches(self.0.get().iter().map(|token| &token.digest), digest)
-    }
-
-    /// Returns the keys that authenticate invalidations. They follow the secret.
-    pub fn invalidation_keys(&self) -> InvalidationKeys {
-        let tokens = self.0.clone();
-        InvalidationKeys::following(move || tokens.get().iter().map(|token| token.digest).collect())
     }
 }
 

@@ -1,25 +1,21 @@
 //! Reads stored audit events, one at a time. They are in another account than the user that reads them, which imports this request only
 //! (`deploy/nats/accounts.conf`).
 
-use async_nats::connection::State;
-use async_nats::jetstream::{self, Context};
+use async_nats::jetstream;
 use bytes::Bytes;
 use tenancy::TenantId;
 
 use crate::reader::ReadError;
 use crate::stored::{ReadFrom, first_message};
 use crate::subject::{AuditSubject, InvalidSubject};
-use crate::{AUDIT_STREAM, EventReader};
+use crate::{AUDIT_STREAM, Connection};
 
 /// Prefix of the imported request, in place of `$JS.API`.
 const AUDIT_API_PREFIX: &str = "AUDIT.API";
 
-/// Reads audit events over the connection of an [`EventReader`]. Clones share it.
+/// Reads audit events. Clones share the connection.
 #[derive(Clone)]
-pub struct AuditReader {
-    client: async_nats::Client,
-    context: Context,
-}
+pub struct AuditReader(Connection);
 
 /// The audit events to read.
 #[derive(Clone, Debug)]
@@ -56,10 +52,9 @@ impl AuditFilter {
 }
 
 impl AuditReader {
-    /// Shares the connection of the reader.
-    pub fn new(reader: &EventReader) -> Self {
-        let client = reader.client().clone();
-        Self { context: jetstream::with_prefix(client.clone(), AUDIT_API_PREFIX), client }
+    /// Uses the connection.
+    pub fn new(connection: Connection) -> Self {
+        Self(connection)
     }
 
     /// Returns the first audit event of the filter.
@@ -71,11 +66,10 @@ impl AuditReader {
         filter: &AuditFilter,
         mut from: ReadFrom,
     ) -> Result<Option<StoredAudit>, ReadError> {
-        if self.client.connection_state() != State::Connected {
-            return Err(ReadError::because("not connected to the broker"));
-        }
+        let client = self.0.connected().map_err(ReadError::because)?.clone();
+        let context = jetstream::with_prefix(client, AUDIT_API_PREFIX);
         loop {
-            let found = first_message(&self.context, AUDIT_STREAM, &filter.subjects, from).await;
+            let found = first_message(&context, AUDIT_STREAM, &filter.subjects, from).await;
             let Some(message) = found.map_err(ReadError::because)? else { return Ok(None) };
             from = ReadFrom::Sequence(message.sequence + 1);
             if filter.selects(&message.subject) {

@@ -4,12 +4,15 @@ use std::fmt;
 use std::future::ready;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use async_nats::{Auth, AuthError, Client, ConnectOptions, ServerAddr};
+use async_nats::connection::State;
+use async_nats::{Auth, AuthError, Client, ConnectOptions, Event, ReconnectToServer, ServerAddr};
 use nkeys::KeyPair;
 use percent_encoding::percent_decode_str;
 use service::config::{Live, Login, Reader, Variable, Variables};
+use tokio::sync::watch;
 
 service::variables! {
     /// Connection of a service to NATS. Each service has its own NATS user (`deploy/nats/accounts.conf`).
@@ -118,12 +121,10 @@ pub struct Config {
     pub client_certificate: Option<PathBuf>,
     /// Prefix of reply subjects, `_INBOX` by default.
     pub inbox_prefix: Option<String>,
-    /// Whether [`connect`] succeeds before a server is reachable and connects in the background.
-    pub wait_for_broker: bool,
 }
 
 impl Config {
-    /// Returns a configuration without options: [`connect`] fails if no server is reachable.
+    /// Returns a configuration without options.
     pub fn new(url: impl Into<String>, name: impl Into<String>) -> Self {
         Self {
             url: Live::fixed(url.into()),
@@ -133,7 +134,6 @@ impl Config {
             ca_file: None,
             client_certificate: None,
             inbox_prefix: None,
-            wait_for_broker: false,
         }
     }
 }
@@ -164,6 +164,11 @@ pub enum ConnectError {
     #[error("NATS rejected the client: {0}")]
     Rejected(String),
 }
+
+/// No server is connected at the moment.
+#[derive(Clone, Copy, Debug, thiserror::Error)]
+#[error("not connected to NATS")]
+pub struct NotConnected;
 
 fn parse_url(text: &str) -> Result<String, ConnectError> {
     parse_addresses(text).map(|_| text.to_owned())
@@ -196,12 +201,62 @@ fn check_pem(path: &Path, section: &str) -> Result<PathBuf, String> {
 
 /// Connects to NATS. The client reconnects without limit, so messages that need an acknowledgement must not be
 /// published through it.
+///
+/// # Errors
+/// No server is reachable, or the configuration is invalid.
 pub async fn connect(config: &Config) -> Result<Client, ConnectError> {
-    let (mut options, servers) = connect_options(config)?;
-    if config.wait_for_broker {
-        options = options.retry_on_initial_connect();
+    let (options, servers) = connect_options(config)?;
+    Ok(options.connect(servers).await?)
+}
+
+/// A connection for requests and subscriptions, which connects and reconnects in the background. Clones share it.
+#[derive(Clone)]
+pub struct Connection {
+    pub(crate) client: Client,
+    /// Reports that the connection broke.
+    disconnects: watch::Receiver<()>,
+}
+
+impl Connection {
+    /// Starts to connect. No server need be reachable yet.
+    ///
+    /// # Errors
+    /// The configuration is invalid.
+    pub async fn open(config: &Config) -> Result<Self, ConnectError> {
+        let (sender, disconnects) = watch::channel(());
+        let (options, servers) = connect_options(config)?;
+        // The servers in turn: the client library would use the same one again while it is reachable.
+        let attempts = AtomicUsize::new(0);
+        let client = options
+            .retry_on_initial_connect()
+            .reconnect_to_server_callback(move |servers, _| {
+                let attempt = attempts.fetch_add(1, Ordering::Relaxed);
+                let next = servers.get(attempt % servers.len().max(1));
+                ready(next.map(|server| ReconnectToServer { addr: server.addr.clone(), delay: None }))
+            })
+            .event_callback(move |event| {
+                if matches!(event, Event::Disconnected) {
+                    sender.send_replace(());
+                }
+                ready(())
+            })
+            .connect(servers)
+            .await?;
+        Ok(Self { client, disconnects })
     }
-    Ok(options.reconnect_delay_callback(back_off).connect(servers).await?)
+
+    /// Returns the client if a server is connected. Otherwise, the client would queue a message and send it late.
+    pub(crate) fn connected(&self) -> Result<&Client, NotConnected> {
+        let is_connected = self.client.connection_state() == State::Connected;
+        is_connected.then_some(&self.client).ok_or(NotConnected)
+    }
+
+    /// Returns a receiver of later disconnections.
+    pub(crate) fn later_disconnects(&self) -> watch::Receiver<()> {
+        let mut disconnects = self.disconnects.clone();
+        disconnects.mark_unchanged();
+        disconnects
+    }
 }
 
 /// Returns client options and addresses.
@@ -214,6 +269,7 @@ pub(crate) fn connect_options(config: &Config) -> Result<(ConnectOptions, Vec<Se
         .ping_interval(PING_INTERVAL)
         .connection_timeout(CONNECT_TIMEOUT)
         .request_timeout(Some(REQUEST_TIMEOUT))
+        .reconnect_delay_callback(back_off)
         .ignore_discovered_servers();
     if let Some(file) = &config.ca_file {
         options = options.require_tls(true).add_root_certificates(file.clone());

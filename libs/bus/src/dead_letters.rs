@@ -13,7 +13,7 @@ use tenancy::TenantId;
 use crate::message::{CE_ID, CE_SOURCE, CE_TYPE, EVENT_HEADERS, HeaderLines, MESSAGE_ID};
 use crate::stored::{ReadFrom, first_message};
 use crate::subject::{EventSubject, InvalidSubject};
-use crate::{Config, ConnectError, DEAD_LETTER_STREAM, Message, connect};
+use crate::{Connection, DEAD_LETTER_STREAM, Message, NotConnected};
 
 const SUBJECT_PREFIX: &str = "udm.dlq.v1";
 /// Headers that a consumer adds: why it gave up, and the number of attempts.
@@ -44,25 +44,18 @@ pub struct DeadLetter {
     headers: HeaderMap,
 }
 
-/// A request for dead letters failed.
+/// A request for dead letters failed: the broker did not answer, or rejected it.
 #[derive(Debug, thiserror::Error)]
-pub enum DeadLetterError {
-    /// The broker is not reachable.
-    #[error("failed to connect to NATS")]
-    Disconnected(#[from] ConnectError),
-    /// The broker did not answer, or rejected the request.
-    #[error("failed to read or delete dead letters")]
-    Failed(#[source] async_nats::Error),
-}
+#[error("failed to read or delete dead letters")]
+pub struct DeadLetterError(#[source] async_nats::Error);
 
 impl DeadLetters {
-    /// Connects for a few requests. Does not wait for a broker that is down.
+    /// Uses the connection for a few requests. Does not wait for a broker that is down.
     ///
     /// # Errors
-    /// [`DeadLetterError::Disconnected`].
-    pub async fn connect(config: &Config) -> Result<Self, DeadLetterError> {
-        let config = Config { wait_for_broker: false, ..config.clone() };
-        Ok(Self { context: async_nats::jetstream::new(connect(&config).await?) })
+    /// No server is connected.
+    pub fn over(connection: &Connection) -> Result<Self, NotConnected> {
+        Ok(Self { context: async_nats::jetstream::new(connection.connected()?.clone()) })
     }
 
     /// Returns the first dead letter of a consumer with this number or a later one.
@@ -78,7 +71,7 @@ impl DeadLetters {
         let mut from = ReadFrom::Sequence(sequence);
         loop {
             let found = first_message(&self.context, DEAD_LETTER_STREAM, &filter, from);
-            let Some(message) = found.await.map_err(DeadLetterError::Failed)? else { return Ok(None) };
+            let Some(message) = found.await.map_err(DeadLetterError)? else { return Ok(None) };
             from = ReadFrom::Sequence(message.sequence + 1);
             // Skips a message that is not a dead letter.
             if let Some(found) = DeadLetter::of(message) {
@@ -103,16 +96,13 @@ impl DeadLetters {
     pub async fn delete(&self, letter: &DeadLetter) -> Result<(), DeadLetterError> {
         let number = json!({ "seq": letter.sequence, "no_erase": true });
         let subject = format!("STREAM.MSG.DELETE.{DEAD_LETTER_STREAM}");
-        let response: Response<Value> = self
-            .context
-            .request(subject, &number)
-            .await
-            .map_err(|error| DeadLetterError::Failed(error.into()))?;
+        let response: Response<Value> =
+            self.context.request(subject, &number).await.map_err(|error| DeadLetterError(error.into()))?;
         match response {
             Response::Ok(_) => Ok(()),
             // Another request has deleted it.
             Response::Err { error } if error.error_code() == ErrorCode::SEQUENCE_NOT_FOUND => Ok(()),
-            Response::Err { error } => Err(DeadLetterError::Failed(error.into())),
+            Response::Err { error } => Err(DeadLetterError(error.into())),
         }
     }
 }

@@ -19,7 +19,7 @@ use serde_json::json;
 
 pub use filter::DurableFilter;
 
-use crate::{Config, ConnectError, EventStreams, connect};
+use crate::{Connection, EventStreams, NotConnected};
 
 /// Prefix of the consumer API in the accounts of consumers, in place of `$JS.API` (`deploy/nats/consumers.conf`).
 pub const CONSUMER_API_PREFIX: &str = "JS.API";
@@ -77,9 +77,6 @@ pub enum DurableError {
     /// A consumer of this name has another definition.
     #[error("a consumer with another definition has this name")]
     Exists,
-    /// The broker is not reachable.
-    #[error("failed to connect to NATS")]
-    Disconnected(#[from] ConnectError),
     /// The broker did not answer, or rejected the request.
     #[error("failed to manage consumers of stream {stream}")]
     Failed {
@@ -92,13 +89,12 @@ pub enum DurableError {
 }
 
 impl Durables {
-    /// Connects for a few requests. Does not wait for a broker that is down.
+    /// Uses the connection for a few requests. Does not wait for a broker that is down.
     ///
     /// # Errors
-    /// [`DurableError::Disconnected`].
-    pub async fn connect(config: &Config, streams: EventStreams) -> Result<Self, DurableError> {
-        let config = Config { wait_for_broker: false, ..config.clone() };
-        let context = async_nats::jetstream::new(connect(&config).await?);
+    /// No server is connected.
+    pub fn over(connection: &Connection, streams: EventStreams) -> Result<Self, NotConnected> {
+        let context = async_nats::jetstream::new(connection.connected()?.clone());
         Ok(Self { context, streams: streams.with_ranges().collect() })
     }
 

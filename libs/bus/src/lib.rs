@@ -18,12 +18,12 @@ mod tls;
 
 pub use audit::{AuditFilter, AuditReader, StoredAudit};
 pub use budget::{BudgetExceeded, MemoryBudget, Reservation};
-pub use connect::{Config, ConnectError, NatsSettings, connect};
+pub use connect::{Config, ConnectError, Connection, NatsSettings, NotConnected, connect};
 pub use dead_letters::{DeadLetter, DeadLetterError, DeadLetters};
 pub use durables::{CONSUMER_API_PREFIX, Creation, Durable, DurableError, DurableFilter, Durables};
 pub use invalidations::{
-    FeedEvent, INVALIDATION_SUBJECT, Invalidation, InvalidationKeys, InvalidationListener,
-    InvalidationMessage, InvalidationPublisher,
+    FeedEvent, INVALIDATION_SUBJECT, Invalidation, InvalidationListener, InvalidationMessage,
+    InvalidationPublisher,
 };
 pub use message::{EventContext, Message};
 pub use publisher::{

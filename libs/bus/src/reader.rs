@@ -10,12 +10,9 @@ mod filter;
 mod position;
 mod state;
 
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use async_nats::ReconnectToServer;
-use async_nats::connection::State;
 use async_nats::jetstream;
 use chrono::{DateTime, Utc};
 use futures::stream::{BoxStream, SelectAll};
@@ -24,7 +21,7 @@ use service::Tasks;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use crate::connect::{self, Config, ConnectError};
+use crate::connect::Connection;
 use crate::streams::EventStreams;
 
 use cursor::Cursor;
@@ -41,10 +38,7 @@ const RECONNECT_INTERVAL: Duration = Duration::from_secs(5);
 /// Reads events over one connection to the broker. Clones share it.
 #[derive(Clone)]
 pub struct EventReader {
-    client: async_nats::Client,
-    context: jetstream::Context,
-    /// Changes when the connection breaks.
-    disconnects: watch::Receiver<()>,
+    connection: Connection,
     reconnected_at: Arc<Mutex<Instant>>,
     streams: EventStreams,
     idle_interval: Duration,
@@ -105,55 +99,16 @@ pub struct EventRead {
 }
 
 impl EventReader {
-    /// Connects to the broker, which need not be reachable yet. A read without events returns [`ReadItem::Idle`] after each
-    /// interval.
-    ///
-    /// # Errors
-    /// The configuration is invalid.
-    pub async fn connect(
-        config: &Config,
+    /// Uses the connection, and makes the client connect to another server if a stream does not answer. A read without events returns
+    /// [`ReadItem::Idle`] after each interval.
+    pub fn new(
+        connection: Connection,
         streams: EventStreams,
         idle_interval: Duration,
         tasks: &Tasks,
-    ) -> Result<Self, ConnectError> {
-        let (sender, disconnects) = watch::channel(());
-        let (options, servers) = connect::connect_options(config)?;
-        let attempts = AtomicUsize::new(0);
-        let client = options
-            .retry_on_initial_connect()
-            // In turn. The client library prefers the server with the fewest failed attempts, also if it is the one to leave.
-            .reconnect_to_server_callback(move |servers, _| {
-                let attempt = attempts.fetch_add(1, Ordering::Relaxed);
-                let next = servers.get(attempt % servers.len().max(1));
-                std::future::ready(
-                    next.map(|server| ReconnectToServer { addr: server.addr.clone(), delay: None }),
-                )
-            })
-            .reconnect_delay_callback(connect::back_off)
-            .event_callback(move |event| {
-                if matches!(event, async_nats::Event::Disconnected) {
-                    sender.send_replace(());
-                }
-                std::future::ready(())
-            })
-            .connect(servers)
-            .await?;
-        let context = jetstream::new(client.clone());
+    ) -> Self {
         let reconnected_at = Arc::new(Mutex::new(Instant::now()));
-        Ok(Self {
-            client,
-            context,
-            disconnects,
-            reconnected_at,
-            streams,
-            idle_interval,
-            tasks: tasks.clone(),
-        })
-    }
-
-    /// The connection, for other requests.
-    pub(crate) fn client(&self) -> &async_nats::Client {
-        &self.client
+        Self { connection, reconnected_at, streams, idle_interval, tasks: tasks.clone() }
     }
 
     /// Starts a read. Its first item is [`ReadItem::Gap`] if events after the start are not stored any more. Without `follow`,
@@ -172,15 +127,12 @@ impl EventReader {
     }
 
     async fn open(&self, filter: &EventFilter, start: Start, follow: bool) -> Result<EventRead, ReadError> {
-        if self.client.connection_state() != State::Connected {
-            return Err(ReadError::because("not connected to the broker"));
-        }
-        let mut disconnects = self.disconnects.clone();
-        disconnects.mark_unchanged();
+        let context = jetstream::new(self.connection.connected().map_err(ReadError::because)?.clone());
+        let disconnects = self.connection.later_disconnects();
         let streams: Vec<_> = self.streams.with_ranges().collect();
         let mut states = Vec::new();
         for (stream, _) in &streams {
-            states.push(StreamState::of(&self.context, stream).await?);
+            states.push(StreamState::of(&context, stream).await?);
         }
         let tag = state::tag(streams.iter().map(|(stream, _)| stream.as_str()).zip(&states));
         let (mut sequences, mut cursors, mut has_gap) = (Vec::new(), SelectAll::new(), false);
@@ -212,7 +164,7 @@ impl EventReader {
             *reconnected_at = Instant::now();
         }
         // Fails only if the client has stopped.
-        let _ = self.client.force_reconnect().await;
+        let _ = self.connection.client.force_reconnect().await;
     }
 }
 

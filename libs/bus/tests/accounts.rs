@@ -9,13 +9,15 @@ use std::collections::{BTreeMap, HashMap};
 use async_nats::jetstream::consumer::{AckPolicy, pull};
 use async_nats::jetstream::{self, Context, stream::Config};
 use async_nats::{Client, HeaderMap, Message, Subscriber};
-use bus::{AuditProfile, Profile};
+use bus::{AuditProfile, INVALIDATION_SUBJECT, InvalidationMessage, Profile};
 use futures::{FutureExt as _, StreamExt as _, TryStreamExt as _};
 use serde_json::{Value, json};
 use testkit::nats::connect;
 use testkit::{NatsCluster, NatsServer};
 
 const MAX_BYTES: u64 = 16 << 20;
+const INVALIDATION: &str = r#"{"publisher":"018f2e6e-7c1d-7000-8000-000000000001","sequence":7,"committed_at":"2026-01-31T12:00:00Z","invalidations":[]}"#;
+const ANNOUNCEMENT: &str = r#"{"replica":"018f2e6e-7c1d-7000-8000-000000000001","leaves":false}"#;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Account {
@@ -28,8 +30,8 @@ enum Account {
 struct User {
     name: &'static str,
     account: Account,
-    /// Messages on these subjects may reach other accounts. ingest drops invalidations without a signature, so it does not matter that
-    /// identity can let the server publish on their subject.
+    /// Messages on these subjects may reach other accounts. What identity lets the server publish on the subject of invalidations is no
+    /// valid invalidation.
     reaches: &'static [&'static str],
     requests: &'static [Request],
 }
@@ -84,6 +86,7 @@ const USERS: [User; 4] = [
             ("udm.v1.07.acme.LOGIN", "{}", None),
             ("udm.v1.07.acme.LOGIN", "{}", Some(("Nats-Trace-Dest", "audit.v1.beta.identity.x"))),
             ("svc.ingest.replicas.v1", "{}", None),
+            ("udm.v1.07.acme.LOGIN", INVALIDATION, Some(("Nats-Trace-Dest", INVALIDATION_SUBJECT))),
         ],
     },
     User {
@@ -93,6 +96,15 @@ const USERS: [User; 4] = [
         requests: &[
             ("audit.v1.acme.identity.x", "{}", None),
             ("audit.v1.acme.identity.x", "", None),
+            ("audit.v1.acme.identity.x", INVALIDATION, None),
+            ("audit.v1.acme.identity.x", INVALIDATION, Some(("Nats-Trace-Dest", INVALIDATION_SUBJECT))),
+            ("audit.v1.acme.identity.x", INVALIDATION, Some(("Nats-Msg-Id", "1"))),
+            ("$JS.API.STREAM.INFO.AUDIT", INVALIDATION, None),
+            (
+                "$JS.API.STREAM.CREATE.AUDIT",
+                r#"{"name":"AUDIT","subjects":["audit.v1.>"],"republish":{"src":">","dest":"svc.invalidations.v1"}}"#,
+                None,
+            ),
             ("audit.anonymous.v1.identity.x", "", None),
             // An unfinished atomic batch is acknowledged with an empty payload, if the stream accepts batches.
             ("audit.v1.acme.identity.x", "", Some(("Nats-Batch-Id", "batch"))),
@@ -141,6 +153,8 @@ const USERS: [User; 4] = [
             ("JS.API.CONSUMER.INFO.UDM.consumer", "", Some(("Nats-Trace-Dest", "udm.v1.07.beta.LOGIN"))),
             ("$JS.ACK.UDM.consumer.1.1.1.1.0", r#"+NXT {"batch":1,"no_wait":true}"#, None),
             ("udm.dlq.v1.acme.consumer", "{}", None),
+            ("udm.dlq.v1.acme.consumer", INVALIDATION, Some(("Nats-Trace-Dest", INVALIDATION_SUBJECT))),
+            ("udm.dlq.v1.acme.consumer", ANNOUNCEMENT, Some(("Nats-Trace-Dest", "svc.ingest.replicas.v1"))),
         ],
     },
 ];
@@ -326,7 +340,8 @@ impl System {
         let client = connect(&self.urls, user.name).await.unwrap();
         let targets = TARGETS.into_iter().filter(|(account, _)| user.must_not_change(*account));
         let targets: Vec<_> = targets.flat_map(|(_, subjects)| subjects).copied().collect();
-        let direct = targets.iter().flat_map(|target| [(*target, "", None), (*target, "{}", None)]);
+        let payloads = ["", "{}", INVALIDATION, ANNOUNCEMENT];
+        let direct = targets.iter().flat_map(|target| payloads.map(|payload| (*target, payload, None)));
         for request in user.requests.iter().copied().chain(direct) {
             let before = self.state(user).await;
             for (_, administrator) in &mut self.administrators {
@@ -348,8 +363,11 @@ impl System {
                 let is_permitted =
                     *account == user.account || user.reaches.contains(&message.subject.as_str());
                 assert!(is_permitted, "{attack}: {account:?} has received {message:?}");
-                let is_signed = message.headers.is_some_and(|headers| headers.get("Svc-Signature").is_some());
-                assert!(!is_signed, "{attack}");
+                let invalidation = serde_json::from_slice::<InvalidationMessage>(&message.payload);
+                let is_forged = message.subject.as_str() == INVALIDATION_SUBJECT
+                    && invalidation.is_ok()
+                    && user.name != "session";
+                assert!(!is_forged, "{attack}: {message:?}");
             }
         }
     }

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use async_nats::jetstream;
 use bus::{
-    Config, EventContext, EventFilter, EventRead, EventReader, EventStreams, Message, Position, Profile,
-    ReadItem, Start,
+    Config, Connection, EventContext, EventFilter, EventRead, EventReader, EventStreams, Message, Position,
+    Profile, ReadItem, Start,
 };
 use bytes::Bytes;
 use chrono::{DateTime, Utc};
@@ -32,7 +32,7 @@ impl Broker {
         let context = jetstream::new(bus::connect(&config).await.unwrap());
         let streams = EventStreams::new(streams).unwrap();
         bus::ensure(&context, &Profile { streams, ..Profile::single_server(64 << 20) }).await.unwrap();
-        let reader = EventReader::connect(&config, streams, IDLE, &tasks).await.unwrap();
+        let reader = EventReader::new(Connection::open(&config).await.unwrap(), streams, IDLE, &tasks);
         let broker = Self { server, context, reader, tasks };
         wait_until("the reader is connected", async || {
             broker.reader.read(&of("acme"), Start::New, true).await.ok().map(drop)

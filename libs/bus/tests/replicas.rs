@@ -2,20 +2,15 @@
 
 #![expect(clippy::unwrap_used, reason = "a failed setup fails the test")]
 
-use std::sync::Arc;
-
-use bus::{Config, InvalidationKeys, REPLICA_SUBJECT, Replicas};
-use hashing::TokenDigest;
+use bus::{Config, Connection, Replicas};
 use service::Tasks;
-use service::clock::SystemClock;
 use testkit::nats::NatsServer;
 use testkit::wait_until;
 
-fn start(server: &NatsServer, token: &str) -> (Replicas, Tasks) {
+async fn start(server: &NatsServer) -> (Replicas, Tasks) {
     let tasks = Tasks::default();
-    let keys = InvalidationKeys::new([&TokenDigest::of_text(token)]);
-    let config = Config::new(&server.url, "test");
-    (Replicas::start(config, keys, Arc::new(SystemClock), &tasks).unwrap(), tasks)
+    let connection = Connection::open(&Config::new(&server.url, "test")).await.unwrap();
+    (Replicas::start(connection, &tasks), tasks)
 }
 
 async fn wait_for_count(replicas: &Replicas, count: u32) {
@@ -25,8 +20,8 @@ async fn wait_for_count(replicas: &Replicas, count: u32) {
 #[tokio::test]
 async fn replicas_count_each_other_until_one_stops() {
     let server = NatsServer::start().await.unwrap();
-    let (first, first_tasks) = start(&server, "token");
-    let (second, second_tasks) = start(&server, "token");
+    let (first, first_tasks) = start(&server).await;
+    let (second, second_tasks) = start(&server).await;
     for replicas in [&first, &second] {
         wait_for_count(replicas, 2).await;
     }
@@ -38,13 +33,13 @@ async fn replicas_count_each_other_until_one_stops() {
 #[tokio::test]
 async fn the_number_is_kept_while_the_server_is_down() {
     let mut server = NatsServer::start().await.unwrap();
-    let replicas = [start(&server, "token"), start(&server, "token")];
+    let replicas = [start(&server).await, start(&server).await];
     for (replicas, _) in &replicas {
         wait_for_count(replicas, 2).await;
     }
     server.stop();
     // A third replica that starts during the outage is counted afterwards, and no other number is seen before.
-    let (third, third_tasks) = start(&server, "token");
+    let (third, third_tasks) = start(&server).await;
     server.restart().await.unwrap();
     wait_until("the third replica is counted", async || {
         let count = replicas[0].0.count();
@@ -53,22 +48,6 @@ async fn the_number_is_kept_while_the_server_is_down() {
     })
     .await;
     for tasks in replicas.iter().map(|(_, tasks)| tasks).chain([&third_tasks]) {
-        tasks.stopping().cancel();
-    }
-}
-
-#[tokio::test]
-async fn an_announcement_without_a_valid_signature_does_not_count() {
-    let server = NatsServer::start().await.unwrap();
-    let client = async_nats::connect(&server.url).await.unwrap();
-    let mut announcements = client.subscribe(REPLICA_SUBJECT).await.unwrap();
-    let (replicas, tasks) = start(&server, "token");
-    let (_, other_tasks) = start(&server, "another token");
-    for _ in 0..6 {
-        futures::StreamExt::next(&mut announcements).await.unwrap();
-    }
-    assert_eq!(replicas.count(), 1);
-    for tasks in [tasks, other_tasks] {
         tasks.stopping().cancel();
     }
 }

@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use authn::{Caller, CredentialVerifier, PlatformSecret};
-use bus::{EventContext, EventStreams, MemoryBudget, Message, PublishError, Publisher};
+use bus::{Connection, EventContext, EventStreams, MemoryBudget, Message, PublishError, Publisher};
 use bytes::Bytes;
 use chrono::{DateTime, Utc};
 use contract::ProblemKind;
@@ -65,7 +65,7 @@ pub(crate) struct Dependencies {
     pub(crate) body_budget: MemoryBudget,
     pub(crate) platform_secret: PlatformSecret,
     /// The broker, for the management of consumers.
-    pub(crate) nats: bus::Config,
+    pub(crate) nats: Connection,
     pub(crate) streams: EventStreams,
     pub(crate) readers: Readers,
     pub(crate) audit: Audit,
@@ -175,6 +175,11 @@ impl Submission {
             }
         }
     }
+}
+
+/// The broker is not connected, or did not answer.
+fn unavailable(error: impl std::error::Error + Send + Sync + 'static) -> Problem {
+    Problem::new(ProblemKind::DependencyUnavailable).caused_by(error)
 }
 
 /// Returns the problem of an event that was not acknowledged. All of these problems are retryable, and the event id makes a

@@ -5,9 +5,10 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
-use authn::{CredentialCache, CredentialVerifier, Feed, SessionClient, TokenReviewer, WorkloadVerifier};
+use authn::{CredentialCache, CredentialVerifier, SessionClient, TokenReviewer, WorkloadVerifier};
 use bus::{
-    AuditReader, EventReader, MemoryBudget, PublishLimits, Publisher, Replicas, StreamMode, StreamSet,
+    AuditReader, Connection, EventReader, MemoryBudget, PublishLimits, Publisher, Replicas, StreamMode,
+    StreamSet,
 };
 use prometheus_client::metrics::gauge::Gauge;
 use ratelimit::{LimiterMetrics, LocalLimiter};
@@ -77,14 +78,13 @@ pub struct Parts {
 /// The HTTP client cannot be created, or the NATS address is malformed.
 pub async fn build(config: &Config, parts: Parts) -> Result<Routers, Box<dyn Error + Send + Sync>> {
     let Parts { clock, tasks, gate, telemetry } = parts;
-    let nats = bus::Config { wait_for_broker: true, ..config.nats.of_service(Ingest::NAME) };
+    let nats = config.nats.of_service(Ingest::NAME);
     let sessions = SessionClient::new(config.session_url.clone(), &config.service_secret)?;
-    let keys = config.service_secret.invalidation_keys();
-    let replicas = Replicas::start(nats.clone(), keys.clone(), clock.clone(), &tasks)?;
-    let feed = Feed { nats: nats.clone(), keys };
-    let verifier = CredentialCache::start(sessions, feed, clock.clone(), &tasks, &telemetry);
+    // Separate from the connection of the readers: their responses would delay invalidations.
+    let feeds = Connection::open(&nats).await?;
+    let replicas = Replicas::start(feeds.clone(), &tasks);
+    let verifier = CredentialCache::start(sessions, feeds, clock.clone(), &tasks, &telemetry);
     let (limits, metrics) = (PublishLimits::default(), telemetry.metrics());
-    let for_consumers = nats.clone();
     let (mode, profile) = (config.stream.mode(), config.stream.profile());
     let streams = StreamSet::from(&profile).with_replicas(replicas.clone());
     let publisher = Publisher::start(nats.clone(), streams, limits, metrics, &tasks)?;
@@ -97,8 +97,9 @@ pub async fn build(config: &Config, parts: Parts) -> Result<Routers, Box<dyn Err
     metrics.at_scrape(move || {
         counted.set(replicas.count().into());
     });
-    let reader = EventReader::connect(&nats, profile.streams, POSITION_INTERVAL, &tasks).await?;
-    let audit = Audit::new(AuditReader::new(&reader));
+    let requests = Connection::open(&nats).await?;
+    let reader = EventReader::new(requests.clone(), profile.streams, POSITION_INTERVAL, &tasks);
+    let audit = Audit::new(AuditReader::new(requests.clone()));
     let opened = LocalLimiter::new(config.event_streams, clock.clone(), LimiterMetrics::of(metrics));
     let readers = Readers::new(reader, verifier.clone(), opened, tasks.draining().clone());
     let open: Gauge = metrics.metric("event_streams_open", "Open responses of `GET /events/stream`", &[]);
@@ -138,7 +139,7 @@ pub async fn build(config: &Config, parts: Parts) -> Result<Routers, Box<dyn Err
         clock,
         body_budget: MemoryBudget::new(body_budget(memory_limit())),
         platform_secret: config.platform_secret.clone(),
-        nats: for_consumers,
+        nats: requests,
         streams: config.stream.streams,
         readers,
         audit,

@@ -96,8 +96,7 @@ pub fn build(
     let limiter = Limiter::new(Session::NAME, database.clone(), Arc::clone(&clock), metrics);
     limiter.purge_expired(&tasks);
     let broker = config.nats.of_service(Session::NAME);
-    let keys = config.service_secret.invalidation_keys();
-    let invalidations = InvalidationPublisher::start(broker.clone(), keys, Arc::clone(&clock), &tasks)?;
+    let invalidations = InvalidationPublisher::start(broker.clone(), Arc::clone(&clock), &tasks)?;
     let publication = Publication { broker, database: database.clone(), clock: Arc::clone(&clock) };
     publication.start(AuditStream::OfTenants, metrics, &tasks)?;
     let relay = Relay {

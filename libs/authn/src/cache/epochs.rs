@@ -20,34 +20,26 @@ pub(crate) type EpochReceiver = watch::Receiver<()>;
 
 /// The table takes 512 KiB. With 1,000 invalidations per second, 5 % of the entries become unusable too early per second.
 const SLOTS: usize = 65_536;
+/// The slot of all entries. It changes with a gap.
+const ALL: usize = SLOTS;
+/// The slot of inactive credentials. It changes with each user and tenant: the change can activate any of them, because a negative
+/// entry does not contain the user and the tenant.
+const INACTIVE: usize = SLOTS + 1;
 
 pub(super) struct Epochs {
     current: AtomicU64,
-    /// The epoch of the last gap.
-    all: AtomicU64,
-    /// The last epoch in which a user or tenant changed. The change can activate any inactive credential, because a negative
-    /// entry does not contain the user and the tenant.
-    inactive: AtomicU64,
     slots: Box<[AtomicU64]>,
     increases: watch::Sender<()>,
 }
 
 /// The slots that an entry depends on.
 #[derive(Clone, Copy)]
-pub(super) struct Dependencies {
-    slots: [u16; 3],
-    active: bool,
-}
+pub(super) struct Dependencies([usize; 4]);
 
 impl Default for Epochs {
     fn default() -> Self {
-        Self {
-            current: AtomicU64::new(0),
-            all: AtomicU64::new(0),
-            inactive: AtomicU64::new(0),
-            slots: (0..SLOTS).map(|_| AtomicU64::new(0)).collect(),
-            increases: watch::Sender::new(()),
-        }
+        let slots = (0..SLOTS + 2).map(|_| AtomicU64::new(0)).collect();
+        Self { current: AtomicU64::new(0), slots, increases: watch::Sender::new(()) }
     }
 }
 
@@ -59,24 +51,23 @@ impl Epochs {
 
     /// Starts an epoch in which the objects of these invalidations changed.
     pub(super) fn change(&self, invalidations: &[Invalidation]) {
-        let epoch = self.next();
-        for invalidation in invalidations {
-            let slot = match invalidation {
-                Invalidation::Credential(digest) => slot_of("credential", digest),
-                Invalidation::User(user_id) => slot_of("user", user_id),
-                Invalidation::Tenant(tenant_id) => slot_of("tenant", tenant_id),
-            };
-            self.slots[usize::from(slot)].fetch_max(epoch, Ordering::Release);
-            if !matches!(invalidation, Invalidation::Credential(_)) {
-                self.inactive.fetch_max(epoch, Ordering::Release);
-            }
-        }
-        self.increases.send_replace(());
+        self.change_slots(invalidations.iter().flat_map(|invalidation| match invalidation {
+            Invalidation::Credential(digest) => [slot_of("credential", digest); 2],
+            Invalidation::User(user_id) => [slot_of("user", user_id), INACTIVE],
+            Invalidation::Tenant(tenant_id) => [slot_of("tenant", tenant_id), INACTIVE],
+        }));
     }
 
     /// Starts an epoch in which any credential, user or tenant may have changed.
     pub(super) fn change_all(&self) {
-        self.all.fetch_max(self.next(), Ordering::Release);
+        self.change_slots([ALL]);
+    }
+
+    fn change_slots(&self, slots: impl IntoIterator<Item = usize>) {
+        let epoch = self.current.fetch_add(1, Ordering::AcqRel) + 1;
+        for slot in slots {
+            self.slots[slot].fetch_max(epoch, Ordering::Release);
+        }
         self.increases.send_replace(());
     }
 
@@ -86,36 +77,28 @@ impl Epochs {
     }
 
     /// Returns whether a change after this epoch concerns the entry.
-    pub(super) fn changed_after(&self, epoch: u64, entry: Dependencies) -> bool {
-        let is_newer = |change: &AtomicU64| change.load(Ordering::Acquire) > epoch;
-        is_newer(&self.all)
-            || entry.slots.iter().any(|slot| is_newer(&self.slots[usize::from(*slot)]))
-            || !entry.active && is_newer(&self.inactive)
-    }
-
-    fn next(&self) -> u64 {
-        self.current.fetch_add(1, Ordering::AcqRel) + 1
+    pub(super) fn changed_after(&self, epoch: u64, Dependencies(slots): Dependencies) -> bool {
+        slots.iter().any(|slot| self.slots[*slot].load(Ordering::Acquire) > epoch)
     }
 }
 
 impl Dependencies {
     pub(super) fn new(digest: TokenDigest, introspection: &Introspection) -> Self {
         let own = slot_of("credential", &digest);
-        let Some(subject) = introspection else { return Self { slots: [own; 3], active: false } };
-        let tenant = slot_of("tenant", &subject.tenant_id);
+        let Some(subject) = introspection else { return Self([own, INACTIVE, INACTIVE, ALL]) };
         let user = match &subject.credential {
             Credential::Session { user_id, .. } => slot_of("user", user_id),
             Credential::ApiKey { .. } | Credential::ServiceAccount { .. } => own,
         };
-        Self { slots: [own, user, tenant], active: true }
+        Self([own, user, slot_of("tenant", &subject.tenant_id), ALL])
     }
 }
 
 /// Without a random key: ids are generated or digests, so a client cannot choose a slot.
-fn slot_of(kind: &str, id: &impl Hash) -> u16 {
+fn slot_of(kind: &str, id: &impl Hash) -> usize {
     let mut hasher = DefaultHasher::new();
     (kind, id).hash(&mut hasher);
-    #[expect(clippy::cast_possible_truncation, reason = "there are 65,536 slots")]
-    let slot = hasher.finish() as u16;
+    #[expect(clippy::cast_possible_truncation, reason = "only the lower bits are used")]
+    let slot = hasher.finish() as usize % SLOTS;
     slot
 }

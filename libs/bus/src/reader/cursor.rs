@@ -67,9 +67,10 @@ impl Cursor {
             memory_storage: true,
             ..pull::Config::default()
         };
-        let inbox = Subject::from(reader.client.new_inbox());
-        let replies = reader.client.subscribe(inbox.clone()).await.map_err(ReadError::because)?;
-        let context = reader.context.clone();
+        let client = reader.connection.connected().map_err(ReadError::because)?;
+        let inbox = Subject::from(client.new_inbox());
+        let replies = client.subscribe(inbox.clone()).await.map_err(ReadError::because)?;
+        let context = jetstream::new(client.clone());
         // A former leader that is cut off returns the state of its stream, but cannot create a consumer.
         let consumer =
             context.create_consumer_on_stream(config, stream).await.map_err(|error| match error.kind() {

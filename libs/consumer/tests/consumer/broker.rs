@@ -6,7 +6,7 @@ use std::time::Duration;
 use async_nats::HeaderMap;
 use async_nats::jetstream::consumer::{AckPolicy, Info, PullConsumer, pull};
 use async_nats::jetstream::{self, Context};
-use bus::{DurableFilter, Durables, EventContext, EventStreams, EventSubject, Message, Profile};
+use bus::{Connection, DurableFilter, Durables, EventContext, EventStreams, EventSubject, Message, Profile};
 use bytes::Bytes;
 use chrono::DateTime;
 use consumer::{Config, ConsumerError, Event, Failure};
@@ -105,7 +105,9 @@ impl Broker {
     pub(crate) async fn define(&self, event_types: &[&str]) {
         self.admin.delete_consumer_from_stream("consumer", "UDM").await.unwrap();
         let url = self.server.url.replace("nats://", &format!("nats://administrator:{PASSWORD}@"));
-        let durables = Durables::connect(&bus::Config::new(url, "test"), EventStreams::ONE).await.unwrap();
+        let connection = Connection::open(&bus::Config::new(url, "test")).await.unwrap();
+        let durables = async || Durables::over(&connection, EventStreams::ONE).ok();
+        let durables = wait_until("the client is connected", durables).await;
         let event_types = event_types.iter().map(ToString::to_string).collect();
         let filter = DurableFilter { event_types, ..DurableFilter::default() };
         durables.create("consumer", &filter).await.unwrap();

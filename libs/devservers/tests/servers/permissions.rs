@@ -126,6 +126,7 @@ const TABLE: [Row; 4] = [
             "$JS.API.STREAM.UPDATE.AUDIT",
             "$JS.API.STREAM.MSG.GET.AUDIT",
             "udm.v1.07.acme.LOGIN",
+            "audit.v1.acme.identity.x",
             "audit.anonymous.v1.session.x",
             "svc.ingest.replicas.v1",
             "$JS.API.STREAM.INFO.UDM",
@@ -146,6 +147,8 @@ const TABLE: [Row; 4] = [
         ],
         does_not_publish: &[
             "svc.invalidations.v1",
+            "svc.ingest.replicas.v1",
+            "audit.v1.acme.session.x",
             "udm.v1.07.acme.LOGIN",
             "$JS.API.STREAM.CREATE.OTHER",
             "$JS.API.STREAM.UPDATE.AUDIT",

@@ -13,7 +13,7 @@ use contract::{FieldError, Page, ProblemKind};
 use service::Problem;
 use service::http::Paging;
 
-use super::App;
+use super::{App, unavailable};
 
 impl App {
     /// Creates a durable consumer. Returns whether it is new.
@@ -33,7 +33,7 @@ impl App {
             tenant_id: request.tenant_id,
             event_types: request.event_types,
         };
-        let durables = self.durables().await?;
+        let durables = self.durables()?;
         let (durable, creation) = durables.create(request.name.as_str(), &filter).await.map_err(problem)?;
         tracing::info!(consumer = durable.name, ?filter, ?creation, "consumer requested");
         Ok((consumer(durable, request.name), creation))
@@ -47,7 +47,7 @@ impl App {
         &self,
         paging: &Paging<ConsumerName>,
     ) -> Result<Page<Consumer>, Problem> {
-        let durables = self.durables().await?.list().await.map_err(problem)?;
+        let durables = self.durables()?.list().await.map_err(problem)?;
         let consumers = durables.into_iter().filter_map(|durable| {
             let name: ConsumerName = durable.name.parse().ok()?;
             let listed = paging.after.as_ref().is_none_or(|after| name > *after);
@@ -61,7 +61,7 @@ impl App {
     /// # Errors
     /// 404 `not_found`, or 503 without the broker.
     pub(crate) async fn delete_consumer(&self, name: &ConsumerName) -> Result<(), Problem> {
-        if !self.durables().await?.delete(name.as_str()).await.map_err(problem)? {
+        if !self.durables()?.delete(name.as_str()).await.map_err(problem)? {
             return Err(ProblemKind::NotFound.into());
         }
         tracing::info!(consumer = %name, "consumer deleted");
@@ -73,19 +73,18 @@ impl App {
     /// # Errors
     /// 503 without the broker.
     pub(super) async fn has_consumer(&self, name: &ConsumerName) -> Result<bool, Problem> {
-        self.durables().await?.exists(name.as_str()).await.map_err(problem)
+        self.durables()?.exists(name.as_str()).await.map_err(problem)
     }
 
-    /// Requests are rare, so each has its own connection. It fails at once if the broker is down.
-    async fn durables(&self) -> Result<Durables, Problem> {
-        Durables::connect(&self.nats, self.streams).await.map_err(problem)
+    fn durables(&self) -> Result<Durables, Problem> {
+        Durables::over(&self.nats, self.streams).map_err(unavailable)
     }
 }
 
 fn problem(error: DurableError) -> Problem {
     match error {
         DurableError::Exists => ProblemKind::ConsumerExists.into(),
-        error => Problem::new(ProblemKind::DependencyUnavailable).caused_by(error),
+        error @ DurableError::Failed { .. } => unavailable(error),
     }
 }
 

@@ -1,6 +1,6 @@
 //! Dead letters of consumers, for the platform administrator.
 
-use bus::{DeadLetterError, DeadLetters, PublishError};
+use bus::{DeadLetters, PublishError};
 use contract::consumers::{
     ConsumerName, DeadLetter, DeletedDeadLetters, MAX_DEAD_LETTER_SEQUENCES, ReplayedDeadLetters,
 };
@@ -10,7 +10,7 @@ use service::Problem;
 use service::http::Paging;
 use tokio::time::Instant;
 
-use super::{App, PUBLISH_TIMEOUT, problem_kind};
+use super::{App, PUBLISH_TIMEOUT, problem_kind, unavailable};
 
 /// A page ends when its events exceed this size.
 const MAX_PAGE_BYTES: usize = 4 * 1024 * 1024;
@@ -28,7 +28,7 @@ impl App {
         let stored = self.dead_letters(consumer).await?;
         let (mut items, mut bytes) = (Vec::new(), 0);
         let mut from = paging.after.unwrap_or_default().saturating_add(1);
-        while let Some(found) = stored.first_from(consumer.as_str(), from).await.map_err(problem)? {
+        while let Some(found) = stored.first_from(consumer.as_str(), from).await.map_err(unavailable)? {
             if bytes > MAX_PAGE_BYTES {
                 return Ok(Page { items, next_cursor: Some((from - 1).to_string()) });
             }
@@ -60,7 +60,7 @@ impl App {
         }
         let mut result = ReplayedDeadLetters { replayed: Vec::new(), skipped: Vec::new() };
         for &sequence in sequences {
-            let found = stored.get(consumer.as_str(), sequence).await.map_err(problem)?;
+            let found = stored.get(consumer.as_str(), sequence).await.map_err(unavailable)?;
             let replay = found.and_then(|letter| Some((letter.replay().ok()?, letter)));
             let Some((message, letter)) = replay else {
                 result.skipped.push(sequence);
@@ -73,7 +73,7 @@ impl App {
                 continue;
             }
             published.map_err(|error| Problem::new(problem_kind(&error)))?;
-            stored.delete(&letter).await.map_err(problem)?;
+            stored.delete(&letter).await.map_err(unavailable)?;
             result.replayed.push(sequence);
         }
         tracing::info!(%consumer, ?result, "dead letters replayed");
@@ -93,9 +93,9 @@ impl App {
         let stored = self.dead_letters(consumer).await?;
         let mut result = DeletedDeadLetters { deleted: Vec::new(), skipped: Vec::new() };
         for &sequence in sequences {
-            match stored.get(consumer.as_str(), sequence).await.map_err(problem)? {
+            match stored.get(consumer.as_str(), sequence).await.map_err(unavailable)? {
                 Some(letter) => {
-                    stored.delete(&letter).await.map_err(problem)?;
+                    stored.delete(&letter).await.map_err(unavailable)?;
                     result.deleted.push(sequence);
                 }
                 None => result.skipped.push(sequence),
@@ -105,13 +105,11 @@ impl App {
         Ok(result)
     }
 
-    /// Requests are rare, so each has its own connection. It fails at once if the broker is down.
-    ///
     /// # Errors
     /// 404 if the consumer does not exist and has no dead letters, 503 without the broker.
     async fn dead_letters(&self, consumer: &ConsumerName) -> Result<DeadLetters, Problem> {
-        let stored = DeadLetters::connect(&self.nats).await.map_err(problem)?;
-        let is_known = stored.first_from(consumer.as_str(), 0).await.map_err(problem)?.is_some();
+        let stored = DeadLetters::over(&self.nats).map_err(unavailable)?;
+        let is_known = stored.first_from(consumer.as_str(), 0).await.map_err(unavailable)?.is_some();
         if !is_known && !self.has_consumer(consumer).await? {
             return Err(ProblemKind::NotFound.into());
         }
@@ -125,10 +123,6 @@ fn check_number_of(sequences: &[u64]) -> Result<(), Problem> {
     }
     let message = format!("must have 1 to {MAX_DEAD_LETTER_SEQUENCES} items");
     Err(Problem::new(ProblemKind::ValidationFailed).field("/sequences", "invalid_value", message))
-}
-
-fn problem(error: DeadLetterError) -> Problem {
-    Problem::new(ProblemKind::DependencyUnavailable).caused_by(error)
 }
 
 fn dead_letter(letter: &bus::DeadLetter) -> DeadLetter {

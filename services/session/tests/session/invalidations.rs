@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use bus::{Config, FeedEvent, Invalidation, InvalidationKeys, InvalidationListener};
+use bus::{Config, Connection, FeedEvent, Invalidation, InvalidationListener};
 use contract::Role;
 use contract::session::ApiKey;
 use hashing::TokenDigest;
@@ -18,23 +18,17 @@ struct Feed(InvalidationListener);
 
 impl Feed {
     async fn subscribe(system: &TestSystem) -> Self {
-        let keys = InvalidationKeys::new([&TokenDigest::of_text(&system.service_token)]);
-        let config = Config::new(&system.nats.url, "test");
-        let mut listener = InvalidationListener::start(&config, keys).await.unwrap();
-        while !matches!(listener.next().await, Some(FeedEvent::Connected)) {}
-        let mut feed = Self(listener);
+        let connection = Connection::open(&Config::new(&system.nats.url, "test")).await.unwrap();
+        let mut feed = Self(InvalidationListener::start(&connection).await.unwrap());
         // The first message, a heartbeat, shows that the subscription is active.
         feed.next().await;
         feed
     }
 
     async fn next(&mut self) -> Vec<Invalidation> {
-        loop {
-            match timeout(TIMEOUT, self.0.next()).await.unwrap().unwrap() {
-                FeedEvent::Message(message) => return message.invalidations,
-                FeedEvent::Connected => {}
-                other => panic!("{other:?}"),
-            }
+        match timeout(TIMEOUT, self.0.next()).await.unwrap().unwrap() {
+            FeedEvent::Message(message) => message.invalidations,
+            other @ FeedEvent::Lost => panic!("{other:?}"),
         }
     }
 

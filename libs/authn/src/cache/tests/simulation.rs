@@ -1,9 +1,8 @@
-//! Simulation of the cache with two publishers of its feed: changes, lost and late messages, crashes, wrong clocks, reconnections,
-//! slow and failed lookups, in any order. The results are compared with a model of a correct cache. A failing schedule is shortened.
+//! Simulation of the cache with two publishers of its feed: changes, lost and late messages, crashes, reconnections, slow and failed
+//! lookups, in any order. The results are compared with a model of a correct cache. A failing schedule is shortened.
 
 use std::collections::VecDeque;
 
-use chrono::TimeDelta;
 use proptest::prelude::*;
 
 use super::*;
@@ -47,19 +46,8 @@ enum Step {
     },
     DeliverQueued(usize),
     Heartbeat(usize),
-    /// A copy of a message that was delivered before.
-    Repeat(prop::sample::Index),
-    /// A publisher restarts: after its last message, or without it.
-    Restart {
-        publisher: usize,
-        orderly: bool,
-    },
-    /// The clock of a publisher is wrong by some seconds.
-    SetClock {
-        publisher: usize,
-        seconds: i64,
-    },
-    Gap,
+    /// A publisher restarts. Its queued messages are lost.
+    Restart(usize),
     Reconnect,
     HoldReplies(bool),
     SetUnavailable(bool),
@@ -69,18 +57,14 @@ enum Step {
 fn step() -> impl Strategy<Value = Step> {
     let kind = prop_oneof![Just(Kind::Credential), Just(Kind::User), Just(Kind::Tenant)];
     let delivery = prop_oneof![Just(Delivery::Immediate), Just(Delivery::Queued), Just(Delivery::Lost)];
-    let seconds = prop_oneof![Just(0), Just(-59), Just(60), Just(-61), Just(61)];
     prop_oneof![
         8 => (0..CREDENTIALS).prop_map(Step::Check),
         4 => (0..CREDENTIALS, kind, 0..PUBLISHERS, delivery)
             .prop_map(|(number, kind, by, delivery)| Step::Change { number, kind, by, delivery }),
         2 => (0..PUBLISHERS).prop_map(Step::DeliverQueued),
         4 => (0..PUBLISHERS).prop_map(Step::Heartbeat),
-        2 => any::<prop::sample::Index>().prop_map(Step::Repeat),
-        1 => (0..PUBLISHERS, any::<bool>()).prop_map(|(publisher, orderly)| Step::Restart { publisher, orderly }),
-        1 => (0..PUBLISHERS, seconds).prop_map(|(publisher, seconds)| Step::SetClock { publisher, seconds }),
-        1 => Just(Step::Gap),
-        1 => Just(Step::Reconnect),
+        1 => (0..PUBLISHERS).prop_map(Step::Restart),
+        2 => Just(Step::Reconnect),
         3 => any::<bool>().prop_map(Step::HoldReplies),
         1 => prop::bool::weighted(0.3).prop_map(Step::SetUnavailable),
         3 => (0..2500_u64).prop_map(Step::Wait),
@@ -91,8 +75,6 @@ fn step() -> impl Strategy<Value = Step> {
 struct Publisher {
     id: u128,
     sequence: u64,
-    /// Difference of its clock.
-    skew: TimeDelta,
     /// Messages that are not delivered yet, with the credential that changed.
     queue: VecDeque<(InvalidationMessage, Option<usize>)>,
     /// The last sequence number that the cache received, while it expects the next one.
@@ -107,9 +89,8 @@ struct Model {
     history: Vec<Vec<Change>>,
     publishers: Vec<Publisher>,
     ids: u128,
-    delivered: Vec<InvalidationMessage>,
     last_message_at: Option<Instant>,
-    feed_is_live: bool,
+    feed_is_up: bool,
     replies_held: bool,
     checks: Vec<Check>,
 }
@@ -118,8 +99,6 @@ struct Check {
     number: usize,
     /// Index of the oldest state that the result can show.
     oldest: usize,
-    /// Whether the check used the cache.
-    cached: bool,
     result: JoinSet<Result<bool, Unavailable>>,
 }
 
@@ -130,7 +109,6 @@ impl Model {
         let publisher = |id| Publisher {
             id,
             sequence: 0,
-            skew: TimeDelta::zero(),
             queue: VecDeque::new(),
             expected_after: None,
             last_message_at: now,
@@ -140,9 +118,8 @@ impl Model {
             history: vec![vec![initial]; CREDENTIALS],
             publishers: (1..).take(PUBLISHERS).map(publisher).collect(),
             ids: PUBLISHERS as u128,
-            delivered: Vec::new(),
             last_message_at: None,
-            feed_is_live: false,
+            feed_is_up: false,
             replies_held: false,
             checks: Vec::new(),
         };
@@ -153,9 +130,6 @@ impl Model {
     /// The oldest state of a credential that a check may return now.
     fn oldest(&self, number: usize) -> usize {
         let changes = &self.history[number];
-        if !self.feed_is_live {
-            return changes.len() - 1;
-        }
         let must_see = |change: &Change| change.applied || change.committed_at.elapsed() >= TTL;
         changes.iter().rposition(must_see).unwrap_or(0)
     }
@@ -170,44 +144,26 @@ impl Model {
     }
 
     /// Returns the next message of a publisher.
-    fn message(
-        &mut self,
-        publisher: usize,
-        invalidations: Vec<Invalidation>,
-        last: bool,
-    ) -> InvalidationMessage {
-        let now = self.fixture.clock.now();
+    fn message(&mut self, publisher: usize, invalidations: Vec<Invalidation>) -> InvalidationMessage {
+        let committed_at = self.fixture.clock.now();
         let publisher = &mut self.publishers[publisher];
         publisher.sequence += 1;
-        InvalidationMessage {
-            publisher: Uuid::from_u128(publisher.id),
-            sequence: publisher.sequence,
-            sent_at: now + publisher.skew,
-            committed_at: now,
-            invalidations,
-            last,
-        }
+        let (id, sequence) = (Uuid::from_u128(publisher.id), publisher.sequence);
+        InvalidationMessage { publisher: id, sequence, committed_at, invalidations }
     }
 
     fn deliver(&mut self, by: usize, message: InvalidationMessage, changed: Option<usize>) {
         let (now, publisher) = (Instant::now(), &mut self.publishers[by]);
-        let accepted = (self.fixture.clock.now() - message.sent_at).abs() <= TimeDelta::minutes(1);
-        if accepted {
-            let missing = publisher.expected_after.unwrap_or(0) + 1 != message.sequence;
-            publisher.expected_after = (!message.last).then_some(message.sequence);
-            publisher.last_message_at = now;
-            (self.last_message_at, self.feed_is_live) = (Some(now), true);
-            if missing {
-                self.apply_all();
-            }
-            if let Some(number) = changed {
-                // The invalidation covers every earlier change of the credential too.
-                self.history[number].iter_mut().for_each(|change| change.applied = true);
-            }
+        let missing = publisher.expected_after.unwrap_or(0) + 1 != message.sequence;
+        publisher.expected_after = Some(message.sequence);
+        publisher.last_message_at = now;
+        if missing || !self.feed_is_up {
+            self.apply_all();
         }
-        // Without messages that were rejected because they were early: they can be in time later.
-        if accepted || message.sent_at < self.fixture.clock.now() {
-            self.delivered.push(message.clone());
+        (self.last_message_at, self.feed_is_up) = (Some(now), true);
+        if let Some(number) = changed {
+            // The invalidation covers every earlier change of the credential too.
+            self.history[number].iter_mut().for_each(|change| change.applied = true);
         }
         self.fixture.apply(FeedEvent::Message(message));
     }
@@ -221,7 +177,7 @@ impl Model {
 
     fn heartbeat(&mut self, by: usize) {
         self.deliver_queued(by);
-        let message = self.message(by, Vec::new(), false);
+        let message = self.message(by, Vec::new());
         self.deliver(by, message, None);
     }
 
@@ -241,7 +197,7 @@ impl Model {
             Kind::User => Invalidation::User(user(number)),
             Kind::Tenant => invalidation_of_tenant(number),
         };
-        let message = self.message(by, vec![invalidation], false);
+        let message = self.message(by, vec![invalidation]);
         match delivery {
             Delivery::Immediate => {
                 self.deliver_queued(by);
@@ -252,12 +208,7 @@ impl Model {
         }
     }
 
-    fn restart(&mut self, number: usize, orderly: bool) {
-        if orderly {
-            self.deliver_queued(number);
-            let last = self.message(number, Vec::new(), true);
-            self.deliver(number, last, None);
-        }
+    fn restart(&mut self, number: usize) {
         self.ids += 1;
         let publisher = &mut self.publishers[number];
         publisher.queue.clear();
@@ -268,17 +219,17 @@ impl Model {
     }
 
     async fn check(&mut self, number: usize) {
-        let (oldest, cached) = (self.oldest(number), self.feed_is_live);
+        let oldest = self.oldest(number);
         let (cache, mut result) = (self.fixture.cache.clone(), JoinSet::new());
         result.spawn(async move { Ok(cache.introspect(digest(number)).await?.is_some()) });
-        self.checks.push(Check { number, oldest, cached, result });
+        self.checks.push(Check { number, oldest, result });
         run_tasks().await;
     }
 
     async fn wait(&mut self, time: Duration) {
         advance(time).await;
-        self.fixture.clock.advance(TimeDelta::from_std(time).unwrap());
-        self.fixture.cache.0.check_feed(&mut self.fixture.health);
+        self.fixture.clock.advance(chrono::TimeDelta::from_std(time).unwrap());
+        self.fixture.cache.0.check_feed(&mut self.fixture.publishers);
         let mut silent = false;
         for publisher in &mut self.publishers {
             if publisher.expected_after.is_some() && publisher.last_message_at.elapsed() >= SILENCE {
@@ -287,8 +238,8 @@ impl Model {
             }
         }
         if self.last_message_at.is_none_or(|at| at.elapsed() >= SILENCE) {
-            silent |= self.feed_is_live;
-            self.feed_is_live = false;
+            silent |= self.feed_is_up;
+            self.feed_is_up = false;
         }
         if silent {
             self.apply_all();
@@ -301,27 +252,15 @@ impl Model {
             Step::Change { number, kind, by, delivery } => self.change(number, kind, by, delivery),
             Step::DeliverQueued(by) => self.deliver_queued(by),
             Step::Heartbeat(by) => self.heartbeat(by),
-            Step::Repeat(index) => {
-                let message = index.get(&self.delivered).clone();
-                self.fixture.apply(FeedEvent::Message(message));
-            }
-            Step::Restart { publisher, orderly } => self.restart(publisher, orderly),
-            Step::SetClock { publisher, seconds } => {
-                self.publishers[publisher].skew = TimeDelta::seconds(seconds);
-            }
-            Step::Gap => {
-                self.apply_all();
-                self.fixture.apply(FeedEvent::Gap);
-            }
+            Step::Restart(publisher) => self.restart(publisher),
             Step::Reconnect => {
                 for publisher in &mut self.publishers {
                     publisher.queue.clear();
                     publisher.expected_after = None;
                 }
                 self.apply_all();
-                (self.last_message_at, self.feed_is_live) = (None, false);
-                self.fixture.apply(FeedEvent::Disconnected);
-                self.fixture.apply(FeedEvent::Connected);
+                (self.last_message_at, self.feed_is_up) = (None, false);
+                self.fixture.apply(FeedEvent::Lost);
             }
             Step::HoldReplies(hold) if hold != self.replies_held => {
                 self.replies_held = hold;
@@ -349,9 +288,8 @@ impl Model {
                 // A lookup that takes too long fails. That is not a stale result.
                 Some(Ok(Err(_))) => {}
                 Some(Ok(Ok(active))) => {
-                    let Check { number, oldest, cached, .. } = check;
-                    let oldest = if cached { oldest.max(applied[number]) } else { oldest };
-                    let states = &self.history[number][oldest..];
+                    let Check { number, oldest, .. } = check;
+                    let states = &self.history[number][oldest.max(applied[number])..];
                     assert!(
                         states.iter().any(|change| change.active == active),
                         "credential {number} is {active}, possible: {states:?}"
@@ -367,9 +305,6 @@ impl Model {
     async fn recover(&mut self) {
         self.run(Step::HoldReplies(false)).await;
         self.run(Step::SetUnavailable(false)).await;
-        for publisher in 0..PUBLISHERS {
-            self.run(Step::SetClock { publisher, seconds: 0 }).await;
-        }
         for _ in 0..6 {
             (0..PUBLISHERS).for_each(|publisher| self.heartbeat(publisher));
             self.wait(SECOND).await;

@@ -74,7 +74,7 @@ async fn watch_ends_when_the_credential_expires() {
     let watch = start(&fixture, 0, clock.clone());
     fixture.advance_with_heartbeats(SECOND).await;
     clock.advance(chrono::TimeDelta::minutes(59) + chrono::TimeDelta::milliseconds(59_500));
-    fixture.advance_with_heartbeats(2 * SECOND).await;
+    fixture.advance_with_heartbeats(3 * SECOND).await;
     clock.advance(chrono::TimeDelta::milliseconds(500));
     assert!(time_until_ended(&mut fixture, watch).await.unwrap() < SECOND);
 }
