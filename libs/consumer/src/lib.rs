@@ -64,6 +64,7 @@ mod dead_letter;
 mod event;
 mod handlers;
 mod lanes;
+mod marks;
 mod reader;
 mod recovery;
 mod session;

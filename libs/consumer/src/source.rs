@@ -14,7 +14,7 @@ use tokio::sync::mpsc;
 
 use crate::event::has_type_of;
 use crate::lanes::Delivery;
-use crate::recovery::unmarked;
+use crate::marks::unmarked;
 use crate::{BoxError, ConsumerError};
 
 /// Time that a request waits for events. A stopping consumer waits for the end of its last request, because the server can deliver

@@ -14,7 +14,8 @@ use crate::dead_letter::{self, Cause};
 use crate::event::{Event, is_replay_for_other};
 use crate::handlers::{Failed, Handlers};
 use crate::lanes::Delivery;
-use crate::recovery::{Alone, MAX_CRASHES, Recovery, Start, Untried};
+use crate::marks::MAX_CRASHES;
+use crate::recovery::{Alone, Recovery, Start, Untried};
 use crate::{Config, Failure};
 
 /// Delay after the first failed attempt. It doubles up to the maximum.

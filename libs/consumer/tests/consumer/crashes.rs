@@ -47,7 +47,8 @@ async fn handle(event: Arc<Event>, log: Arc<File>, mode: Mode) -> Result<(), Fai
     if mode == Mode::Abort && event.event_id.starts_with("poison") && event.event_id.ends_with(":1") {
         std::process::abort();
     }
-    writeln!(&*log, "{}", event.event_id).unwrap();
+    // One call, because other threads write too.
+    (&*log).write_all(format!("{}\n", event.event_id).as_bytes()).unwrap();
     if mode == Mode::Block {
         loop {
             std::thread::park();
