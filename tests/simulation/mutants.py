@@ -19,9 +19,9 @@ SCHEDULES = 5_000
 CACHE = "libs/authn/src/cache.rs"
 FEED = "libs/authn/src/cache/feed.rs"
 EPOCHS = "libs/authn/src/cache/epochs.rs"
-PENDING = "libs/bus/src/publisher/pending.rs"
-EXCHANGE = "libs/bus/src/publisher/exchange.rs"
-FLIGHT = "libs/bus/src/publisher/flight.rs"
+REPLIES = "libs/bus/src/publisher/reply_table.rs"
+PENDING = "libs/bus/src/publisher/pending_reply.rs"
+IN_FLIGHT = "libs/bus/src/publisher/in_flight.rs"
 ACK = "libs/bus/src/publisher/ack.rs"
 RELAY = "libs/database/src/outbox/relay.rs"
 STATUS = "services/session/src/domain/account_status.rs"
@@ -47,14 +47,14 @@ MUTANTS = {
     "feed: a lost connection is no gap": (FEED, 'self.gap("connection lost, or malformed message");', ""),
     "feed: entries of an outage survive it": (FEED, "was_up && previous", "(was_up || previous == 0) && previous"),
     "feed: a silent publisher is no gap": (FEED, 'self.gap("a publisher is silent");', ""),
-    "publisher: a late reply settles the next message": (PENDING, "slot.generation.wrapping_add(1)", "slot.generation.wrapping_add(0)"),
-    "publisher: a deadline is not noticed": (PENDING, "exchange.deadline().is_none_or(|deadline| deadline <= now)", "exchange.deadline().is_none()"),
-    "publisher: the sequence numbers of a batch begin one too low": (EXCHANGE, "seq - count + 1", "seq - count"),
-    "publisher: an incomplete batch is acknowledged": (EXCHANGE, "(is_complete && seq >= count)", "(seq >= count)"),
+    "publisher: a late reply settles the next message": (REPLIES, "slot.generation.wrapping_add(1)", "slot.generation.wrapping_add(0)"),
+    "publisher: a deadline is not noticed": (REPLIES, "waiting.deadline().is_none_or(|deadline| deadline <= now)", "waiting.deadline().is_none()"),
+    "publisher: the sequence numbers of a batch begin one too low": (PENDING, "seq - count + 1", "seq - count"),
+    "publisher: an incomplete batch is acknowledged": (PENDING, "(is_complete && seq >= count)", "(seq >= count)"),
     "publisher: the messages of a refused batch are not published one by one": (
-        FLIGHT, "                        self.send(pending);\n                    }\n                }", "                        drop(pending);\n                    }\n                }",
+        IN_FLIGHT, "                        self.send(pending);\n                    }\n                }", "                        drop(pending);\n                    }\n                }",
     ),
-    "publisher: a message that is sent again has no deadline": (FLIGHT, "if pending.deadline <= now {", "if false {"),
+    "publisher: a message that is sent again has no deadline": (IN_FLIGHT, "if pending.deadline <= now {", "if false {"),
     "publisher: the acknowledgement of another stream counts": (ACK, "if name == &**stream {", "if !name.is_empty() {"),
     "relay: a lease is as short as the timeout": (RELAY, "const LEASE_MARGIN: Duration = Duration::from_secs(20);", "const LEASE_MARGIN: Duration = Duration::ZERO;"),
     "relay: two attempts are enough for a dead letter": (RELAY, "const MAX_ATTEMPTS: i32 = 5;", "const MAX_ATTEMPTS: i32 = 2;"),

@@ -18,8 +18,6 @@ from pathlib import Path
 TESTS = {"tests", "benches", "examples", "testkit", "testsystem", "fuzz", "simulation"}
 # Circles that are left: crate, folder and modules. Each is within one folder, and is to be removed when its files change.
 KNOWN = {
-    ("bus", "publisher", "exchange", "pending"),
-    ("consumer", "", "recovery", "source"),
     ("ingest", "app", "quotas", "tenant_limits"),
     ("ratelimit", "", "buffered", "limiter", "local"),
 }

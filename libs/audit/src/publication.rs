@@ -214,7 +214,7 @@ impl Shares {
         if let Some(exhausted) = self.known(tenant_id) {
             return exhausted;
         }
-        let Ok(usage) = publisher.usage(&AuditSubject::of_tenant(tenant_id)).await else { return false };
+        let Ok(usage) = publisher.usage(&AuditSubject::tenant_filter(tenant_id)).await else { return false };
         let left = messages_left(&usage, self.fraction);
         let exhausted = left == 0;
         // Less the message that is published now.

@@ -28,9 +28,9 @@ type BatchResult = Result<Vec<Introspection>, Unavailable>;
 
 /// A [`CredentialVerifier`] that combines lookups of concurrent callers. Clones share the queue.
 #[derive(Clone)]
-pub struct IntrospectionBatcher(Arc<Shared>);
+pub struct IntrospectionBatcher(Arc<BatcherState>);
 
-struct Shared {
+struct BatcherState {
     source: Box<dyn Introspector>,
     tasks: Tasks,
     state: Mutex<State>,
@@ -53,7 +53,11 @@ struct Request {
 impl IntrospectionBatcher {
     /// Returns a batcher that queries `source` in background tasks.
     pub fn new(source: impl Introspector + 'static, tasks: &Tasks) -> Self {
-        Self(Arc::new(Shared { source: Box::new(source), tasks: tasks.clone(), state: Mutex::default() }))
+        Self(Arc::new(BatcherState {
+            source: Box::new(source),
+            tasks: tasks.clone(),
+            state: Mutex::default(),
+        }))
     }
 
     /// Looks up at most [`MAX_BATCH`] digests. Returns one result per digest, in the same order. The results are not older
@@ -78,7 +82,7 @@ impl CredentialVerifier for IntrospectionBatcher {
     }
 }
 
-impl Shared {
+impl BatcherState {
     fn enqueue(self: &Arc<Self>, request: Request) -> Result<(), Unavailable> {
         let mut state = self.lock();
         if state.queued_digests + request.digests.len() > MAX_QUEUED {

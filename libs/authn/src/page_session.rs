@@ -38,7 +38,7 @@ impl Caller {
     ///
     /// # Errors
     /// As for a bearer credential.
-    pub async fn of_page(
+    pub async fn from_page(
         parts: &Parts,
         verifier: &Arc<dyn CredentialVerifier>,
         public_url: &str,

@@ -101,7 +101,7 @@ impl FromRef<Api> for Arc<dyn Clock> {
 }
 
 async fn of_page(State(api): State<Api>, request: Request) -> Result<String, Problem> {
-    let caller = Caller::of_page(&request.into_parts().0, &api.verifier, ORIGIN).await?;
+    let caller = Caller::from_page(&request.into_parts().0, &api.verifier, ORIGIN).await?;
     Ok(caller.map_or_else(|| "none".to_owned(), |caller| caller.credential_label()))
 }
 

@@ -75,7 +75,7 @@ impl Variables for NatsAccess {
 
 impl NatsSettings {
     /// Returns the configuration of the connections of a service.
-    pub fn of_service(&self, name: &str) -> Config {
+    pub fn for_service(&self, name: &str) -> Config {
         let AccessVariables { url, login, credentials } = self.access.0.clone();
         Config {
             url,

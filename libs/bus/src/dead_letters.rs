@@ -74,7 +74,7 @@ impl DeadLetters {
             let Some(message) = found.await.map_err(DeadLetterError)? else { return Ok(None) };
             from = ReadFrom::Sequence(message.sequence + 1);
             // Skips a message that is not a dead letter.
-            if let Some(found) = DeadLetter::of(message) {
+            if let Some(found) = DeadLetter::from_message(message) {
                 return Ok(Some(found));
             }
         }
@@ -108,7 +108,7 @@ impl DeadLetters {
 }
 
 impl DeadLetter {
-    fn of(message: StreamMessage) -> Option<Self> {
+    fn from_message(message: StreamMessage) -> Option<Self> {
         let (tenant, consumer) =
             message.subject.strip_prefix(SUBJECT_PREFIX)?.strip_prefix('.')?.split_once('.')?;
         Some(Self {
@@ -170,6 +170,6 @@ impl DeadLetter {
         }
         headers.push(MESSAGE_ID, &format!("replay-{}", self.sequence))?;
         headers.push(REPLAY_FOR, &self.consumer)?;
-        Ok(Message::of_event(&subject, headers, self.payload.clone()))
+        Ok(Message::with_subject(&subject, headers, self.payload.clone()))
     }
 }

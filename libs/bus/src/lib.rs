@@ -14,7 +14,7 @@ mod replicas;
 mod stored;
 mod streams;
 mod subject;
-mod tls;
+mod wire;
 
 pub use audit::{AuditFilter, AuditReader, StoredAudit};
 pub use budget::{BudgetExceeded, MemoryBudget, Reservation};
@@ -26,11 +26,11 @@ pub use invalidations::{
     InvalidationPublisher,
 };
 pub use message::{EventContext, Message};
+#[cfg(fuzzing)]
+pub use publisher::fuzzed_reply;
 pub use publisher::{
     Ack, InFlight, PublishError, PublishLimits, Publisher, StreamSet, StreamSize, StreamUsage,
 };
-#[cfg(fuzzing)]
-pub use publisher::{fuzzed_operations, fuzzed_reply};
 pub use reader::{
     EventFilter, EventRead, EventReader, InvalidPosition, Position, READ_BYTES, ReadError, ReadItem, Start,
     StoredEvent,
@@ -43,3 +43,5 @@ pub use streams::{
     ensure, retention, until_valid, verify,
 };
 pub use subject::{AuditSubject, EventSubject, InvalidSubject, PARTITIONS, is_event_type, partition};
+#[cfg(fuzzing)]
+pub use wire::fuzzed_operations;

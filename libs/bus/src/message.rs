@@ -158,7 +158,7 @@ impl Message {
     }
 
     /// Returns an event with these headers.
-    pub(crate) fn of_event(subject: &EventSubject, headers: HeaderLines, payload: Bytes) -> Self {
+    pub(crate) fn with_subject(subject: &EventSubject, headers: HeaderLines, payload: Bytes) -> Self {
         Self::new(subject.to_string(), subject.partition(), headers, Arc::default(), payload)
     }
 

@@ -1,11 +1,9 @@
 //! Acknowledged publication: a message counts as published only after its stream has acknowledged it.
 //!
-//! It does not publish with the client library, for four reasons:
+//! It does not publish with the client library, but with a [separate connection](crate::wire):
 //!
-//! - The client library passes each message through a queue, and allocates each header and reply. Events in batches take a quarter
-//!   less CPU time without it, and single events a fifth less.
-//! - It never removes a request that timed out from its map. This module has one reply inbox and a table of messages in
-//!   flight; the reply subject contains the number of the message.
+//! - The client library never removes a request that timed out from its map. This module has one reply inbox and a table of messages
+//!   in flight; the reply subject contains the number of the message.
 //! - It waits for permits without a deadline. This module reserves memory without waiting, and releases it with the
 //!   outcome.
 //! - It sends queued messages after a reconnect. This module drops the queue when the connection breaks.
@@ -13,13 +11,12 @@
 //! With [`Durability::Strict`], the messages of a call are first published as one atomic batch per stream.
 
 mod ack;
-mod connection;
-mod exchange;
-mod flight;
-mod link;
+mod active_connection;
+mod in_flight;
 mod metrics;
-mod pending;
-mod protocol;
+mod pending_message;
+mod pending_reply;
+mod reply_table;
 mod subjects;
 mod target;
 
@@ -40,14 +37,13 @@ use crate::message::Message;
 use crate::replicas::Replicas;
 use crate::streams::{Durability, Profile, UDM_STREAM};
 use crate::subject::{EventSubject, PARTITIONS};
+use crate::wire::Dialer;
 
 #[cfg(fuzzing)]
 pub use ack::fuzzed as fuzzed_reply;
-use link::{Dialer, Link};
+use active_connection::ActiveConnection;
 use metrics::PublisherMetrics;
-use pending::{Batch, Pending};
-#[cfg(fuzzing)]
-pub use protocol::fuzzed as fuzzed_operations;
+use pending_message::{CallOutcomes, PendingMessage};
 use subjects::BoundedSubjects;
 use target::Target;
 
@@ -178,9 +174,9 @@ impl From<&Profile> for StreamSet {
 
 /// Publishes to one stream or to the streams of events. Clones share the connection and the memory budget.
 #[derive(Clone)]
-pub struct Publisher(Arc<Shared>);
+pub struct Publisher(Arc<PublisherState>);
 
-struct Shared {
+struct PublisherState {
     name: Arc<str>,
     /// The streams in the order of their partitions.
     targets: Vec<Arc<Target>>,
@@ -190,7 +186,7 @@ struct Shared {
     budget: MemoryBudget,
     metrics: Arc<PublisherMetrics>,
     /// The connection, or `None` while no stream replies.
-    link: watch::Sender<Option<Arc<Link>>>,
+    connection: watch::Sender<Option<Arc<ActiveConnection>>>,
 }
 
 impl Publisher {
@@ -210,17 +206,17 @@ impl Publisher {
         let dialer = Dialer::new(config)?;
         let StreamSet { name, streams, atomic, replicas } = streams.into();
         let target = |(number, stream): (usize, &String)| Arc::new(Target::new(number, stream, metrics));
-        let shared = Arc::new(Shared {
+        let state = Arc::new(PublisherState {
             targets: streams.iter().enumerate().map(target).collect(),
             budget: MemoryBudget::with_max_reservations(limits.messages, limits.bytes),
             metrics: Arc::new(PublisherMetrics::new(metrics, &name)),
             name,
             atomic,
             subjects: replicas.map(|replicas| BoundedSubjects::new(replicas, metrics)),
-            link: watch::Sender::new(None),
+            connection: watch::Sender::new(None),
         });
-        tasks.spawn("publisher", Arc::clone(&shared).run(dialer, tasks.stopping().clone()));
-        let publisher = Self(shared);
+        tasks.spawn("publisher", Arc::clone(&state).run(dialer, tasks.stopping().clone()));
+        let publisher = Self(state);
         metrics::register_gauges(metrics, &publisher);
         Ok(publisher)
     }
@@ -250,7 +246,7 @@ impl Publisher {
         mut messages: Vec<Message>,
         deadline: Instant,
     ) -> Vec<Result<Ack, PublishError>> {
-        let Some(link) = self.0.link.borrow().clone() else {
+        let Some(connection) = self.0.connection.borrow().clone() else {
             return self.0.reject_all(&messages, &PublishError::Unavailable);
         };
         let sizes: Vec<usize> = messages.iter().map(Message::size).collect();
@@ -258,26 +254,26 @@ impl Publisher {
             return self.0.reject_all(&messages, &PublishError::Overloaded);
         };
         if let Some(subjects) = &self.0.subjects {
-            subjects.apply(tenant, &mut messages, self.0.subjects_of(tenant, &link)).await;
+            subjects.apply(tenant, &mut messages, self.0.subjects_of(tenant, &connection)).await;
         }
-        let batch = Batch::new(messages.len(), &self.0.metrics);
-        let mut atomic: Vec<Vec<Pending>> = self.0.targets.iter().map(|_| Vec::new()).collect();
+        let batch = CallOutcomes::new(messages.len(), &self.0.metrics);
+        let mut atomic: Vec<Vec<PendingMessage>> = self.0.targets.iter().map(|_| Vec::new()).collect();
         let mut admitted: Vec<Option<bool>> = vec![None; self.0.targets.len()];
         for (index, (message, reservation)) in messages.into_iter().zip(reservations).enumerate() {
             let number = self.0.target_number(&message);
             let target = Arc::clone(&self.0.targets[number]);
             let admitted = *admitted[number].get_or_insert_with(|| target.admits());
-            let pending = Pending::new(message, target, reservation, deadline, &batch, index);
+            let pending = PendingMessage::new(message, target, reservation, deadline, &batch, index);
             if !admitted {
                 pending.settle(Err(PublishError::Unavailable));
             } else if self.0.atomic {
                 atomic[number].push(pending);
             } else {
-                link.flight.send(pending);
+                connection.in_flight.send(pending);
             }
         }
         for messages in atomic {
-            link.flight.send_atomic(messages);
+            connection.in_flight.send_atomic(messages);
         }
         batch.outcomes().await
     }
@@ -285,9 +281,9 @@ impl Publisher {
     /// Returns the size of the first stream and the number of messages with a subject that matches the filter. NATS does not
     /// count their bytes.
     pub async fn usage(&self, subjects: &str) -> Result<StreamUsage, PublishError> {
-        let link = self.0.link.borrow().clone().ok_or(PublishError::Unavailable)?;
+        let connection = self.0.connection.borrow().clone().ok_or(PublishError::Unavailable)?;
         let target = self.0.targets.first().ok_or(PublishError::Unavailable)?;
-        link.usage(&target.name, subjects).await.ok_or(PublishError::Unavailable)
+        connection.usage(&target.name, subjects).await.ok_or(PublishError::Unavailable)
     }
 
     /// Returns the size of each stream, which is measured every second; `None` before the first measurement.
@@ -304,15 +300,16 @@ impl Publisher {
     /// messages. Messages for other streams are rejected at once, except for one call per second to a stream that only
     /// replied to the probe. If there was no such call for several seconds, the stream counts until the next one.
     pub fn is_ready(&self) -> bool {
-        self.0.link.borrow().is_some() && self.0.targets.iter().any(|target| target.is_ready())
+        self.0.connection.borrow().is_some() && self.0.targets.iter().any(|target| target.is_ready())
     }
 
     /// Waits until publishing to every stream is possible.
     pub async fn ready(&self) {
-        let all_available =
-            |link: &Option<_>| link.is_some() && self.0.targets.iter().all(|target| target.is_available());
+        let all_available = |connection: &Option<_>| {
+            connection.is_some() && self.0.targets.iter().all(|target| target.is_available())
+        };
         // Fails only after the sender was dropped, and `self` holds the sender.
-        let _ = self.0.link.subscribe().wait_for(all_available).await;
+        let _ = self.0.connection.subscribe().wait_for(all_available).await;
     }
 
     /// Returns number and size of the messages in flight.
@@ -322,16 +319,20 @@ impl Publisher {
     }
 }
 
-impl Shared {
+impl PublisherState {
     /// Returns the number of the stream of the message.
     fn target_number(&self, message: &Message) -> usize {
         usize::from(message.partition()) * self.targets.len() / usize::from(PARTITIONS)
     }
 
     /// Returns the subjects of a tenant in the streams, or `None` if a stream does not answer.
-    async fn subjects_of(&self, tenant: &TenantId, link: &Link) -> Option<Vec<EventSubject>> {
-        let filter = EventSubject::of_tenant(tenant, None, None);
-        let queries = self.targets.iter().map(|target| link.subjects(&target.name, &filter));
+    async fn subjects_of(
+        &self,
+        tenant: &TenantId,
+        connection: &ActiveConnection,
+    ) -> Option<Vec<EventSubject>> {
+        let filter = EventSubject::tenant_filter(tenant, None, None);
+        let queries = self.targets.iter().map(|target| connection.subjects(&target.name, &filter));
         let subjects: Option<Vec<_>> = join_all(queries).await.into_iter().collect();
         Some(subjects?.into_iter().flatten().filter_map(|subject| subject.parse().ok()).collect())
     }
@@ -349,7 +350,7 @@ impl Shared {
         for target in &self.targets {
             target.set_responsive(false);
         }
-        self.link.send_replace(None);
+        self.connection.send_replace(None);
     }
 
     /// Connects, serves the connection until it breaks, and connects again. Ends when `stop` is cancelled.
@@ -365,8 +366,9 @@ impl Shared {
                 return;
             };
             match connected {
-                Ok((link, ends)) => {
-                    let reason = link.run(&self, ends, &stop).await;
+                Ok(connected) => {
+                    let (connection, io) = ActiveConnection::new(connected);
+                    let reason = connection.run(&self, io, &stop).await;
                     attempts.connection_lost();
                     if !stop.is_cancelled() {
                         tracing::warn!(stream = &*self.name, reason, "NATS connection lost; reconnecting");

@@ -73,16 +73,16 @@ pub enum ReadItem {
 pub struct ReadError {
     cause: String,
     /// The server did not respond or cannot reach the leader of a stream. Another server may.
-    is_of_server: bool,
+    is_from_server: bool,
 }
 
 impl ReadError {
     pub(crate) fn because(cause: impl std::fmt::Display) -> Self {
-        Self { cause: cause.to_string(), is_of_server: false }
+        Self { cause: cause.to_string(), is_from_server: false }
     }
 
-    fn of_server(cause: impl std::fmt::Display) -> Self {
-        Self { is_of_server: true, ..Self::because(cause) }
+    fn from_server(cause: impl std::fmt::Display) -> Self {
+        Self { is_from_server: true, ..Self::because(cause) }
     }
 }
 
@@ -120,7 +120,7 @@ impl EventReader {
         follow: bool,
     ) -> Result<EventRead, ReadError> {
         let opened = self.open(filter, start, follow).await;
-        if opened.as_ref().is_err_and(|error| error.is_of_server) {
+        if opened.as_ref().is_err_and(|error| error.is_from_server) {
             self.try_another_server().await;
         }
         opened
@@ -132,7 +132,7 @@ impl EventReader {
         let streams: Vec<_> = self.streams.with_ranges().collect();
         let mut states = Vec::new();
         for (stream, _) in &streams {
-            states.push(StreamState::of(&context, stream).await?);
+            states.push(StreamState::query(&context, stream).await?);
         }
         let tag = state::tag(streams.iter().map(|(stream, _)| stream.as_str()).zip(&states));
         let (mut sequences, mut cursors, mut has_gap) = (Vec::new(), SelectAll::new(), false);

@@ -89,7 +89,7 @@ impl EventStreams {
         if self == Self::ONE {
             return vec![EventSubject::ALL.to_owned()];
         }
-        range.map(EventSubject::of_partition).collect()
+        range.map(EventSubject::partition_filter).collect()
     }
 }
 

@@ -48,7 +48,7 @@ impl EventSubject {
     pub const ALL: &str = "udm.v1.>";
 
     /// The filter for all events of a partition.
-    pub fn of_partition(partition: u8) -> String {
+    pub fn partition_filter(partition: u8) -> String {
         format!("{EVENT_PREFIX}.{partition:02}.>")
     }
 
@@ -65,7 +65,7 @@ impl EventSubject {
     }
 
     /// The filter for the events of a tenant: those of one partition or of all, and of one type or of all.
-    pub fn of_tenant(tenant: &TenantId, partition: Option<u8>, event_type: Option<&str>) -> String {
+    pub fn tenant_filter(tenant: &TenantId, partition: Option<u8>, event_type: Option<&str>) -> String {
         let partition = partition.map_or_else(|| "*".to_owned(), |partition| format!("{partition:02}"));
         format!("{EVENT_PREFIX}.{partition}.{tenant}.{}", event_type.unwrap_or("*"))
     }
@@ -155,7 +155,7 @@ impl AuditSubject {
     }
 
     /// The filter for all audit events of a tenant.
-    pub fn of_tenant(tenant: &TenantId) -> String {
+    pub fn tenant_filter(tenant: &TenantId) -> String {
         format!("{AUDIT_PREFIX}.{tenant}.>")
     }
 

@@ -21,7 +21,7 @@ fn settings(pairs: &[(&str, &str)]) -> Result<NatsSettings, ConfigErrors> {
 
 /// Returns whether the server accepts the client. It then also accepts a publisher, which has a separate connection.
 async fn connects(pairs: &[(&str, &str)]) -> bool {
-    let config = settings(pairs).unwrap().of_service("test");
+    let config = settings(pairs).unwrap().for_service("test");
     let Ok(client) = bus::connect(&config).await else { return false };
     let mut probes = client.subscribe("$JS.API.STREAM.INFO.UDM").await.unwrap();
     // Waits for the response of the server.
@@ -165,7 +165,7 @@ async fn credentials_identify_a_user_of_an_operator() {
     std::fs::write(file.path(), text).unwrap();
     let file_name = file.path().to_str().unwrap();
     let settings = settings(&[url, ("SVC_NATS_CREDENTIALS_FILE", file_name)]).unwrap();
-    let client = bus::connect(&settings.of_service("test")).await.unwrap();
+    let client = bus::connect(&settings.for_service("test")).await.unwrap();
     assert_eq!(user(&client).await.as_ref(), Some(&first));
     let (second, text) = creds(&account);
     std::fs::write(file.path(), text).unwrap();

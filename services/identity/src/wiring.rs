@@ -109,7 +109,7 @@ pub fn build(mut config: Config, parts: Parts) -> Result<Routers, Box<dyn Error 
     tasks.every("purge", tasks::PURGE_INTERVAL, move || tasks::purge(purged.clone()));
     tasks.spawn("password costs", tasks::load_password_costs(app.clone(), tasks.clone()));
 
-    let broker = config.nats.of_service(Identity::NAME);
+    let broker = config.nats.for_service(Identity::NAME);
     config.audit_streams.start(broker.clone(), &tasks);
     let publication = Publication { broker, database: database.clone(), clock: Arc::clone(&clock) };
     for stream in [AuditStream::OfTenants, AuditStream::Failures, AuditStream::Anonymous] {

@@ -78,7 +78,7 @@ pub struct Parts {
 /// The HTTP client cannot be created, or the NATS address is malformed.
 pub async fn build(config: &Config, parts: Parts) -> Result<Routers, Box<dyn Error + Send + Sync>> {
     let Parts { clock, tasks, gate, telemetry } = parts;
-    let nats = config.nats.of_service(Ingest::NAME);
+    let nats = config.nats.for_service(Ingest::NAME);
     let sessions = SessionClient::new(config.session_url.clone(), &config.service_secret)?;
     // Separate from the connection of the readers: their responses would delay invalidations.
     let feeds = Connection::open(&nats).await?;

@@ -95,7 +95,7 @@ pub fn build(
         .with_trusted_proxies(&config.connections.proxies);
     let limiter = Limiter::new(Session::NAME, database.clone(), Arc::clone(&clock), metrics);
     limiter.purge_expired(&tasks);
-    let broker = config.nats.of_service(Session::NAME);
+    let broker = config.nats.for_service(Session::NAME);
     let invalidations = InvalidationPublisher::start(broker.clone(), Arc::clone(&clock), &tasks)?;
     let publication = Publication { broker, database: database.clone(), clock: Arc::clone(&clock) };
     publication.start(AuditStream::OfTenants, metrics, &tasks)?;

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use serde::Deserialize;
 
-use super::protocol::Reply;
 use super::{Ack, PublishError};
+use crate::wire::Reply;
 
 // Error codes of JetStream.
 const CLUSTER_NOT_AVAILABLE: u64 = 10_008;

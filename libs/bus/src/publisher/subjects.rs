@@ -14,7 +14,6 @@ use prometheus_client::metrics::counter::Counter;
 use service::LogThrottle;
 use service::telemetry::Metrics;
 use tenancy::TenantId;
-use tokio::sync::Mutex as Turn;
 use tokio::time::Instant;
 
 use crate::message::Message;
@@ -50,8 +49,8 @@ struct TenantSubjects {
     /// When the last query ended; `None` before the first one.
     queried_at: Option<Instant>,
     used_at: Option<Instant>,
-    /// Held during a query.
-    turn: Arc<Turn<()>>,
+    /// Locked during a query.
+    query_lock: Arc<tokio::sync::Mutex<()>>,
 }
 
 /// The partitions of each type, as bits.
@@ -89,8 +88,8 @@ impl BoundedSubjects {
         if excess.is_empty() {
             return;
         }
-        if let Some(turn) = self.turn(tenant, Instant::now()) {
-            let _turn = turn.lock().await;
+        if let Some(query_lock) = self.due_query(tenant, Instant::now()) {
+            let _locked = query_lock.lock().await;
             // If the request ends meanwhile, the next one queries again.
             if self.starts_query(tenant, Instant::now()) {
                 let found = query.await;
@@ -126,14 +125,14 @@ impl BoundedSubjects {
         results.into_iter().enumerate().filter_map(|(index, exceeds)| exceeds.then_some(index)).collect()
     }
 
-    /// Returns the turn to query the subjects of the tenant, if that is due.
-    fn turn(&self, tenant: &TenantId, now: Instant) -> Option<Arc<Turn<()>>> {
+    /// Returns the lock for a query of the subjects of the tenant, if one is due.
+    fn due_query(&self, tenant: &TenantId, now: Instant) -> Option<Arc<tokio::sync::Mutex<()>>> {
         let mut tenants = self.lock();
         let own = tenants.entry(tenant.clone()).or_default();
-        own.is_query_due(now).then(|| Arc::clone(&own.turn))
+        own.is_query_due(now).then(|| Arc::clone(&own.query_lock))
     }
 
-    /// Returns whether the caller, which has the turn, sends the query: no other call has completed it meanwhile.
+    /// Returns whether the caller, which has the lock, sends the query: no other call has completed it meanwhile.
     fn starts_query(&self, tenant: &TenantId, now: Instant) -> bool {
         let mut tenants = self.lock();
         let own = tenants.entry(tenant.clone()).or_default();

@@ -75,7 +75,7 @@ impl Cursor {
         let consumer =
             context.create_consumer_on_stream(config, stream).await.map_err(|error| match error.kind() {
                 ConsumerErrorKind::JetStream(cause) if cause.code() < 500 => ReadError::because(error),
-                _ => ReadError::of_server(error),
+                _ => ReadError::from_server(error),
             })?;
         let before_first = consumer.cached_info().delivered.stream_sequence;
         let position = match start {
@@ -165,7 +165,7 @@ impl Cursor {
     async fn request(&mut self) -> Result<(), ReadError> {
         let follows = self.until.is_none();
         if follows && !self.has_backlog {
-            self.last_at_request = StreamState::of(&self.context, &self.stream).await?.last;
+            self.last_at_request = StreamState::query(&self.context, &self.stream).await?.last;
         }
         let request = BatchConfig {
             batch: MAX_REQUEST_EVENTS,
@@ -215,7 +215,7 @@ impl Cursor {
 
     /// Moves the position behind messages that were removed before they were delivered. Returns whether there are any.
     async fn skip_removed(&mut self) -> Result<bool, ReadError> {
-        let state = StreamState::of(&self.context, &self.stream).await?;
+        let state = StreamState::query(&self.context, &self.stream).await?;
         let is_removed = !state.contains_all_after(self.position);
         if is_removed {
             self.position = state.last_removed();

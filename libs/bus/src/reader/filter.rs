@@ -65,7 +65,8 @@ impl EventFilter {
         if types.is_empty() || selected.len() * types.len() > MAX_SUBJECTS {
             types = vec![None];
         }
-        let subject = |partition, event_type| EventSubject::of_tenant(&self.tenant, partition, event_type);
+        let subject =
+            |partition, event_type| EventSubject::tenant_filter(&self.tenant, partition, event_type);
         selected
             .iter()
             .flat_map(|partition| types.iter().map(move |name| subject(*partition, *name)))

@@ -29,8 +29,8 @@ pub(super) enum CursorStart {
 }
 
 impl StreamState {
-    pub(super) async fn of(context: &Context, stream: &str) -> Result<Self, ReadError> {
-        let stream = context.get_stream(stream).await.map_err(ReadError::of_server)?;
+    pub(super) async fn query(context: &Context, stream: &str) -> Result<Self, ReadError> {
+        let stream = context.get_stream(stream).await.map_err(ReadError::from_server)?;
         let info = stream.cached_info();
         Ok(Self {
             created: info.created.unix_timestamp_nanos(),

@@ -69,7 +69,7 @@ impl StreamsCommand {
                 .map_err(|error| Failure::Other(format!("cannot read {}: {error}", file.display())))?;
             environment = environment.with([("SVC_NATS_URL", url.trim())]);
         }
-        let nats = NatsSettings::load(&environment).map_err(Failure::Config)?.of_service(service);
+        let nats = NatsSettings::load(&environment).map_err(Failure::Config)?.for_service(service);
         let client = connect(&nats).await.map_err(|error| Failure::Other(chain(&error)))?;
         let (context, count) = (async_nats::jetstream::new(client), definitions.len());
         ensure(&context, definitions).await.map_err(|error| Failure::Other(chain(&error)))?;

@@ -27,7 +27,7 @@ fn audit_subjects_of_tenants_and_of_no_tenant_have_different_prefixes() {
     ] {
         assert_eq!(AuditSubject::new(tenant, "identity", "user_updated").unwrap().to_string(), expected);
     }
-    assert_eq!(AuditSubject::of_tenant(&acme), "audit.v1.acme.>");
+    assert_eq!(AuditSubject::tenant_filter(&acme), "audit.v1.acme.>");
     assert_eq!("audit.v1._.identity.user_updated".parse::<AuditSubject>(), Err(InvalidSubject));
 }
 

@@ -60,7 +60,7 @@ impl FromRequestParts<App> for PageCaller {
 
     async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, Problem> {
         let verifier = <Arc<dyn CredentialVerifier>>::from_ref(app);
-        match Caller::of_page(parts, &verifier, &app.public_url).await? {
+        match Caller::from_page(parts, &verifier, &app.public_url).await? {
             Some(caller) => Ok(Self(caller)),
             None => Caller::from_request_parts(parts, app).await.map(Self),
         }

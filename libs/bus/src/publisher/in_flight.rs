@@ -8,15 +8,16 @@ use tokio::time::Instant;
 
 use super::PublishError;
 use super::ack::{self, Meaning};
-use super::exchange::{self, Exchange, MAX_BATCH};
-use super::pending::{Pending, PendingTable, ReplyToken};
-use super::protocol::Reply;
+use super::pending_message::PendingMessage;
+use super::pending_reply::{self, MAX_BATCH, PendingReply};
+use super::reply_table::{ReplyTable, ReplyToken};
 use super::target::Target;
 use crate::message::Message;
+use crate::wire::Reply;
 
 /// The messages in flight, and the queue of those that are not written to the connection yet.
-pub(super) struct Flight {
-    pending: PendingTable,
+pub(super) struct InFlightMessages {
+    waiting: ReplyTable,
     outgoing: UnboundedSender<Outgoing>,
 }
 
@@ -30,23 +31,23 @@ pub(super) struct Outgoing {
     pub(super) batch_headers: Vec<u8>,
 }
 
-impl Flight {
-    /// Returns an empty flight, and the receiver of its messages.
+impl InFlightMessages {
+    /// Returns an empty table, and the receiver of the messages to send.
     pub(super) fn new() -> (Self, UnboundedReceiver<Outgoing>) {
         let (queue, outgoing) = mpsc::unbounded_channel();
-        (Self { pending: PendingTable::default(), outgoing: queue }, outgoing)
+        (Self { waiting: ReplyTable::default(), outgoing: queue }, outgoing)
     }
 
     /// Queues the message. Its batch receives the outcome.
-    pub(super) fn send(&self, pending: Pending) {
+    pub(super) fn send(&self, pending: PendingMessage) {
         let message = pending.message.clone();
-        if let Some(token) = self.pending.insert(Exchange::Single(pending)) {
+        if let Some(token) = self.waiting.insert(PendingReply::Single(pending)) {
             self.queue(token, true, message, Vec::new());
         }
     }
 
     /// Queues messages of one stream as atomic batches.
-    pub(super) fn send_atomic(&self, mut messages: Vec<Pending>) {
+    pub(super) fn send_atomic(&self, mut messages: Vec<PendingMessage>) {
         while messages.len() > 1 {
             let rest = messages.split_off(messages.len().min(MAX_BATCH));
             self.send_batch(std::mem::replace(&mut messages, rest));
@@ -56,10 +57,10 @@ impl Flight {
         }
     }
 
-    fn send_batch(&self, batch: Vec<Pending>) {
+    fn send_batch(&self, batch: Vec<PendingMessage>) {
         let messages: Vec<Message> = batch.iter().map(|pending| pending.message.clone()).collect();
-        let headers = exchange::batch_headers(&batch);
-        let Some(token) = self.pending.insert(Exchange::Batch(batch)) else { return };
+        let headers = pending_reply::batch_headers(&batch);
+        let Some(token) = self.waiting.insert(PendingReply::AtomicBatch(batch)) else { return };
         let last = messages.len() - 1;
         for (index, (message, headers)) in messages.into_iter().zip(headers).enumerate() {
             self.queue(token, index == last, message, headers);
@@ -74,13 +75,13 @@ impl Flight {
     /// Returns whether a message still waits for its reply. The deadline can have passed: the message waits in the queue while
     /// the server accepts nothing.
     pub(super) fn contains(&self, token: ReplyToken) -> bool {
-        self.pending.contains(token)
+        self.waiting.contains(token)
     }
 
     /// Fails the messages of a token, unless they have an outcome.
     pub(super) fn fail(&self, token: ReplyToken, error: &PublishError) {
-        if let Some(exchange) = self.pending.remove(token) {
-            exchange.fail(error);
+        if let Some(waiting) = self.waiting.remove(token) {
+            waiting.fail(error);
         }
     }
 
@@ -91,21 +92,21 @@ impl Flight {
         &self,
         targets: &[Arc<Target>],
         replies: impl IntoIterator<Item = (ReplyToken, Reply<'a>)>,
-        resend: &mut Vec<Pending>,
+        resend: &mut Vec<PendingMessage>,
     ) {
-        for (token, exchange, reply) in self.pending.remove_all(replies.into_iter()) {
+        for (token, waiting, reply) in self.waiting.remove_all(replies.into_iter()) {
             let Some(target) = targets.get(token.stream) else { continue };
             target.count_reply();
-            match exchange {
-                Some(Exchange::Single(pending)) => match ack::parse(reply, &target.name) {
+            match waiting {
+                Some(PendingReply::Single(pending)) => match ack::parse(reply, &target.name) {
                     Meaning::Outcome(outcome) => {
                         target.settle(&outcome);
                         pending.settle(outcome);
                     }
                     Meaning::Resend => resend.push(pending),
                 },
-                Some(Exchange::Batch(batch)) => {
-                    for pending in exchange::settle_batch(batch, reply) {
+                Some(PendingReply::AtomicBatch(batch)) => {
+                    for pending in pending_reply::settle_batch(batch, reply) {
                         self.send(pending);
                     }
                 }
@@ -119,9 +120,9 @@ impl Flight {
     }
 
     /// Fails the messages with a passed deadline, and sends the messages of `resend` again.
-    pub(super) fn sweep(&self, now: Instant, resend: &mut Vec<Pending>) {
-        for exchange in self.pending.remove_expired(now) {
-            exchange.expire(now);
+    pub(super) fn sweep(&self, now: Instant, resend: &mut Vec<PendingMessage>) {
+        for waiting in self.waiting.remove_expired(now) {
+            waiting.expire(now);
         }
         for pending in std::mem::take(resend) {
             if pending.deadline <= now {
@@ -134,21 +135,21 @@ impl Flight {
 
     /// Accepts no more messages. Those in flight stay.
     pub(super) fn close(&self) {
-        self.pending.close();
+        self.waiting.close();
     }
 
     pub(super) fn is_closed(&self) -> bool {
-        self.pending.is_closed()
+        self.waiting.is_closed()
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.pending.is_empty()
+        self.waiting.is_empty()
     }
 
-    /// Ends the flight with the connection.
+    /// Fails all messages, because the connection ended.
     pub(super) fn end(&self) {
-        for exchange in self.pending.close_and_remove_all() {
-            exchange.fail(&PublishError::Unavailable);
+        for waiting in self.waiting.close_and_remove_all() {
+            waiting.fail(&PublishError::Unavailable);
         }
     }
 }

@@ -1,13 +1,20 @@
 //! Every message gets one outcome and releases its memory, in any order of events.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use futures::FutureExt as _;
 use proptest::prelude::*;
 use service::telemetry::Metrics;
 use tenancy::TenantId;
 
+use super::super::PublishError;
+use super::super::metrics::PublisherMetrics;
+use super::super::pending_message::{CallOutcomes, PendingMessage};
+use super::super::target::Target;
 use super::*;
 use crate::budget::MemoryBudget;
+use crate::message::Message;
 use crate::subject::AuditSubject;
 
 fn budget() -> MemoryBudget {
@@ -15,25 +22,25 @@ fn budget() -> MemoryBudget {
 }
 
 /// Returns a message and its batch.
-fn pending(budget: &MemoryBudget, deadline: Instant) -> (Pending, Arc<Batch>) {
+fn pending(budget: &MemoryBudget, deadline: Instant) -> (PendingMessage, Arc<CallOutcomes>) {
     let tenant: TenantId = "acme".parse().unwrap();
     let subject = AuditSubject::new(Some(&tenant), "identity", "user_invited").unwrap();
     let message = Message::audit(&subject, "1", None, Bytes::new()).unwrap();
     let reservation = budget.reserve(&tenant, message.size()).unwrap();
     let metrics = Metrics::new("test");
-    let batch = Batch::new(1, &Arc::new(PublisherMetrics::new(&metrics, "UDM")));
+    let batch = CallOutcomes::new(1, &Arc::new(PublisherMetrics::new(&metrics, "UDM")));
     let target = Arc::new(Target::new(0, "UDM", &metrics));
-    (Pending::new(message, target, reservation, deadline, &batch, 0), batch)
+    (PendingMessage::new(message, target, reservation, deadline, &batch, 0), batch)
 }
 
 #[test]
 fn late_reply_does_not_match_the_next_message_in_the_slot() {
-    let (budget, table) = (budget(), PendingTable::default());
+    let (budget, table) = (budget(), ReplyTable::default());
     let (first, _) = pending(&budget, Instant::now());
     let (second, _) = pending(&budget, Instant::now());
-    let old = table.insert(Exchange::Single(first)).unwrap();
+    let old = table.insert(PendingReply::Single(first)).unwrap();
     drop(table.remove(old));
-    let new = table.insert(Exchange::Single(second)).unwrap();
+    let new = table.insert(PendingReply::Single(second)).unwrap();
     assert!(table.remove(old).is_none());
     assert!(table.remove(new).is_some());
 }
@@ -64,7 +71,7 @@ proptest! {
 
     #[test]
     fn every_message_gets_an_outcome(steps in prop::collection::vec(step(), 0..80)) {
-        let (budget, table) = (budget(), PendingTable::default());
+        let (budget, table) = (budget(), ReplyTable::default());
         let (now, later) = (Instant::now(), Instant::now() + std::time::Duration::from_hours(1));
         let (mut tokens, mut batches, mut closed) = (Vec::new(), Vec::new(), false);
         for step in steps {
@@ -74,7 +81,7 @@ proptest! {
                     let (mut messages, of_messages): (Vec<_>, Vec<_>) =
                         (0..messages).map(|_| pending(&budget, deadline)).unzip();
                     let single = if messages.len() == 1 { messages.pop() } else { None };
-                    let token = table.insert(single.map_or(Exchange::Batch(messages), Exchange::Single));
+                    let token = table.insert(single.map_or(PendingReply::AtomicBatch(messages), PendingReply::Single));
                     prop_assert_eq!(token.is_none(), closed);
                     tokens.extend(token);
                     batches.extend(of_messages);

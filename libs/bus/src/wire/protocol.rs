@@ -15,12 +15,12 @@ const HEADERS: &[u8] = b"NATS/1.0\r\n";
 /// The status of a message that no client receives.
 const NO_RESPONDERS: &[u8] = b"NATS/1.0 503";
 
-pub(super) const PING: &[u8] = b"PING\r\n";
-pub(super) const PONG: &[u8] = b"PONG\r\n";
+pub(crate) const PING: &[u8] = b"PING\r\n";
+pub(crate) const PONG: &[u8] = b"PONG\r\n";
 
 /// What a server sends.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum ServerOperation<'a> {
+pub(crate) enum ServerOperation<'a> {
     /// Settings of the server in JSON.
     Info(&'a [u8]),
     /// A message for the subscription of this connection.
@@ -34,14 +34,14 @@ pub(super) enum ServerOperation<'a> {
 
 /// A message of a subscription.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Delivery<'a> {
-    pub(super) subject: &'a str,
-    pub(super) reply: Reply<'a>,
+pub(crate) struct Delivery<'a> {
+    pub(crate) subject: &'a str,
+    pub(crate) reply: Reply<'a>,
 }
 
 /// A reply to a published message or a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Reply<'a> {
+pub(crate) enum Reply<'a> {
     Payload(&'a [u8]),
     /// No client and no stream receives the message.
     NoResponders,
@@ -50,10 +50,10 @@ pub(super) enum Reply<'a> {
 /// The bytes do not follow the protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the server does not follow the protocol of NATS")]
-pub(super) struct Malformed;
+pub(crate) struct Malformed;
 
 /// Returns the first operation and its length; `None` if it is incomplete.
-pub(super) fn parse(bytes: &[u8]) -> Result<Option<(ServerOperation<'_>, usize)>, Malformed> {
+pub(crate) fn parse(bytes: &[u8]) -> Result<Option<(ServerOperation<'_>, usize)>, Malformed> {
     let line_end = memchr(b'\r', &bytes[..bytes.len().min(MAX_LINE)]);
     let Some(line_end) = line_end else {
         return if bytes.len() < MAX_LINE { Ok(None) } else { Err(Malformed) };
@@ -108,19 +108,19 @@ fn parse_message<'a>(
 }
 
 /// Appends `SUB`: a subscription without a queue group.
-pub(super) fn write_subscription(buffer: &mut Vec<u8>, subject: &str) {
+pub(crate) fn write_subscription(buffer: &mut Vec<u8>, subject: &str) {
     write(buffer, format_args!("SUB {subject} 1\r\n"));
 }
 
 /// Appends `PUB`: a message without headers.
-pub(super) fn write_request(buffer: &mut Vec<u8>, subject: &str, reply: &str, payload: &[u8]) {
+pub(crate) fn write_request(buffer: &mut Vec<u8>, subject: &str, reply: &str, payload: &[u8]) {
     write(buffer, format_args!("PUB {subject} {reply} {}\r\n", payload.len()));
     buffer.extend_from_slice(payload);
     buffer.extend_from_slice(b"\r\n");
 }
 
 /// Appends `HPUB`: a message with encoded headers. `reply` is empty or ends with a space.
-pub(super) fn write_message(
+pub(crate) fn write_message(
     buffer: &mut Vec<u8>,
     subject: &str,
     reply: std::fmt::Arguments<'_>,
@@ -139,7 +139,7 @@ pub(super) fn write_message(
 }
 
 /// Size of encoded headers in a message.
-pub(super) fn headers_size(headers: [&[u8]; 3]) -> usize {
+pub(crate) fn headers_size(headers: [&[u8]; 3]) -> usize {
     HEADERS.len() + headers.iter().map(|lines| lines.len()).sum::<usize>() + 2
 }
 

@@ -14,7 +14,7 @@ use crate::connect::{CERTIFICATE, Config, KEY};
 ///
 /// # Errors
 /// A file cannot be read, or is malformed.
-pub(crate) async fn client_config(config: &Config) -> io::Result<Arc<ClientConfig>> {
+pub(super) async fn client_config(config: &Config) -> io::Result<Arc<ClientConfig>> {
     let config = config.clone();
     tokio::task::spawn_blocking(move || load(&config)).await?.map(Arc::new)
 }

@@ -12,10 +12,10 @@ use serde::Deserialize;
 use tokio::time::Instant;
 use uuid::Uuid;
 
-use super::pending::Pending;
-use super::protocol::Reply;
+use super::pending_message::PendingMessage;
 use super::target::Target;
 use super::{Ack, PublishError};
+use crate::wire::Reply;
 
 /// Maximum number of messages in a batch: the default of the server.
 pub(super) const MAX_BATCH: usize = 1_000;
@@ -25,15 +25,15 @@ const BATCH_SEQUENCE: &str = "Nats-Batch-Sequence";
 const COMMIT: &str = "Nats-Batch-Commit: 1\r\n";
 
 /// Messages that wait for one reply.
-pub(super) enum Exchange {
+pub(super) enum PendingReply {
     /// A message with its own acknowledgement.
-    Single(Pending),
+    Single(PendingMessage),
     /// An atomic batch: two or more messages for one stream, with one deadline. The reply belongs to the last message.
-    Batch(Vec<Pending>),
+    AtomicBatch(Vec<PendingMessage>),
 }
 
 /// Returns what the messages of an atomic batch have in addition to their headers.
-pub(super) fn batch_headers(batch: &[Pending]) -> Vec<Vec<u8>> {
+pub(super) fn batch_headers(batch: &[PendingMessage]) -> Vec<Vec<u8>> {
     // The server knows at most a thousand batches at a time. Eight bytes distinguish them.
     let id = BASE64URL_NOPAD.encode(&Uuid::now_v7().as_bytes()[8..]);
     let lines = |sequence: usize| {
@@ -43,7 +43,7 @@ pub(super) fn batch_headers(batch: &[Pending]) -> Vec<Vec<u8>> {
     (1..=batch.len()).map(lines).collect()
 }
 
-impl Exchange {
+impl PendingReply {
     /// When the messages fail without a reply.
     pub(super) fn deadline(&self) -> Option<Instant> {
         self.first().map(|pending| pending.deadline)
@@ -62,10 +62,10 @@ impl Exchange {
         self.fail(&PublishError::AckTimeout);
     }
 
-    fn first(&self) -> Option<&Pending> {
+    fn first(&self) -> Option<&PendingMessage> {
         match self {
             Self::Single(pending) => Some(pending),
-            Self::Batch(batch) => batch.first(),
+            Self::AtomicBatch(batch) => batch.first(),
         }
     }
 
@@ -73,7 +73,11 @@ impl Exchange {
     pub(super) fn fail(self, error: &PublishError) {
         match self {
             Self::Single(pending) => pending.settle(Err(error.clone())),
-            Self::Batch(batch) => batch.into_iter().for_each(|pending| pending.settle(Err(error.clone()))),
+            Self::AtomicBatch(batch) => {
+                for pending in batch {
+                    pending.settle(Err(error.clone()));
+                }
+            }
         }
     }
 }
@@ -87,9 +91,9 @@ struct Commit<'a> {
 }
 
 /// Settles an atomic batch. Returns the messages that must be published one by one, because the stream refused the batch.
-pub(super) fn settle_batch(batch: Vec<Pending>, reply: Reply<'_>) -> Vec<Pending> {
+pub(super) fn settle_batch(batch: Vec<PendingMessage>, reply: Reply<'_>) -> Vec<PendingMessage> {
     let Reply::Payload(payload) = reply else {
-        Exchange::Batch(batch).fail(&PublishError::Unavailable);
+        PendingReply::AtomicBatch(batch).fail(&PublishError::Unavailable);
         return Vec::new();
     };
     let Some(first) = first_sequence(&batch, payload) else { return batch };
@@ -103,7 +107,7 @@ pub(super) fn settle_batch(batch: Vec<Pending>, reply: Reply<'_>) -> Vec<Pending
 }
 
 /// Returns the sequence number of the first message if the stream stored the complete batch.
-fn first_sequence(batch: &[Pending], payload: &[u8]) -> Option<u64> {
+fn first_sequence(batch: &[PendingMessage], payload: &[u8]) -> Option<u64> {
     let Commit { stream, seq, count } = serde_json::from_slice(payload).ok()?;
     let is_complete = usize::try_from(count) == Ok(batch.len()) && *stream == *batch.first()?.target.name;
     (is_complete && seq >= count).then(|| seq - count + 1)

@@ -1,7 +1,7 @@
-//! One connection to NATS. Messages in flight fail when it breaks; the next connection starts without any.
+//! The connection while it is up. Messages in flight fail when it breaks; the next connection starts without any.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -14,15 +14,14 @@ use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
 use tokio::sync::oneshot;
 use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
 use tokio_util::sync::CancellationToken;
-use uuid::Uuid;
 
-use super::connection::{Connection, Reader};
-use super::flight::{Flight, Outgoing};
-use super::pending::{Pending, ReplyToken};
-use super::protocol::{self, Delivery, Malformed, PING, PONG, Reply, ServerOperation};
+use super::in_flight::{InFlightMessages, Outgoing};
+use super::pending_message::PendingMessage;
+use super::reply_table::ReplyToken;
 use super::target::Target;
-use super::{PublishError, Shared, StreamSize, StreamUsage};
-use crate::connect::{Config, ConnectError, PING_INTERVAL};
+use super::{PublishError, PublisherState, StreamSize, StreamUsage};
+use crate::connect::PING_INTERVAL;
+use crate::wire::{self, Delivery, Malformed, PING, PONG, Reply, ServerOperation, WireConnection};
 
 /// Interval of checks for passed deadlines, and delay before a message is sent again.
 const SWEEP_INTERVAL: Duration = Duration::from_millis(50);
@@ -39,24 +38,17 @@ const MAX_BURST: usize = 64 * 1024;
 /// First character of the last token of the subject of a reply to a request. That of a reply to a message is a digit.
 const REQUEST: char = 'r';
 
-/// Opens connections to the servers of a configuration.
-pub(super) struct Dialer {
-    config: Config,
-    /// Number of the server that is tried first.
-    next: AtomicUsize,
-}
-
-/// The ends of a connection, used by its task.
-pub(super) struct Ends {
-    reader: Reader,
+/// What the task of a connection reads and writes.
+pub(super) struct ConnectionIo {
+    reader: wire::Reader,
     writer: Box<dyn AsyncWrite + Send + Unpin>,
     outgoing: UnboundedReceiver<Outgoing>,
     commands: UnboundedReceiver<Vec<u8>>,
 }
 
 /// A connection for publishing.
-pub(super) struct Link {
-    pub(super) flight: Flight,
+pub(super) struct ActiveConnection {
+    pub(super) in_flight: InFlightMessages,
     /// Operations other than messages.
     commands: UnboundedSender<Vec<u8>>,
     requests: Requests,
@@ -73,43 +65,14 @@ struct Requests {
     next: AtomicU64,
 }
 
-impl Dialer {
-    /// Checks the configuration.
-    ///
-    /// # Errors
-    /// The address or the credentials are malformed.
-    pub(super) fn new(config: Config) -> Result<Self, ConnectError> {
-        config.servers()?;
-        // Replicas start with different servers.
-        let [.., random] = Uuid::now_v7().into_bytes();
-        Ok(Self { config, next: AtomicUsize::new(random.into()) })
-    }
-
-    /// Connects to one of the servers, each of which is tried once.
-    pub(super) async fn dial(&self) -> Result<(Arc<Link>, Ends), ConnectError> {
-        let mut servers = self.config.servers()?;
-        let first = self.next.fetch_add(1, Ordering::Relaxed) % servers.len().max(1);
-        servers.rotate_left(first);
-        let mut error = ConnectError::Address;
-        for server in servers {
-            match Connection::open(&self.config, &server).await {
-                Ok(connection) => return Ok(Link::new(&self.config, connection)),
-                Err(failed) => error = failed,
-            }
-        }
-        Err(error)
-    }
-}
-
-impl Link {
-    fn new(config: &Config, connection: Connection) -> (Arc<Self>, Ends) {
-        let Connection { reader, writer, max_payload } = connection;
-        let prefix = config.inbox_prefix.as_deref().unwrap_or("_INBOX");
-        let inbox = format!("{prefix}.{}", Uuid::now_v7().simple());
-        let (flight, outgoing) = Flight::new();
+impl ActiveConnection {
+    /// Subscribes to the replies.
+    pub(super) fn new(connection: WireConnection) -> (Arc<Self>, ConnectionIo) {
+        let WireConnection { reader, writer, inbox, max_payload } = connection;
+        let (in_flight, outgoing) = InFlightMessages::new();
         let (sender, commands) = mpsc::unbounded_channel();
-        let link = Self {
-            flight,
+        let active = Self {
+            in_flight,
             commands: sender,
             requests: Requests::default(),
             unanswered_pings: AtomicU32::new(0),
@@ -118,9 +81,9 @@ impl Link {
             log_throttle: LogThrottle::default(),
         };
         let mut subscription = Vec::new();
-        protocol::write_subscription(&mut subscription, &format!("{}.*", link.inbox));
-        link.command(subscription);
-        (Arc::new(link), Ends { reader, writer, outgoing, commands })
+        wire::write_subscription(&mut subscription, &format!("{}.*", active.inbox));
+        active.command(subscription);
+        (Arc::new(active), ConnectionIo { reader, writer, outgoing, commands })
     }
 
     /// Sends an operation.
@@ -166,21 +129,21 @@ impl Link {
 
     /// Adds a message to a burst, unless it has an outcome already.
     fn write(&self, burst: &mut Vec<u8>, Outgoing { token, replied, message, batch_headers }: &Outgoing) {
-        if !self.flight.contains(*token) {
+        if !self.in_flight.contains(*token) {
             return;
         }
         let [own, shared] = message.header_lines();
         let headers = [own, shared, batch_headers];
         let (subject, payload) = (message.subject(), message.payload());
-        if protocol::headers_size(headers) + payload.len() > self.max_payload {
+        if wire::headers_size(headers) + payload.len() > self.max_payload {
             // The server would close the connection.
             let description = "the message is larger than max_payload of the server".to_owned();
-            self.flight.fail(*token, &PublishError::Misconfigured { code: 0, description });
+            self.in_flight.fail(*token, &PublishError::Misconfigured { code: 0, description });
         } else if *replied {
             let reply = format_args!("{}.{token} ", self.inbox);
-            protocol::write_message(burst, subject, reply, headers, payload);
+            wire::write_message(burst, subject, reply, headers, payload);
         } else {
-            protocol::write_message(burst, subject, format_args!(""), headers, payload);
+            wire::write_message(burst, subject, format_args!(""), headers, payload);
         }
     }
 
@@ -188,27 +151,27 @@ impl Link {
     /// Returns the reason.
     pub(super) async fn run(
         self: &Arc<Self>,
-        shared: &Shared,
-        ends: Ends,
+        publisher: &PublisherState,
+        ends: ConnectionIo,
         stop: &CancellationToken,
     ) -> &'static str {
-        let Ends { reader, writer, outgoing, commands } = ends;
+        let ConnectionIo { reader, writer, outgoing, commands } = ends;
         let reason = tokio::select! {
-            reason = self.settle_messages(shared, reader, stop) => reason,
+            reason = self.settle_messages(publisher, reader, stop) => reason,
             () = self.send(writer, outgoing, commands) => "connection lost",
-            () = self.probe(shared) => "no stream available",
+            () = self.probe(publisher) => "no stream available",
             () = self.keep_alive() => "no response to pings",
         };
-        shared.disconnect();
-        self.flight.end();
+        publisher.disconnect();
+        self.in_flight.end();
         reason
     }
 
     /// Settles messages by their replies or deadlines. Returns why it ended.
     async fn settle_messages(
         &self,
-        shared: &Shared,
-        mut reader: Reader,
+        publisher: &PublisherState,
+        mut reader: wire::Reader,
         stop: &CancellationToken,
     ) -> &'static str {
         let mut resend = Vec::new();
@@ -220,17 +183,17 @@ impl Link {
                     if received.is_err() {
                         return "connection lost";
                     }
-                    if self.handle(&shared.targets, &mut reader, &mut resend).is_err() {
+                    if self.handle(&publisher.targets, &mut reader, &mut resend).is_err() {
                         return "malformed reply";
                     }
                 }
-                now = sweep.tick() => self.flight.sweep(now, &mut resend),
-                () = stop.cancelled(), if !self.flight.is_closed() => {
-                    self.flight.close();
-                    shared.disconnect();
+                now = sweep.tick() => self.in_flight.sweep(now, &mut resend),
+                () = stop.cancelled(), if !self.in_flight.is_closed() => {
+                    self.in_flight.close();
+                    publisher.disconnect();
                 }
             }
-            if self.flight.is_closed() && self.flight.is_empty() && resend.is_empty() {
+            if self.in_flight.is_closed() && self.in_flight.is_empty() && resend.is_empty() {
                 return "connection closed";
             }
         }
@@ -240,8 +203,8 @@ impl Link {
     fn handle(
         &self,
         targets: &[Arc<Target>],
-        reader: &mut Reader,
-        resend: &mut Vec<Pending>,
+        reader: &mut wire::Reader,
+        resend: &mut Vec<PendingMessage>,
     ) -> Result<(), Malformed> {
         let mut replies: Vec<(ReplyToken, Reply<'_>)> = Vec::new();
         let length = reader.handle(|operation| match operation {
@@ -259,7 +222,7 @@ impl Link {
             }
             ServerOperation::Error(_) | ServerOperation::Info(_) | ServerOperation::Ok => {}
         })?;
-        self.flight.settle_replied(targets, replies, resend);
+        self.in_flight.settle_replied(targets, replies, resend);
         reader.discard(length);
         Ok(())
     }
@@ -279,17 +242,18 @@ impl Link {
 
     /// Queries the streams every second, and enables publishing to those that have a leader and acknowledge messages. Ends when no
     /// stream replies to several probes.
-    async fn probe(self: &Arc<Self>, shared: &Shared) {
+    async fn probe(self: &Arc<Self>, publisher: &PublisherState) {
         let mut tick = interval(PROBE_INTERVAL);
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let mut available = vec![false; shared.targets.len()];
+        let mut available = vec![false; publisher.targets.len()];
         let (mut reachable, mut failed) = (false, 0);
         while failed < MAX_FAILED_PROBES {
             tick.tick().await;
-            let responsive = join_all(shared.targets.iter().map(|target| self.probe_stream(target))).await;
-            let open = !self.flight.is_closed();
+            let responsive = join_all(publisher.targets.iter().map(|target| self.probe_stream(target))).await;
+            let open = !self.in_flight.is_closed();
             let mut changed = false;
-            for ((target, responsive), known) in shared.targets.iter().zip(responsive).zip(&mut available) {
+            for ((target, responsive), known) in publisher.targets.iter().zip(responsive).zip(&mut available)
+            {
                 target.set_responsive(responsive && open);
                 let available = target.is_available();
                 if std::mem::replace(known, available) != available {
@@ -297,11 +261,11 @@ impl Link {
                     log_availability(target);
                 }
             }
-            let any = shared.targets.iter().any(|target| target.is_responsive());
+            let any = publisher.targets.iter().any(|target| target.is_responsive());
             failed = if any || !open { 0 } else { failed + 1 };
             if changed || any != reachable {
                 reachable = any;
-                shared.link.send_replace(any.then(|| Arc::clone(self)));
+                publisher.connection.send_replace(any.then(|| Arc::clone(self)));
             }
         }
     }
@@ -356,7 +320,7 @@ impl Link {
         let (number, reply) = self.requests.open();
         let mut command = Vec::new();
         let inbox = format!("{}.{REQUEST}{number}", self.inbox);
-        protocol::write_request(&mut command, subject, &inbox, payload);
+        wire::write_request(&mut command, subject, &inbox, payload);
         self.command(command);
         let _close = Close { requests: &self.requests, number };
         reply.await.ok()

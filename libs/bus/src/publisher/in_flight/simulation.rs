@@ -13,7 +13,7 @@ use tenancy::TenantId;
 
 use super::super::Ack;
 use super::super::metrics::PublisherMetrics;
-use super::super::pending::Batch;
+use super::super::pending_message::CallOutcomes;
 use super::*;
 use crate::budget::MemoryBudget;
 use crate::message::MESSAGE_ID;
@@ -162,14 +162,14 @@ fn error(code: u16, err_code: u64, description: &str) -> String {
 struct Call {
     ids: Vec<Id>,
     deadline: Instant,
-    batch: Arc<Batch>,
+    batch: Arc<CallOutcomes>,
 }
 
 struct Simulation {
     now: Instant,
-    flight: Flight,
+    in_flight: InFlightMessages,
     outgoing: UnboundedReceiver<Outgoing>,
-    resend: Vec<Pending>,
+    resend: Vec<PendingMessage>,
     /// Messages on their way to the stream, in order.
     sent: VecDeque<Outgoing>,
     /// Messages of connections that broke: the server can still receive them.
@@ -190,10 +190,10 @@ struct Simulation {
 impl Simulation {
     fn new() -> Self {
         let metrics = Metrics::new("test");
-        let (flight, outgoing) = Flight::new();
+        let (in_flight, outgoing) = InFlightMessages::new();
         Self {
             now: Instant::now(),
-            flight,
+            in_flight,
             outgoing,
             resend: Vec::new(),
             sent: VecDeque::new(),
@@ -216,19 +216,19 @@ impl Simulation {
         }
         let tenant: TenantId = "acme".parse().unwrap();
         let subject = AuditSubject::new(Some(&tenant), "identity", "user_invited").unwrap();
-        let batch = Batch::new(ids.len(), &self.metrics);
+        let batch = CallOutcomes::new(ids.len(), &self.metrics);
         let deadline = self.now + Duration::from_millis(timeout);
         let pending = ids.iter().enumerate().map(|(index, id)| {
             let message = Message::audit(&subject, &id.to_string(), None, payload(*id)).unwrap();
             let reservation = self.budget.reserve(&tenant, message.size()).unwrap();
-            Pending::new(message, Arc::clone(&self.target), reservation, deadline, &batch, index)
+            PendingMessage::new(message, Arc::clone(&self.target), reservation, deadline, &batch, index)
         });
         let pending: Vec<_> = pending.collect();
         if atomic {
-            self.flight.send_atomic(pending);
+            self.in_flight.send_atomic(pending);
         } else {
             for message in pending {
-                self.flight.send(message);
+                self.in_flight.send(message);
             }
         }
         self.calls.push(Call { ids, deadline, batch });
@@ -236,7 +236,7 @@ impl Simulation {
 
     fn pass_on(&mut self) {
         if let Ok(message) = self.outgoing.try_recv()
-            && self.flight.contains(message.token)
+            && self.in_flight.contains(message.token)
         {
             self.sent.push_back(message);
         }
@@ -272,11 +272,11 @@ impl Simulation {
         let (token, payload) = &reply;
         let reply = payload.as_ref().map_or(Reply::NoResponders, |text| Reply::Payload(text.as_bytes()));
         let targets = std::slice::from_ref(&self.target);
-        self.flight.settle_replied(targets, [(*token, reply)], &mut self.resend);
+        self.in_flight.settle_replied(targets, [(*token, reply)], &mut self.resend);
     }
 
     fn sweep(&mut self) {
-        self.flight.sweep(self.now, &mut self.resend);
+        self.in_flight.sweep(self.now, &mut self.resend);
         self.verify_finished();
         for call in &self.calls {
             assert!(call.deadline > self.now, "no outcome at the deadline: {:?}", call.ids);
@@ -286,14 +286,14 @@ impl Simulation {
     /// The connection breaks, and the next one starts.
     fn reconnect(&mut self) {
         self.resend.clear();
-        self.flight.end();
+        self.in_flight.end();
         self.verify_finished();
         assert!(self.calls.is_empty(), "an outcome is missing after the connection broke");
-        assert!(self.flight.is_empty());
+        assert!(self.in_flight.is_empty());
         assert_eq!((self.budget.reservations(), self.budget.reserved_bytes()), (0, 0));
         self.late.extend(self.sent.drain(..));
         self.replies.clear();
-        (self.flight, self.outgoing) = Flight::new();
+        (self.in_flight, self.outgoing) = InFlightMessages::new();
     }
 
     fn run(&mut self, step: Step) {

@@ -1,9 +1,7 @@
 //! A connection to a server: handshake, TLS, and its two directions.
-//!
-//! A burst of messages is written into one buffer, and the replies are read from one. The client library would pass each message
-//! through a queue, and allocate each header and reply.
 
 use std::io;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use async_nats::{Auth, ServerAddr};
 use bytes::{Buf as _, BytesMut};
@@ -14,24 +12,62 @@ use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, sp
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
+use uuid::Uuid;
 
 use super::protocol::{self, Malformed, PING, ServerOperation};
+use super::tls;
 use crate::connect::{CONNECT_TIMEOUT, Config, ConnectError};
-use crate::tls;
 
 /// Room for received bytes before each read: several hundred replies.
 const READ_BUFFER: usize = 32 * 1024;
 
 /// A connection that has accepted the client.
-pub(super) struct Connection {
-    pub(super) reader: Reader,
-    pub(super) writer: Box<dyn AsyncWrite + Send + Unpin>,
+pub(crate) struct WireConnection {
+    pub(crate) reader: Reader,
+    pub(crate) writer: Box<dyn AsyncWrite + Send + Unpin>,
+    /// Prefix of the subjects of replies, of which there is one per connection.
+    pub(crate) inbox: String,
     /// Maximum size of headers and payload of a message.
-    pub(super) max_payload: usize,
+    pub(crate) max_payload: usize,
+}
+
+/// Opens connections to the servers of a configuration.
+pub(crate) struct Dialer {
+    config: Config,
+    /// Number of the server that is tried first.
+    next: AtomicUsize,
+}
+
+impl Dialer {
+    /// Checks the configuration.
+    ///
+    /// # Errors
+    /// The address or the credentials are malformed.
+    pub(crate) fn new(config: Config) -> Result<Self, ConnectError> {
+        config.servers()?;
+        // Replicas start with different servers.
+        let [.., random] = Uuid::now_v7().into_bytes();
+        Ok(Self { config, next: AtomicUsize::new(random.into()) })
+    }
+
+    /// Connects to one of the servers, each of which is tried once.
+    pub(crate) async fn dial(&self) -> Result<WireConnection, ConnectError> {
+        let mut servers = self.config.servers()?;
+        let first = self.next.fetch_add(1, Ordering::Relaxed) % servers.len().max(1);
+        servers.rotate_left(first);
+        let mut error = ConnectError::Address;
+        for server in servers {
+            match WireConnection::open(&self.config, &server).await {
+                Ok(connection) => return Ok(connection),
+                Err(failed) => error = failed,
+            }
+        }
+        Err(error)
+    }
 }
 
 /// The receiving direction.
-pub(super) struct Reader {
+pub(crate) struct Reader {
     stream: Box<dyn AsyncRead + Send + Unpin>,
     buffer: BytesMut,
 }
@@ -70,12 +106,12 @@ struct Connect<'a> {
     sig: Option<String>,
 }
 
-impl Connection {
+impl WireConnection {
     /// Connects to a server.
     ///
     /// # Errors
     /// The server is not reachable, does not respond in time, or rejects the client.
-    pub(super) async fn open(config: &Config, server: &ServerAddr) -> Result<Self, ConnectError> {
+    pub(crate) async fn open(config: &Config, server: &ServerAddr) -> Result<Self, ConnectError> {
         let opened = timeout(CONNECT_TIMEOUT, Self::open_untimed(config, server)).await;
         opened.unwrap_or_else(|elapsed| Err(io::Error::from(elapsed).into()))
     }
@@ -127,7 +163,9 @@ impl Connection {
         let accepted =
             |operation: ServerOperation<'_>| matches!(operation, ServerOperation::Pong).then_some(());
         receive(&mut reader.stream, &mut reader.buffer, accepted).await?;
-        Ok(Self { reader, writer, max_payload: info.max_payload })
+        let prefix = config.inbox_prefix.as_deref().unwrap_or("_INBOX");
+        let inbox = format!("{prefix}.{}", Uuid::now_v7().simple());
+        Ok(Self { reader, writer, inbox, max_payload: info.max_payload })
     }
 }
 
@@ -136,7 +174,7 @@ impl Reader {
     ///
     /// # Errors
     /// The connection is broken or closed.
-    pub(super) async fn receive(&mut self) -> io::Result<()> {
+    pub(crate) async fn receive(&mut self) -> io::Result<()> {
         receive_bytes(&mut self.stream, &mut self.buffer).await
     }
 
@@ -144,7 +182,7 @@ impl Reader {
     ///
     /// # Errors
     /// The server does not follow the protocol.
-    pub(super) fn handle<'a>(
+    pub(crate) fn handle<'a>(
         &'a mut self,
         mut handle: impl FnMut(ServerOperation<'a>),
     ) -> Result<usize, Malformed> {
@@ -157,7 +195,7 @@ impl Reader {
     }
 
     /// Discards bytes that were handled.
-    pub(super) fn discard(&mut self, length: usize) {
+    pub(crate) fn discard(&mut self, length: usize) {
         self.buffer.advance(length);
     }
 }
@@ -197,8 +235,8 @@ mod tests {
 
     use super::*;
 
-    async fn open(config: &Config) -> Result<Connection, ConnectError> {
-        Connection::open(config, &config.servers().unwrap()[0]).await
+    async fn open(config: &Config) -> Result<WireConnection, ConnectError> {
+        WireConnection::open(config, &config.servers().unwrap()[0]).await
     }
 
     #[tokio::test]
