@@ -134,7 +134,7 @@ async fn reset_password_shows_each_failed_request() {
         for mail in std::fs::read_dir(visit.browser.system.mails.path()).unwrap() {
             std::fs::remove_file(mail.unwrap().path()).unwrap();
         }
-        visit.browser.system.run_sql("delete from identity.recipients").await;
+        visit.browser.system.run_sql("delete from identity.limits where limit_name like '%_recipient'").await;
         let client = visit.browser.system.client().header("X-Tenant-ID", "acme");
         client.post("/auth/password/reset", &json!({ "email": EMAIL })).await.expect_empty(204);
         let mail = visit.browser.system.wait_for_mail(EMAIL).await;

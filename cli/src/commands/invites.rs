@@ -95,7 +95,7 @@ impl Command for InviteCommand {
         invites resend` issues a new token.",
     );
     const AGENT_NOTES: &'static str = "Not idempotent: a second invite while one is pending fails with \
-        invite_pending. The fourth mail to one address within an hour fails with rate_limited. With --delivery response, the output contains a credential that is shown only once. \
+        invite_pending. After three mails to one address, a further one fails with rate_limited, except one per 20 minutes. With --delivery response, the output contains a credential that is shown only once. \
         Uses SVC_PLATFORM_TOKEN only if neither SVC_TOKEN nor SVC_API_KEY is set.";
     const SEE_ALSO: Names = &["users accept-invite", "invites list", "invites resend", "tenants create"];
 
@@ -212,7 +212,7 @@ impl Command for List {
 
 /// Resend a pending invite with a new token.
 ///
-/// The old token becomes invalid, and the expiry starts again. The mail counts towards the three invites that one address gets within an hour. Requires an
+/// The old token becomes invalid, and the expiry starts again. The mail counts towards the invites that are mailed to one address: three, then one per 20 minutes. Requires an
 /// administrator, an API key with the scope `users:write`, or the platform token and a tenant. With `--delivery response`, an
 /// administrator must have logged in with the password in the last ten minutes.
 #[derive(Args)]

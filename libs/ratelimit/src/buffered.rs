@@ -1,14 +1,13 @@
 //! Counts requests in memory, and exchanges the counts with the other replicas every second: for routes where a statement per
 //! request would cost more than the request.
 
-use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use chrono::{DateTime, TimeDelta, Utc};
 use service::{LogThrottle, Tasks, chain};
 
-use crate::local::CAPACITY;
+use crate::memory::CAPACITY;
+use crate::postgres::Counts;
 use crate::{Limit, Limiter, LocalLimiter, RateLimitError, Source};
 
 /// Time between two exchanges. Within it, each replica allows a whole burst.
@@ -24,15 +23,6 @@ struct Shared {
     local: LocalLimiter,
     counts: Mutex<Counts>,
     log_throttle: LogThrottle,
-}
-
-/// Requests since the last exchange.
-#[derive(Debug, Default)]
-pub(crate) struct Counts {
-    /// Time of the first one.
-    pub(crate) since: DateTime<Utc>,
-    /// For each network, their number times the interval of its rate.
-    pub(crate) intervals: HashMap<String, TimeDelta>,
 }
 
 impl BufferedLimiter {
@@ -70,7 +60,7 @@ impl BufferedLimiter {
         if counts.intervals.is_empty() {
             return Ok(());
         }
-        for (network, arrival) in limiter.add(limit.name, counts).await? {
+        for (network, arrival) in limiter.table().add(limit.name, counts).await? {
             local.raise(&network, arrival);
         }
         Ok(())

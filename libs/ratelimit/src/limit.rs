@@ -94,6 +94,16 @@ impl Rate {
         Self { burst, interval }
     }
 
+    /// Allows `count` requests at once, then as many per hour at an even rate.
+    pub const fn per_hour(count: NonZeroU32) -> Self {
+        let hour = Duration::from_hours(1);
+        match hour.checked_div(count.get()) {
+            Some(interval) => Self::new(count, interval),
+            // The divisor is not zero.
+            None => Self::new(count, hour),
+        }
+    }
+
     /// Returns the time between two requests at an even rate (the emission interval of GCRA).
     pub fn interval(&self) -> Duration {
         self.interval

@@ -1,17 +1,14 @@
 //! Counts requests in memory, for a service without a database. Each process counts by itself.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use chrono::{DateTime, TimeDelta, Utc};
-use moka::ops::compute::Op;
-use moka::sync::Cache;
 use service::Clock;
 
-use crate::limiter::delta;
-use crate::{Limit, LimiterMetrics, Network, Rate, RateLimitError, Source};
-
-/// Clients decide how many networks there are. Beyond this number, those with the fewest requests are forgotten.
-pub(crate) const CAPACITY: usize = 16_384;
+use crate::gcra::delta;
+use crate::memory::MemoryStore;
+use crate::{Limit, LimiterMetrics, Network, RateLimitError, Source};
 
 /// Rate limiter of one process. Clones share its state.
 #[derive(Clone)]
@@ -19,19 +16,13 @@ pub struct LocalLimiter {
     limit: Limit,
     clock: Arc<dyn Clock>,
     metrics: LimiterMetrics,
-    /// The theoretical arrival time (GCRA) of each network.
-    arrivals: Cache<String, DateTime<Utc>>,
+    store: MemoryStore,
 }
 
 impl LocalLimiter {
     /// Creates the limiter of a limit.
     pub fn new(limit: Limit, clock: Arc<dyn Clock>, metrics: LimiterMetrics) -> Self {
-        let mut arrivals = Cache::builder().max_capacity(CAPACITY as u64);
-        if let Some(rate) = &limit.rate {
-            // Later, the network has no influence.
-            arrivals = arrivals.time_to_live(rate.burst_tolerance() * 2);
-        }
-        Self { limit, clock, metrics, arrivals: arrivals.build() }
+        Self { limit, clock, metrics, store: MemoryStore::default() }
     }
 
     /// Checks whether the networks of a source allow a request, without counting it.
@@ -39,16 +30,9 @@ impl LocalLimiter {
     /// # Errors
     /// The rate limit is exceeded.
     pub fn check(&self, source: &Source) -> Result<(), RateLimitError> {
-        let (Some(rate), now) = (&self.limit.rate, self.clock.now()) else { return Ok(()) };
-        for network in source.networks() {
-            let arrival = self.arrivals.get(&network.name);
-            if let Err(allowed_at) = next_arrival(rate, network, arrival, now) {
-                self.metrics.rejected(self.limit.name);
-                let retry_after = (allowed_at - now).to_std().unwrap_or_default();
-                return Err(RateLimitError::Limited { retry_after });
-            }
-        }
-        Ok(())
+        let Some(rate) = &self.limit.rate else { return Ok(()) };
+        let checked = self.store.check(self.limit.name, rate, source, self.clock.now());
+        checked.map_err(|retry_after| self.rejected(retry_after))
     }
 
     /// Counts a request after [`Self::check`]. Requests above the limit of a network do not count.
@@ -56,7 +40,7 @@ impl LocalLimiter {
         let (Some(rate), now) = (&self.limit.rate, self.clock.now()) else { return };
         self.metrics.allowed(self.limit.name);
         for network in source.networks() {
-            let _ = self.count_in(network, rate, now);
+            let _ = self.store.count(self.limit.name, rate, network, now);
         }
     }
 
@@ -72,57 +56,28 @@ impl LocalLimiter {
     ) -> Result<(), RateLimitError> {
         let (Some(rate), now) = (&self.limit.rate, self.clock.now()) else { return Ok(()) };
         for network in source.networks() {
-            if let Err(allowed_at) = self.count_in(network, rate, now) {
-                self.metrics.rejected(self.limit.name);
-                let retry_after = (allowed_at - now).to_std().unwrap_or_default();
-                return Err(RateLimitError::Limited { retry_after });
-            }
-            counted(network, network.interval(rate));
+            let decision = self.store.count(self.limit.name, rate, network, now);
+            decision.map_err(|retry_after| self.rejected(retry_after))?;
+            counted(network, delta(network.interval(rate)));
         }
         self.metrics.allowed(self.limit.name);
         Ok(())
     }
 
-    /// Counts a request in one network, or returns the time of the next allowed request.
-    fn count_in(&self, network: &Network, rate: &Rate, now: DateTime<Utc>) -> Result<(), DateTime<Utc>> {
-        let mut decision = Ok(());
-        self.arrivals.entry_by_ref(&network.name).and_compute_with(|entry| {
-            match next_arrival(rate, network, entry.map(moka::Entry::into_value), now) {
-                Ok(arrival) => Op::Put(arrival),
-                Err(allowed_at) => {
-                    decision = Err(allowed_at);
-                    Op::Nop
-                }
-            }
-        });
-        decision
-    }
-
     /// Raises the theoretical arrival time of a network to the one that all replicas share.
     pub(crate) fn raise(&self, network: &str, shared: DateTime<Utc>) {
-        self.arrivals.entry_by_ref(network).and_compute_with(|entry| match entry {
-            Some(entry) if *entry.value() >= shared => Op::Nop,
-            _ => Op::Put(shared),
-        });
+        self.store.raise(self.limit.name, network, shared, self.clock.now());
     }
-}
 
-/// Returns the theoretical arrival time after a request of this network, or the time of the next allowed request.
-fn next_arrival(
-    rate: &Rate,
-    network: &Network,
-    arrival: Option<DateTime<Utc>>,
-    now: DateTime<Utc>,
-) -> Result<DateTime<Utc>, DateTime<Utc>> {
-    let tolerance = delta(rate.burst_tolerance());
-    let next = arrival.map_or(now, |arrival| arrival.max(now)) + network.interval(rate);
-    if next <= now + tolerance { Ok(next) } else { Err(next - tolerance) }
+    fn rejected(&self, retry_after: Duration) -> RateLimitError {
+        self.metrics.rejected(self.limit.name);
+        RateLimitError::Limited { retry_after }
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use std::net::IpAddr;
-    use std::time::Duration;
 
     use service::clock::ManualClock;
     use service::telemetry::Metrics;
@@ -133,7 +88,7 @@ mod tests {
     fn limiter(rate: Option<&str>) -> (LocalLimiter, Arc<ManualClock>) {
         let clock = Arc::new(ManualClock::at(DateTime::UNIX_EPOCH));
         let limit = Limit { name: "test", rate: rate.map(|rate| rate.parse().unwrap()) };
-        (LocalLimiter::new(limit, clock.clone(), LimiterMetrics::of(&Metrics::new("test"))), clock)
+        (LocalLimiter::new(limit, clock.clone(), LimiterMetrics::new(&Metrics::new("test"))), clock)
     }
 
     /// Sends failing requests until one is rejected. Returns their number and the delay of the rejection.

@@ -5,11 +5,9 @@
 
 use std::fmt;
 use std::net::{IpAddr, Ipv6Addr};
+use std::time::Duration;
 
-use chrono::TimeDelta;
-
-use crate::Rate;
-use crate::limiter::delta;
+use crate::{Gcra, Rate};
 
 /// Prefix lengths of IPv6 networks, with the number of limits of one source that each may use up.
 const IPV6_NETWORKS: [(u32, u32); 3] = [(64, 1), (56, 4), (48, 16)];
@@ -31,9 +29,15 @@ pub struct Network {
 }
 
 impl Network {
-    /// Returns the time between two requests of this network at an even rate.
-    pub(crate) fn interval(&self, rate: &Rate) -> TimeDelta {
-        delta(rate.interval() / self.width)
+    /// Returns the time between two requests of this network at an even rate, in whole microseconds as in Postgres.
+    pub fn interval(&self, rate: &Rate) -> Duration {
+        let interval = rate.interval() / self.width;
+        Duration::from_micros(u64::try_from(interval.as_micros()).unwrap_or(u64::MAX))
+    }
+
+    /// Returns the rule of this network.
+    pub fn rule(&self, rate: &Rate) -> Gcra {
+        Gcra::new(rate.burst_tolerance(), self.interval(rate))
     }
 }
 
@@ -56,11 +60,18 @@ impl Source {
     /// The requests of this source for one account. A source is allowed `accounts` times as many requests for all accounts
     /// together.
     #[must_use]
-    pub fn of_account(self, account: &str, accounts: u32) -> Self {
+    pub fn for_account(self, account: &str, accounts: u32) -> Self {
         let one = Network { name: format!("{account} {self}"), width: 1 };
         let all =
             self.networks.into_iter().map(|network| Network { width: network.width * accounts, ..network });
         Self { networks: std::iter::once(one).chain(all).collect() }
+    }
+
+    /// Adds a subject that contains this source. Its limit is `width` times that of one source.
+    #[must_use]
+    pub fn within(mut self, name: String, width: u32) -> Self {
+        self.networks.push(Network { name, width });
+        self
     }
 
     /// Returns the networks, narrowest first.
@@ -100,7 +111,7 @@ mod tests {
 
     #[test]
     fn an_account_is_the_narrowest_network_of_its_source() {
-        let networks = source(Ipv6Addr::LOCALHOST.into()).of_account("ada", 12).networks;
+        let networks = source(Ipv6Addr::LOCALHOST.into()).for_account("ada", 12).networks;
         let known: Vec<_> = networks.iter().map(|network| (network.name.as_str(), network.width)).collect();
         assert_eq!(known, [("ada ::/64", 1), ("::/64", 12), ("::/56", 48), ("::/48", 192)]);
     }

@@ -3,6 +3,8 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot be set up fails there and then")]
 
 use std::cell::Cell;
+use std::collections::HashMap;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,10 +13,12 @@ use axum::body::Body;
 use axum::extract::Request;
 use axum::routing::{get, post};
 use chrono::{DateTime, TimeDelta, Utc};
-use ratelimit::{BufferedLimiter, Limit, Limiter, RateLimitError, source};
-use service::Tasks;
+use proptest::prelude::*;
+use proptest::test_runner::TestRunner;
+use ratelimit::{BufferedLimiter, Limit, Limiter, Rate, RateLimitError, Source, source};
 use service::clock::ManualClock;
 use service::telemetry::Metrics;
+use service::{Clock as _, Tasks};
 use sqlx::Connection as _;
 use testkit::{TestDatabase, wait_until};
 use tower::ServiceExt as _;
@@ -59,6 +63,86 @@ async fn rejected(limiter: &Limiter, limit: &Limit, subject: &str) -> Duration {
         RateLimitError::Limited { retry_after } => retry_after,
         error @ RateLimitError::Unavailable(_) => panic!("{error:?}"),
     }
+}
+
+/// The rule without a store: the theoretical arrival times are in a map.
+#[derive(Default)]
+struct Model(HashMap<String, DateTime<Utc>>);
+
+impl Model {
+    fn count(&mut self, rate: &Rate, source: &Source, now: DateTime<Utc>) -> Result<(), Duration> {
+        for network in source.networks() {
+            let arrival = self.0.entry(network.name.clone()).or_insert(now);
+            let lead = (*arrival - now).to_std().unwrap_or_default();
+            let lead = network.rule(rate).decide(lead, network.interval(rate))?;
+            *arrival = now + TimeDelta::from_std(lead).unwrap();
+        }
+        Ok(())
+    }
+}
+
+async fn compare_with_model(
+    replicas: &Replicas,
+    rate: &str,
+    requests: &[(i64, IpAddr)],
+) -> Result<(), TestCaseError> {
+    let limit = limit(rate);
+    let rate = limit.rate.unwrap();
+    // The rows of the last case have no effect any more.
+    replicas.clock.advance(TimeDelta::days(1));
+    let (mut model, memory) = (Model::default(), BufferedLimiter::new(replicas.replica(), limit));
+    let retry_after = |error| match error {
+        RateLimitError::Limited { retry_after } => retry_after,
+        error @ RateLimitError::Unavailable(_) => panic!("{error:?}"),
+    };
+    let database = replicas.database.pool("svc_identity").unwrap();
+    for (micros, address) in requests {
+        replicas.clock.advance(TimeDelta::microseconds(*micros));
+        let source = source(*address);
+        let expected = model.count(&rate, &source, replicas.clock.now());
+        // A replica without a request before, which remembers no rejection.
+        let postgres = Limiter::new("identity", database.clone(), replicas.clock.clone(), &replicas.metrics);
+        prop_assert_eq!(postgres.count(&limit, &source).await.map_err(retry_after), expected);
+        prop_assert_eq!(memory.count(&source).map_err(retry_after), expected);
+    }
+    Ok(())
+}
+
+#[test]
+fn both_stores_decide_as_the_rule() {
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let replicas = runtime.block_on(Replicas::new());
+    let rate = (1..8_u32, prop_oneof!["s", "min", "h"]).prop_map(|(count, unit)| format!("{count}/{unit}"));
+    let address = prop_oneof![
+        Just("192.0.2.1".parse().unwrap()),
+        (0..2_u128, 0..6_u128).prop_map(|(site, subnet)| {
+            IpAddr::from((0x2001_0db8_u128 << 96 | site << 72 | subnet << 64 | 1).to_be_bytes())
+        }),
+    ];
+    let micros = prop_oneof![Just(0), 0..2_000_000_i64, 0..600_000_000_i64];
+    let requests = prop::collection::vec((micros, address), 1..60);
+    let mut runner = TestRunner::new(ProptestConfig::with_cases(32));
+    let compare = |(rate, requests): (String, Vec<_>)| {
+        runtime.block_on(compare_with_model(&replicas, &rate, &requests))
+    };
+    runner.run(&(rate, requests), compare).unwrap();
+}
+
+#[tokio::test]
+async fn a_count_in_a_transaction_has_no_effect_if_it_is_rolled_back_or_refunded() {
+    let replicas = Replicas::new().await;
+    let (limit, limiter, subject) = (limit("1/h"), replicas.replica(), Source::from("192.0.2.1"));
+    let mut connection = replicas.database.superuser().await.unwrap();
+    sqlx::raw_sql("begin").execute(&mut connection).await.unwrap();
+    limiter.count_in(&mut connection, &limit, &subject).await.unwrap();
+    limiter.count_in(&mut connection, &limit, &subject).await.unwrap_err();
+    sqlx::raw_sql("rollback; begin").execute(&mut connection).await.unwrap();
+    limiter.count_in(&mut connection, &limit, &subject).await.unwrap();
+    limiter.refund_in(&mut connection, &limit, &subject).await.unwrap();
+    sqlx::raw_sql("commit; begin").execute(&mut connection).await.unwrap();
+    limiter.count_in(&mut connection, &limit, &subject).await.unwrap();
+    sqlx::raw_sql("commit").execute(&mut connection).await.unwrap();
+    rejected(&replicas.replica(), &limit, "192.0.2.1").await;
 }
 
 #[tokio::test]

@@ -164,11 +164,12 @@ begin
 end
 $$;
 
--- Rate limits per client address, shared by all replicas (libs/ratelimit). Rows belong to addresses, not to tenants, so
--- row-level security does not apply. Unlogged: each request writes, and losing the rows in a crash only resets the limits.
+-- Rate limits, shared by all replicas (libs/ratelimit). Rows belong to addresses, not to tenants, so row-level security does not
+-- apply. Unlogged: each request writes, and losing the rows in a crash only resets the limits.
 create unlogged table identity.limits (
     limit_name text not null,
-    -- An IPv4 address, an IPv6 network (/64, /56 or /48), or another subject of a limit.
+    -- An IPv4 address, an IPv6 network (/64, /56 or /48), or another subject of a limit. The recipient of a mail is an HMAC of the
+    -- address, so that the table does not reveal who receives mails.
     subject text not null,
     -- Time of the next request at an even rate (GCRA). A row with a time in the past has no effect.
     theoretical_arrival_at timestamptz not null,
@@ -179,18 +180,13 @@ create unlogged table identity.limits (
 -- No index on the time, and free space in each page, so that updates are HOT.
 with (fillfactor = 50);
 
--- Mails per recipient and hour over all tenants. The key is an HMAC of the address, so that the table does not reveal who
--- receives mails. The rows belong to no tenant, so row-level security does not apply. Unlogged, because a crash only resets the
--- limits.
-create unlogged table identity.recipients (
-    kind text not null,
-    recipient_key bytea not null,
-    -- The times of the last mails, newest first, at most as many as the limit allows.
-    mailed_at timestamptz[] not null,
-    -- Whether the last mail was allowed.
-    allowed boolean not null,
-    constraint recipients_pkey primary key (kind, recipient_key)
+-- Reports of new API keys that were received, so that a repeated report sends no mail. The rows name no tenant, so row-level
+-- security does not apply.
+create table identity.api_key_reports (
+    key_id uuid primary key,
+    reported_at timestamptz not null
 );
+create index api_key_reports_reported_at_idx on identity.api_key_reports (reported_at);
 
 -- Login throttling. `account_key` is an HMAC of tenant and address, so that unknown accounts are throttled like known ones and
 -- the table does not reveal which accounts exist. The rows belong to no tenant, so row-level security does not apply.
@@ -273,7 +269,7 @@ grant select, insert on identity.deleted_users to svc_identity;
 grant select, insert, update on identity.managed_tenants to svc_identity;
 grant delete, select (erased_with_users, erased_with_email) on identity.outbox to svc_identity;
 grant select, insert, update, delete on
-    identity.limits, identity.recipients, identity.login_attempts, identity.login_failures to svc_identity;
+    identity.limits, identity.api_key_reports, identity.login_attempts, identity.login_failures to svc_identity;
 grant select on identity.schema_migrations to svc_identity;
 
 -- Functions of one tenant, for units of work of one statement. They set the tenant, so row-level security applies.

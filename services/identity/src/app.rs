@@ -13,6 +13,7 @@ mod tenants;
 mod users;
 
 use std::net::IpAddr;
+use std::num::NonZeroU32;
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
@@ -22,7 +23,7 @@ use contract::ProblemKind;
 use database::{Database, Error, TenantTx};
 use hashing::{Entropy, HashPool, RawToken, TokenDigest, TokenKind};
 use prometheus_client::metrics::counter::Counter;
-use ratelimit::{Limiter, source};
+use ratelimit::{Limit, Limiter, Rate, RateLimitError, Source, source};
 use service::config::Live;
 use service::{Clock, Problem, Tasks};
 use tenancy::{Actor, TenantId};
@@ -36,11 +37,18 @@ use crate::domain::email::EmailKey;
 use crate::domain::password::PasswordPolicy;
 use crate::domain::password_costs::PasswordCosts;
 use crate::message::Message;
-use crate::store::recipient::{self, MailCount, MailLimit};
 
 /// The addresses of a mailbox that differ in their tag get as many mails together as this number of addresses. Their number is
 /// otherwise unlimited.
-const TAGGED_ADDRESSES: i32 = 4;
+const TAGGED_ADDRESSES: u32 = 4;
+
+/// A kind of mail with its limit per recipient.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct MailLimit {
+    limit: Limit,
+    /// Whether each tenant has its own count. Otherwise all tenants share one.
+    per_tenant: bool,
+}
 
 /// The use cases. A clone for each request shares the dependencies.
 #[derive(Clone)]
@@ -81,6 +89,18 @@ pub(crate) struct Dependencies {
 pub(crate) struct Work<'a> {
     tx: TenantTx,
     app: &'a App,
+}
+
+impl MailLimit {
+    /// Allows `count` mails at once, then as many per hour at an even rate. All tenants share one count.
+    pub(crate) const fn per_hour(name: &'static str, count: NonZeroU32) -> Self {
+        Self { limit: Limit { name, rate: Some(Rate::per_hour(count)) }, per_tenant: false }
+    }
+
+    /// Counts the mails of each tenant separately.
+    pub(crate) const fn per_tenant(self) -> Self {
+        Self { per_tenant: true, ..self }
+    }
 }
 
 impl Deref for App {
@@ -144,29 +164,30 @@ impl Work<'_> {
     }
 
     /// Counts a mail to a recipient.
+    ///
+    /// # Errors
+    /// The recipient already has the maximum, or the database failed.
     pub(crate) async fn count_mail(
         &mut self,
-        limit: &MailLimit,
+        MailLimit { limit, per_tenant }: &MailLimit,
         email: &EmailKey,
-    ) -> Result<MailCount, Error> {
+    ) -> Result<(), RateLimitError> {
+        let tenant_id = per_tenant.then(|| self.tenant_id().clone());
         let keys = self.app.limiter_keys.get();
-        let tenant_id = limit.per_tenant.then(|| self.tenant_id().clone());
-        let recipient = keys.recipient(tenant_id.as_ref(), email);
-        let mut count = recipient::count_mail(self, limit, &recipient).await?;
-        if let (MailCount::Allowed { .. }, Some(mailbox)) = (count, email.without_tag()) {
-            let limit = MailLimit { per_hour: limit.per_hour * TAGGED_ADDRESSES, ..*limit };
-            let mailbox = keys.mailbox(tenant_id.as_ref(), &mailbox);
-            let of_mailbox = recipient::count_mail(self, &limit, &mailbox).await?;
-            if of_mailbox != (MailCount::Allowed { paused_until: None }) {
-                count = of_mailbox;
-            }
+        let mut recipient = Source::from(&*keys.recipient(tenant_id.as_ref(), email));
+        if let Some(mailbox) = email.without_tag() {
+            recipient = recipient.within(keys.mailbox(tenant_id.as_ref(), &mailbox), TAGGED_ADDRESSES);
         }
-        let decisions = self.app.limiter.metrics();
-        match count {
-            MailCount::Allowed { .. } => decisions.allowed(limit.name),
-            MailCount::Limited { .. } => decisions.rejected(limit.name),
+        self.app.limiter.count_in(self.tx.connection(), limit, &recipient).await
+    }
+
+    /// Counts a mail to a recipient. Returns whether it can be sent.
+    pub(crate) async fn may_mail(&mut self, limit: &MailLimit, email: &EmailKey) -> Result<bool, Error> {
+        match self.count_mail(limit, email).await {
+            Ok(()) => Ok(true),
+            Err(RateLimitError::Limited { .. }) => Ok(false),
+            Err(RateLimitError::Unavailable(error)) => Err(error),
         }
-        Ok(count)
     }
 
     /// Commits, then runs the post-commit actions.

@@ -176,12 +176,7 @@ mod tests {
             let with_token = with_token.map(|letter| (letter, Some(token.digest())));
             let changes = [AdminChange::Invited, AdminChange::Promoted, AdminChange::Demoted];
             let notices = changes.map(|change| (head.admin_notice(change, &values), None));
-            let last = Values { paused_until: Some(DateTime::UNIX_EPOCH), ..values };
-            let others = [
-                head.password_changed(&values),
-                head.password_changed(&last),
-                head.api_key_created(&api_key, &values),
-            ];
+            let others = [head.password_changed(&values), head.api_key_created(&api_key, &values)];
             let others = others.map(|letter| (letter, None));
             let letters = with_token.into_iter().chain(others).chain(notices);
             mails.extend(letters.map(|(letter, token)| Mail {

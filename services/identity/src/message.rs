@@ -15,15 +15,11 @@ pub(crate) enum Message {
     /// Mails a password reset, if there is an active account with this address.
     MailReset { email_key: String },
     /// Mails a notice that the password was changed.
-    MailNotice {
-        user_id: UserId,
-        #[serde(flatten)]
-        notice: Notice,
-    },
+    MailNotice { user_id: UserId, changed_at: DateTime<Utc> },
     /// Mails a notice to an administrator that another account got rights, or that a role was changed. One message per recipient.
     MailAdminNotice { recipient: UserId, notice: AdminNotice },
     /// Mails the notice of a new API key to an administrator. One message per recipient.
-    MailApiKeyNotice { recipient: UserId, notice: ApiKeyNotice, paused_until: Option<DateTime<Utc>> },
+    MailApiKeyNotice { recipient: UserId, notice: ApiKeyNotice },
     /// Pushes the account status of a user to the session service.
     PushUserStatus { user_id: UserId },
     /// Pushes the account status of the tenant to the session service.
@@ -56,17 +52,7 @@ pub(crate) struct AdminNotice {
     pub(crate) user_id: UserId,
     /// The user who made the change; `None` for the platform administrator.
     pub(crate) changed_by: Option<UserId>,
-    #[serde(flatten)]
-    pub(crate) notice: Notice,
-}
-
-/// What every notice of a change contains.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Notice {
     pub(crate) changed_at: DateTime<Utc>,
-    /// The end of the pause after the last notice that a recipient gets within an hour.
-    #[serde(default)]
-    pub(crate) paused_until: Option<DateTime<Utc>>,
 }
 
 /// A change that all administrators of a tenant get a notice of.
@@ -102,8 +88,7 @@ mod tests {
     fn every_message_has_a_relay_and_every_mail_is_erased_with_its_recipient() {
         let (invite_id, user_id, time) = (InviteId::generate(), UserId::generate(), DateTime::UNIX_EPOCH);
         let change = AdminChange::Invited;
-        let notice = Notice { changed_at: time, paused_until: None };
-        let admin_notice = AdminNotice { change, user_id, changed_by: None, notice };
+        let admin_notice = AdminNotice { change, user_id, changed_by: None, changed_at: time };
         let key = ApiKeyNotice {
             key_id: KeyId::generate(),
             tenant_id: "acme".parse().unwrap(),
@@ -116,12 +101,9 @@ mod tests {
         for (message, kinds) in [
             (Message::MailInvite { invite_id, user_id, expires_at: time }, INVITE_MAIL),
             (Message::MailReset { email_key: "ada@example.com".to_owned() }, SECURITY_MAIL),
-            (Message::MailNotice { user_id, notice }, SECURITY_MAIL),
+            (Message::MailNotice { user_id, changed_at: time }, SECURITY_MAIL),
             (Message::MailAdminNotice { recipient: user_id, notice: admin_notice }, SECURITY_MAIL),
-            (
-                Message::MailApiKeyNotice { recipient: user_id, notice: key, paused_until: None },
-                SECURITY_MAIL,
-            ),
+            (Message::MailApiKeyNotice { recipient: user_id, notice: key }, SECURITY_MAIL),
             (Message::PushUserStatus { user_id }, STATUS),
             (Message::PushTenantStatus, STATUS),
         ] {

@@ -1,10 +1,10 @@
 //! SQL, one file per aggregate.
 
+pub(crate) mod api_key_report;
 pub(crate) mod erasure;
 pub(crate) mod invite;
 pub(crate) mod login_attempt;
 pub(crate) mod managed_tenant;
-pub(crate) mod recipient;
 pub(crate) mod reset;
 pub(crate) mod tenant;
 pub(crate) mod user;

@@ -12,7 +12,7 @@ use crate::app::App;
 use crate::domain::email::EmailKey;
 use crate::mail::{Delivery as MailDelivery, Letterhead, Mail, MailSettings, Stamp, message, write_file};
 use crate::message::Message;
-use crate::store::{login_attempt, recipient, user};
+use crate::store::{api_key_report, login_attempt, user};
 
 pub(crate) const PURGE_INTERVAL: Duration = Duration::from_mins(10);
 /// Time between two counts of the Argon2 parameters.
@@ -49,12 +49,11 @@ impl Deliver for Delivery {
             Message::MailAdminNotice { recipient, notice } => {
                 app.compose_admin_notice(head, tenant_id, recipient, &notice).await.map_err(transient)?
             }
-            Message::MailApiKeyNotice { recipient, notice, paused_until } => app
-                .compose_api_key_notice(head, tenant_id, recipient, &notice, paused_until)
-                .await
-                .map_err(transient)?,
-            Message::MailNotice { user_id, notice } => {
-                app.compose_notice(head, tenant_id, user_id, notice).await.map_err(transient)?
+            Message::MailApiKeyNotice { recipient, notice } => {
+                app.compose_api_key_notice(head, tenant_id, recipient, &notice).await.map_err(transient)?
+            }
+            Message::MailNotice { user_id, changed_at } => {
+                app.compose_notice(head, tenant_id, user_id, changed_at).await.map_err(transient)?
             }
         };
         match mail {
@@ -98,7 +97,7 @@ fn transient(error: impl std::error::Error + 'static) -> DeliveryError {
     DeliveryError::Transient(chain(&error))
 }
 
-/// Deletes expired login attempts, counters of mails and invites, and the rows of deleted tenants.
+/// Deletes expired login attempts, reports of API keys and invites, and the rows of deleted tenants.
 pub(crate) async fn purge(app: App) {
     if let Err(error) = purge_once(&app).await {
         tracing::warn!(error = chain(&error), "failed to purge expired rows");
@@ -128,7 +127,7 @@ pub(crate) async fn load_password_costs(app: App, tasks: Tasks) {
 async fn purge_once(app: &App) -> Result<(), database::Error> {
     let now = app.clock.now();
     while login_attempt::delete_before(&app.database, now, PURGE_BATCH).await? == PURGE_BATCH {}
-    while recipient::delete_before(&app.database, now, PURGE_BATCH).await? == PURGE_BATCH {}
+    while api_key_report::delete_before(&app.database, now, PURGE_BATCH).await? == PURGE_BATCH {}
     app.purge_invites(PURGE_BATCH).await?;
     app.erase_tenants().await
 }

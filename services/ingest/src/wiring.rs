@@ -100,7 +100,7 @@ pub async fn build(config: &Config, parts: Parts) -> Result<Routers, Box<dyn Err
     let requests = Connection::open(&nats).await?;
     let reader = EventReader::new(requests.clone(), profile.streams, POSITION_INTERVAL, &tasks);
     let audit = Audit::new(AuditReader::new(requests.clone()));
-    let opened = LocalLimiter::new(config.event_streams, clock.clone(), LimiterMetrics::of(metrics));
+    let opened = LocalLimiter::new(config.event_streams, clock.clone(), LimiterMetrics::new(metrics));
     let readers = Readers::new(reader, verifier.clone(), opened, tasks.draining().clone());
     let open: Gauge = metrics.metric("event_streams_open", "Open responses of `GET /events/stream`", &[]);
     let counted_readers = readers.clone();
@@ -130,7 +130,7 @@ pub async fn build(config: &Config, parts: Parts) -> Result<Routers, Box<dyn Err
     };
     let edge = Edge::new(config.public_url.as_str(), Ingest::NAME, &telemetry)
         .with_trusted_proxies(&config.connections.proxies);
-    let limiter = LocalLimiter::new(config.failed_credentials, clock.clone(), LimiterMetrics::of(metrics));
+    let limiter = LocalLimiter::new(config.failed_credentials, clock.clone(), LimiterMetrics::new(metrics));
     let failed_credentials = FailedCredentials::new(limiter);
     let app = App::new(Dependencies {
         verifier,

@@ -156,19 +156,10 @@ create table session.device_grants (
 );
 create index device_grants_expires_at_idx on session.device_grants (expires_at);
 
--- Wrong user codes that a user entered, to limit guessing.
-create table session.wrong_user_codes (
-    tenant_id text not null,
-    user_id uuid not null,
-    entered_at timestamptz not null
-);
-create index wrong_user_codes_user_idx on session.wrong_user_codes (user_id, entered_at);
-create index wrong_user_codes_entered_at_idx on session.wrong_user_codes (entered_at);
-
 -- include: outbox_1.sql
 
--- Rate limits per client address, shared by all replicas (libs/ratelimit). Rows belong to addresses, not to tenants, so
--- row-level security does not apply. Unlogged: each request writes, and losing the rows in a crash only resets the limits.
+-- Rate limits, shared by all replicas (libs/ratelimit). Rows belong to addresses, not to tenants, so row-level security does not
+-- apply. Unlogged: each request writes, and losing the rows in a crash only resets the limits.
 create unlogged table session.limits (
     limit_name text not null,
     -- An IPv4 address, an IPv6 network (/64, /56 or /48), or another subject of a limit.
@@ -188,7 +179,7 @@ declare
     name text;
 begin
     foreach name in array array[
-        'tenants', 'subjects', 'sessions', 'api_keys', 'producers', 'device_grants', 'wrong_user_codes'
+        'tenants', 'subjects', 'sessions', 'api_keys', 'producers', 'device_grants'
     ]
     loop
         execute format('alter table session.%I enable row level security', name);
@@ -207,7 +198,6 @@ grant select, insert, update on
     session.tenants, session.subjects, session.sessions, session.api_keys, session.producers
 to svc_session;
 grant select, update on session.device_grants to svc_session;
-grant select, insert on session.wrong_user_codes to svc_session;
 grant select, insert, update, delete on session.limits to svc_session;
 grant delete on session.producers to svc_session;
 grant select on session.schema_migrations to svc_session;
@@ -554,19 +544,10 @@ language sql volatile security definer set search_path = '' as $$
             for update skip locked
         ))
         returning 1
-    ), purged_codes as (
-        delete from session.wrong_user_codes where ctid = any(array(
-            select old.ctid from session.wrong_user_codes as old
-            where old.entered_at < in_before
-            limit in_limit
-            for update skip locked
-        ))
-        returning 1
     )
     select greatest(
         (select count(*) from purged_sessions), (select count(*) from purged_keys),
-        (select count(*) from purged_producers), (select count(*) from purged_grants),
-        (select count(*) from purged_codes)
+        (select count(*) from purged_producers), (select count(*) from purged_grants)
     )
 $$;
 

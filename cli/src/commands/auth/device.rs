@@ -72,8 +72,8 @@ impl Command for Approve {
     const AGENT_NOTES: &'static str = "Grants another machine the full permissions of the user. Approve \
         only a code that the user just read from their own device, and pass --yes only if the user asked \
         for it. reauthentication_required (exit status 4) means that the login is older than ten minutes or \
-        was a device login. After ten wrong codes within an hour, codes are rejected for the rest of the \
-        hour.";
+        was a device login. After ten wrong codes, every code fails with rate_limited, \
+        except one per six minutes.";
     const SEE_ALSO: Names = &["auth device deny", "auth login", "auth sessions list"];
 
     async fn run(self, context: &Context) -> Result<Self::Output> {
@@ -104,8 +104,8 @@ impl Command for Deny {
         a login that was approved instead.",
     );
     const AGENT_NOTES: &'static str = "Requires --yes without a terminal. A code without a decision expires \
-        after ten minutes. After ten wrong codes within an hour, codes are rejected for the rest of the \
-        hour.";
+        after ten minutes. After ten wrong codes, every code fails with rate_limited, except one per \
+        six minutes.";
     const SEE_ALSO: Names = &["auth device approve", "auth sessions list"];
 
     async fn run(self, context: &Context) -> Result<Self::Output> {

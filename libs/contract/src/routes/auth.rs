@@ -161,8 +161,8 @@ routes! {
 
     /// Get the device request behind a user code
     ///
-    /// A user code of another tenant gets the same response as an unknown one. After ten unknown codes of a user within an hour,
-    /// every code gets 429 `rate_limited` with `Retry-After`.
+    /// A user code of another tenant gets the same response as an unknown one. After ten unknown codes of a user or of an
+    /// address, every code gets 429 `rate_limited` with `Retry-After`. Correct codes do not count.
     INSPECT_DEVICE = Operation::post("/auth/device/inspect")
         .idempotent()
         .access(&[Access::Member])

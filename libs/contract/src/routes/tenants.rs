@@ -66,7 +66,7 @@ routes! {
     /// with a password at most ten minutes ago to invite another administrator. An API key can invite members only, and only by
     /// e-mail. An address that looks like the address of another user is rejected with `user_exists`.
     ///
-    /// At most three invites are mailed to one address within an hour, over all tenants; the next one is 429 `rate_limited`.
+    /// Three invites are mailed to one address, then one per 20 minutes, over all tenants; the next one is 429 `rate_limited`.
     /// The invites of a tenant per hour, its pending invites and its users are limited too.
     INVITE_USER = Operation::post("/users/invite")
         .access(INVITER)

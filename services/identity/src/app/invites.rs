@@ -1,6 +1,7 @@
 //! Invites: create, list, resend, revoke, mail and accept.
 
 use std::net::IpAddr;
+use std::num::NonZeroU32;
 use std::sync::Arc;
 
 use audit::{AuditEvent, EventName};
@@ -9,21 +10,21 @@ use contract::identity::{AcceptedInvite, Delivery, InspectedInvite, Invite as In
 use contract::{Page, ProblemKind, Role, Secret, TenantStatus, UserStatus};
 use database::Error;
 use hashing::{RawToken, TokenDigest, TokenKind};
+use ratelimit::RateLimitError;
 use service::Problem;
 use service::http::Paging;
 use tenancy::{Actor, InviteId, TenantId, UserId};
 
-use super::{App, Work};
+use super::{App, MailLimit, Work};
 use crate::domain::account::AccountRef;
 use crate::domain::email::{Email, is_plain};
 use crate::domain::invite::{Invite, InviteState};
 use crate::mail::{Letterhead, Mail, Values};
 use crate::message::{AdminChange, Message};
-use crate::store::recipient::{MailCount, MailLimit};
 use crate::store::{invite, tenant, user};
 
 /// Mails of invites per recipient, so that tenants cannot fill a mailbox.
-const INVITE_MAILS: MailLimit = MailLimit { name: "invite_recipient", per_hour: 3, per_tenant: false };
+const INVITE_MAILS: MailLimit = MailLimit::per_hour("invite_recipient", NonZeroU32::new(3).unwrap());
 /// The time in which an expired invite and its user remain visible.
 const KEEP_EXPIRED: TimeDelta = TimeDelta::days(1);
 
@@ -383,13 +384,13 @@ impl Work<'_> {
 
     /// Sends the mail of an invite, unless its recipient already has the maximum.
     async fn mail_invite(&mut self, invite: &Invite) -> Result<(), Problem> {
-        if let MailCount::Limited { until } = self.count_mail(&INVITE_MAILS, &invite.email_key).await? {
-            let retry_after = (until - self.now()).to_std().unwrap_or_default();
-            let text = format!(
-                "{} invites were mailed to this address within an hour, by this tenant or others. Wait, or get the token in the response.",
-                INVITE_MAILS.per_hour
-            );
-            return Err(Problem::new(ProblemKind::RateLimited).detail(text).retry_after(retry_after));
+        match self.count_mail(&INVITE_MAILS, &invite.email_key).await {
+            Ok(()) => {}
+            Err(error @ RateLimitError::Limited { .. }) => {
+                let text = "Too many invites were mailed to this address, by this tenant or others. Wait, or get the token in the response.";
+                return Err(Problem::from(error).detail(text));
+            }
+            Err(error) => return Err(error.into()),
         }
         let (invite_id, user_id, expires_at) = (invite.id, invite.user_id, invite.expires_at);
         self.send(&Message::MailInvite { invite_id, user_id, expires_at });

@@ -2,10 +2,12 @@
 
 use std::io;
 use std::net::IpAddr;
+use std::num::NonZeroU32;
 use std::sync::Arc;
 
 use audit::{AuditEvent, EventName};
 use authn::Caller;
+use chrono::{DateTime, Utc};
 use contract::ProblemKind;
 use contract::identity::ChangePassword;
 use data_encoding::HEXLOWER;
@@ -15,20 +17,19 @@ use ratelimit::source;
 use service::Problem;
 use tenancy::{Actor, SessionId, TenantId, UserId};
 
-use super::{App, Work};
+use super::{App, MailLimit, Work};
 use crate::breach_set::Entry;
 use crate::domain::account::{Account, AccountKey, AccountRef};
 use crate::domain::email::EmailKey;
 use crate::domain::password::{self, PolicyViolation};
 use crate::domain::throttle::Purpose;
 use crate::mail::{Letterhead, Mail, Values};
-use crate::message::{Message, Notice};
-use crate::store::recipient::{MailCount, MailLimit};
+use crate::message::Message;
 use crate::store::{reset, tenant, user};
 
 /// Notices of changed passwords. Each tenant has its own count: another tenant must not be able to prevent them.
 const PASSWORD_NOTICES: MailLimit =
-    MailLimit { name: "password_notice_recipient", per_hour: 5, per_tenant: true };
+    MailLimit::per_hour("password_notice_recipient", NonZeroU32::new(5).unwrap()).per_tenant();
 /// Hashes of a tenant per turn in the reserved lane of the hash queue.
 const HASHES_OF_TENANT: u32 = 4;
 
@@ -153,14 +154,12 @@ impl App {
         head: &Arc<Letterhead>,
         tenant_id: &TenantId,
         user_id: UserId,
-        notice: Notice,
+        changed_at: DateTime<Utc>,
     ) -> Result<Option<Mail>, Error> {
         let mut tx = self.begin(tenant_id, Actor::System).await?;
         let (user, tenant) = (user::find(&mut tx, user_id).await?, tenant::find(&mut tx).await?);
         let (Some(user), Some(tenant)) = (user, tenant) else { return Ok(None) };
-        let Notice { changed_at, paused_until } = notice;
-        let values = Values { paused_until, ..Values::new(&user.email, &tenant, changed_at) };
-        let letter = head.password_changed(&values);
+        let letter = head.password_changed(&Values::new(&user.email, &tenant, changed_at));
         Ok(Some(Mail { to: user.email, letter, token: None }))
     }
 }
@@ -169,27 +168,10 @@ impl Work<'_> {
     /// Sends the messages after a password change: the account status, and a notice if mail is configured.
     pub(super) async fn password_changed(&mut self, user_id: UserId, email: &EmailKey) -> Result<(), Error> {
         self.send(&Message::PushUserStatus { user_id });
-        if let Some(notice) = self.count_notice(&PASSWORD_NOTICES, email).await? {
-            self.send(&Message::MailNotice { user_id, notice });
+        if self.app.can_mail && self.may_mail(&PASSWORD_NOTICES, email).await? {
+            self.send(&Message::MailNotice { user_id, changed_at: self.now() });
         }
         Ok(())
-    }
-
-    /// Counts a notice to a recipient. Returns its time and the pause after it; `None` if no mail is sent. The last notice before a
-    /// pause announces the pause, so that an attacker cannot hide a change with many others.
-    pub(super) async fn count_notice(
-        &mut self,
-        limit: &MailLimit,
-        email: &EmailKey,
-    ) -> Result<Option<Notice>, Error> {
-        if !self.app.can_mail {
-            return Ok(None);
-        }
-        let changed_at = self.now();
-        Ok(match self.count_mail(limit, email).await? {
-            MailCount::Allowed { paused_until } => Some(Notice { changed_at, paused_until }),
-            MailCount::Limited { .. } => None,
-        })
     }
 }
 

@@ -1,6 +1,7 @@
 //! Password resets: request, mail and confirmation.
 
 use std::net::IpAddr;
+use std::num::NonZeroU32;
 use std::sync::Arc;
 
 use audit::{AuditEvent, EventName};
@@ -13,22 +14,21 @@ use ratelimit::source;
 use service::Problem;
 use tenancy::{Actor, ResetId, TenantId};
 
-use super::{App, Work};
+use super::{App, MailLimit, Work};
 use crate::domain::account::AccountRef;
 use crate::domain::email::{Email, EmailKey};
 use crate::domain::reset::Reset;
 use crate::mail::{Letterhead, Mail, Values};
 use crate::message::Message;
-use crate::store::recipient::{MailCount, MailLimit};
 use crate::store::reset::ResetOfAccount;
 use crate::store::{reset, tenant, user};
 
 /// Resets per recipient. Further requests keep the active token.
-const RESET_MAILS: MailLimit = MailLimit { name: "reset_recipient", per_hour: 5, per_tenant: false };
+const RESET_MAILS: MailLimit = MailLimit::per_hour("reset_recipient", NonZeroU32::new(5).unwrap());
 /// Further resets of a mailbox if no token is active: otherwise another tenant could prevent resets. They are limited too, because
 /// the user can end a token with a password change, and an administrator by disabling the user.
 const FURTHER_RESET_MAILS: MailLimit =
-    MailLimit { name: "further_reset_recipient", per_hour: 2, per_tenant: true };
+    MailLimit::per_hour("further_reset_recipient", NonZeroU32::new(2).unwrap()).per_tenant();
 /// A client address can request resets of this many accounts as often as of one.
 const ACCOUNTS_PER_ADDRESS: u32 = 12;
 
@@ -48,7 +48,7 @@ impl App {
         let email = email.parse::<Email>().map_err(|_| ProblemKind::ValidationFailed)?;
         // Counted per account first, because people behind one address must not use up the limit of each other.
         let account = self.limiter_keys.get().account(&AccountRef::Email(tenant_id, email.key()));
-        let source = source(address).of_account(&HEXLOWER.encode(&account.current), ACCOUNTS_PER_ADDRESS);
+        let source = source(address).for_account(&HEXLOWER.encode(&account.current), ACCOUNTS_PER_ADDRESS);
         self.limiter.count(&self.rate_limits.reset, source).await?;
         let mut tx = self.begin(tenant_id, Actor::Anonymous).await?;
         tx.send(&Message::MailReset { email_key: email.key().as_str().to_owned() });
@@ -167,15 +167,14 @@ impl App {
 impl Work<'_> {
     /// Counts the mail of a reset. Returns whether it can be sent.
     async fn count_reset(&mut self, email: &EmailKey, has_token: bool) -> Result<bool, Error> {
-        if let MailCount::Allowed { .. } = self.count_mail(&RESET_MAILS, email).await? {
+        if self.may_mail(&RESET_MAILS, email).await? {
             return Ok(true);
         }
         if has_token {
             return Ok(false);
         }
         let mailbox = email.without_tag().unwrap_or_else(|| email.clone());
-        let further = self.count_mail(&FURTHER_RESET_MAILS, &mailbox).await?;
-        Ok(matches!(further, MailCount::Allowed { .. }))
+        self.may_mail(&FURTHER_RESET_MAILS, &mailbox).await
     }
 
     /// Returns the reset, used with its token, and the address of its account, if user and tenant are active.

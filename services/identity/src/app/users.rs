@@ -1,5 +1,6 @@
 //! Users: read, list and change.
 
+use std::num::NonZeroU32;
 use std::sync::Arc;
 
 use audit::{AuditEvent, EventName};
@@ -11,16 +12,16 @@ use service::Problem;
 use service::http::Paging;
 use tenancy::{Actor, TenantId, UserId};
 
-use super::{App, Work, invites};
+use super::{App, MailLimit, Work, invites};
 use crate::domain::email::EmailKey;
 use crate::mail::{Letterhead, Mail, Values};
-use crate::message::{AdminChange, AdminNotice, Message, Notice};
-use crate::store::recipient::MailLimit;
+use crate::message::{AdminChange, AdminNotice, Message};
 use crate::store::user::{Admin, Revocation};
 use crate::store::{invite, reset, tenant, user};
 
 /// Notices to an administrator. Each tenant has its own count.
-const ADMIN_NOTICES: MailLimit = MailLimit { name: "admin_notice_recipient", per_hour: 5, per_tenant: true };
+const ADMIN_NOTICES: MailLimit =
+    MailLimit::per_hour("admin_notice_recipient", NonZeroU32::new(5).unwrap()).per_tenant();
 
 impl App {
     /// Returns a user of the tenant.
@@ -143,9 +144,8 @@ impl App {
             Some(user_id) => user::find(&mut tx, user_id).await?.map(|user| user.email),
             None => None,
         };
-        let Notice { changed_at, paused_until } = notice.notice;
-        let values = Values::new(&about.email, &tenant, changed_at);
-        let values = Values { changed_by: by.as_deref(), paused_until, ..values };
+        let values = Values::new(&about.email, &tenant, notice.changed_at);
+        let values = Values { changed_by: by.as_deref(), ..values };
         let letter = head.admin_notice(notice.change, &values);
         Ok(Some(Mail { to: to.email, letter, token: None }))
     }
@@ -164,8 +164,8 @@ impl Work<'_> {
             _ => None,
         };
         for Admin { user_id: recipient, email } in admins {
-            if let Some(notice) = self.count_notice(&ADMIN_NOTICES, email).await? {
-                let notice = AdminNotice { change, user_id, changed_by, notice };
+            if self.app.can_mail && self.may_mail(&ADMIN_NOTICES, email).await? {
+                let notice = AdminNotice { change, user_id, changed_by, changed_at: self.now() };
                 self.send(&Message::MailAdminNotice { recipient: *recipient, notice });
             }
         }

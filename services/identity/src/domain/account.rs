@@ -3,11 +3,12 @@
 
 use contract::internal::{SubjectRecord, TenantRecord};
 use contract::{TenantStatus, UserStatus};
+use data_encoding::HEXLOWER;
 use hashing::PasswordDigest;
 use hmac::{Hmac, KeyInit as _, Mac as _};
 use service::config::Rotating;
 use sha2::Sha256;
-use tenancy::{KeyId, TenantId, UserId};
+use tenancy::{TenantId, UserId};
 
 use super::email::EmailKey;
 
@@ -63,15 +64,6 @@ impl LimiterKey {
     }
 }
 
-/// What mails are counted for: an address, all addresses of a mailbox that differ in their tag, or an API key.
-pub(crate) struct RecipientKey([u8; 32]);
-
-impl RecipientKey {
-    pub(crate) fn as_bytes(&self) -> &[u8] {
-        &self.0
-    }
-}
-
 /// The account that an attempt is for. It may not exist.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum AccountRef<'a> {
@@ -124,24 +116,19 @@ impl LimiterKeys {
 
     /// Returns the key of an address, in one tenant or in all. It does not survive a rotation: the mails of the last hour then count
     /// from zero.
-    pub(crate) fn recipient(&self, tenant_id: Option<&TenantId>, email: &EmailKey) -> RecipientKey {
+    pub(crate) fn recipient(&self, tenant_id: Option<&TenantId>, email: &EmailKey) -> String {
         self.recipient_key("recipient", tenant_id, email)
     }
 
     /// Returns the key of a mailbox, see [`EmailKey::without_tag`].
-    pub(crate) fn mailbox(&self, tenant_id: Option<&TenantId>, mailbox: &EmailKey) -> RecipientKey {
+    pub(crate) fn mailbox(&self, tenant_id: Option<&TenantId>, mailbox: &EmailKey) -> String {
         self.recipient_key("mailbox", tenant_id, mailbox)
     }
 
-    fn recipient_key(&self, kind: &str, tenant_id: Option<&TenantId>, email: &EmailKey) -> RecipientKey {
+    fn recipient_key(&self, kind: &str, tenant_id: Option<&TenantId>, email: &EmailKey) -> String {
         let tenant_id = tenant_id.map_or("", TenantId::as_str);
         // The key of an account begins with a tenant id.
-        RecipientKey(self.current.digest_of(&format!("\0{kind}\0{tenant_id}\0{}", email.as_str())))
-    }
-
-    /// Returns the key of the notice of an API key.
-    pub(crate) fn api_key(&self, key_id: KeyId) -> RecipientKey {
-        RecipientKey(self.current.digest_of(&format!("\0api_key\0{key_id}")))
+        HEXLOWER.encode(&self.current.digest_of(&format!("\0{kind}\0{tenant_id}\0{}", email.as_str())))
     }
 }
 
@@ -201,12 +188,10 @@ mod tests {
             keys.recipient(None, &grace),
             keys.recipient(Some(&tenant_id), &ada),
             keys.mailbox(None, &ada),
-            keys.api_key(KeyId::generate()),
-            keys.api_key(KeyId::generate()),
         ];
-        let different: HashSet<_> = all.iter().map(RecipientKey::as_bytes).collect();
+        let different: HashSet<_> = all.iter().collect();
         assert_eq!(different.len(), all.len());
-        assert_eq!(keys.recipient(None, &ada).as_bytes(), all[0].as_bytes());
+        assert_eq!(keys.recipient(None, &ada), all[0]);
     }
 
     #[test]

@@ -119,21 +119,19 @@ pub(crate) struct Values<'a> {
     pub(crate) api_key: Option<&'a ApiKeyNotice>,
     /// `{command}`: a command that the recipient can run.
     pub(crate) command: Option<&'a str>,
-    /// `{paused_until}`: the time until which no further notice is sent. Only the last notice before a pause has it.
-    pub(crate) paused_until: Option<DateTime<Utc>>,
 }
 
 impl<'a> Values<'a> {
     /// The values of a mail to an account of a tenant.
     pub(crate) fn new(account: &'a str, tenant: &'a Tenant, time: DateTime<Utc>) -> Self {
-        let (inviter, changed_by, api_key, command, paused_until) = (None, None, None, None, None);
-        Self { account, tenant, time, inviter, changed_by, api_key, command, paused_until }
+        let (inviter, changed_by, api_key, command) = (None, None, None, None);
+        Self { account, tenant, time, inviter, changed_by, api_key, command }
     }
 
     /// Replaces the names in a text by their values, each in one line.
     fn fill(&self, text: &str) -> String {
         let tenant_id = self.tenant.tenant_id.as_str();
-        let (time, paused_until) = (minute(self.time), self.paused_until.map(minute).unwrap_or_default());
+        let time = minute(self.time);
         let (account, tenant) = (one_line(self.account), one_line(&self.tenant.display_name));
         let inviter = self.inviter.map(one_line).unwrap_or_default();
         let changed_by = self.changed_by.map(one_line).unwrap_or_default();
@@ -152,7 +150,6 @@ impl<'a> Values<'a> {
             ("scopes", &*scopes),
             ("expires", &*expires),
             ("command", self.command.unwrap_or_default()),
-            ("paused_until", &*paused_until),
         ];
         filled(text, &values)
     }
@@ -243,12 +240,11 @@ impl Letterhead {
         let paragraphs = |key| -> Vec<String> {
             self.texts.get(key).split("\n\n").map(|text| values.fill(text)).collect()
         };
-        let paused = values.paused_until.map(|_| fill("mail.paused"));
         let (open, label, link) = (fill(keys.open), fill(keys.label), self.page(page));
         Letter {
             head: Arc::clone(self),
             title: fill(keys.title),
-            lead: paragraphs(keys.lead).into_iter().chain(paused).collect(),
+            lead: paragraphs(keys.lead),
             action: Action { open, label, link, other: None, token },
             closing: paragraphs(keys.closing),
         }

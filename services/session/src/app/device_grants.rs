@@ -1,11 +1,11 @@
 //! Device grants (RFC 8628): a device starts a grant and polls it; a user inspects it and approves or denies.
 
 use std::net::IpAddr;
+use std::num::NonZeroU32;
 use std::time::Duration;
 
 use audit::{Actor, AuditEvent, EventName};
 use authn::Caller;
-use chrono::TimeDelta;
 use contract::device::{
     DecideDevice, Decision, DeviceCodes, DeviceError, DeviceRequest, DeviceSession, InspectDevice,
     StartDevice,
@@ -14,7 +14,7 @@ use contract::session::SessionMethod;
 use contract::{ProblemKind, Secret};
 use database::TenantTx;
 use hashing::{RawToken, TokenDigest, TokenKind};
-use ratelimit::{RateLimitError, source};
+use ratelimit::{Limit, Rate, RateLimitError, Source, source};
 use service::Problem;
 use tenancy::{SessionId, TenantId, UserId};
 
@@ -27,9 +27,9 @@ use crate::domain::user_code::UserCode;
 use crate::store::account_status;
 use crate::store::device_grant::{self, NewGrant, StoredGrant};
 
-/// A user can enter this many wrong codes within [`WRONG_CODE_WINDOW`].
-const MAX_WRONG_CODES: usize = 10;
-const WRONG_CODE_WINDOW: TimeDelta = TimeDelta::hours(1);
+/// Wrong codes that a user can enter, from any address.
+const WRONG_CODES_OF_USER: Limit =
+    Limit { name: "user_code_of_user", rate: Some(Rate::per_hour(NonZeroU32::new(10).unwrap())) };
 /// The number of user codes that are tried. With billions of codes, the first one is rarely in use.
 const MAX_USER_CODES: usize = 8;
 
@@ -238,13 +238,15 @@ impl App {
         let mut tx = self.begin(caller.tenant_id(), caller.into()).await?;
         // Locks the user's row, so that wrong codes from several sessions of one user are counted one after the other.
         let account = lock_session(&mut tx, user_id, session_id).await?;
-        check_wrong_codes(&mut tx, user_id).await?;
+        let user = Source::from(&*user_id.to_string());
+        self.limiter.count_in(tx.connection(), &WRONG_CODES_OF_USER, &user).await?;
         let grant = device_grant::find_for_update(&mut tx, user_code).await?;
         let Some(stored) = grant.filter(|stored| stored.grant == DeviceGrant::Pending) else {
-            device_grant::insert_wrong_code(&mut tx, user_id).await?;
             tx.commit().await?;
             return Err(unknown_code());
         };
+        // Only wrong codes count.
+        self.limiter.refund_in(tx.connection(), &WRONG_CODES_OF_USER, &user).await?;
         Ok(PendingGrant { tx, stored, user: account.versions })
     }
 }
@@ -252,18 +254,6 @@ impl App {
 /// Parses a user code. Malformed input does not count as a wrong code, because it reveals nothing.
 fn parse_user_code(input: &str) -> Result<UserCode, Problem> {
     input.parse().map_err(|_| unknown_code())
-}
-
-/// Returns 429 if the user entered too many wrong codes.
-async fn check_wrong_codes(tx: &mut TenantTx, user_id: UserId) -> Result<(), Problem> {
-    let now = tx.now();
-    let wrong = device_grant::list_wrong_codes(tx, user_id, now - WRONG_CODE_WINDOW).await?;
-    // The limit ends when the oldest of the last ten codes leaves the window.
-    let Some(oldest) = wrong.iter().rev().nth(MAX_WRONG_CODES - 1) else { return Ok(()) };
-    let retry_after = (*oldest + WRONG_CODE_WINDOW - now).to_std().unwrap_or(Duration::ZERO);
-    Err(Problem::new(ProblemKind::RateLimited)
-        .detail("You entered too many wrong codes. Try again later.")
-        .retry_after(retry_after))
 }
 
 fn unknown_code() -> Problem {

@@ -9,7 +9,7 @@ const LENGTH: usize = 8;
 /// letters.
 const UNBIASED: u8 = 240;
 
-/// Eight letters: 20^8 codes. A code is valid for ten minutes, and a user can enter ten wrong codes per hour.
+/// Eight letters: 20^8 codes. A code is valid for ten minutes, and a user can enter ten wrong codes, then one per six minutes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct UserCode([u8; LENGTH]);
 

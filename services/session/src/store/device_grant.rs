@@ -1,4 +1,4 @@
-//! Device grants and wrong user codes. Only the digest of a device code is stored.
+//! Device grants. Only the digest of a device code is stored.
 
 use chrono::{DateTime, Utc};
 use contract::device::DeviceRequest;
@@ -204,39 +204,6 @@ pub(crate) async fn deny_created_before(tx: &mut TenantTx, time: DateTime<Utc>) 
     .execute(tx.connection())
     .await?;
     Ok(())
-}
-
-/// Records that a user entered a wrong user code.
-pub(crate) async fn insert_wrong_code(tx: &mut TenantTx, user_id: UserId) -> Result<(), Error> {
-    sqlx::query!(
-        "-- device_grant.insert_wrong_code
-        insert into session.wrong_user_codes (tenant_id, user_id, entered_at) values ($1, $2, $3)",
-        tx.tenant_id().as_str(),
-        user_id.0,
-        tx.now()
-    )
-    .execute(tx.connection())
-    .await?;
-    Ok(())
-}
-
-/// Returns when a user entered wrong codes after a time, oldest first.
-pub(crate) async fn list_wrong_codes(
-    tx: &mut TenantTx,
-    user_id: UserId,
-    after: DateTime<Utc>,
-) -> Result<Vec<DateTime<Utc>>, Error> {
-    Ok(sqlx::query_scalar!(
-        "-- device_grant.list_wrong_codes
-        select entered_at
-        from session.wrong_user_codes
-        where user_id = $1 and entered_at > $2
-        order by entered_at",
-        user_id.0,
-        after
-    )
-    .fetch_all(tx.connection())
-    .await?)
 }
 
 fn approval(
