@@ -5,12 +5,13 @@ mod audit;
 mod consumers;
 mod dead_letters;
 mod ingest_batch;
+mod over_quota;
+mod paced;
 mod quotas;
 mod read_events;
 mod stored_bytes;
 mod stream_share;
 mod tenant_limits;
-mod token_bucket;
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -30,10 +31,11 @@ use uuid::Uuid;
 
 pub(crate) use audit::{Audit, AuditRequest};
 pub(crate) use ingest_batch::{BatchError, Format};
+pub(crate) use over_quota::OverQuota;
 pub(crate) use quotas::Quotas;
 pub(crate) use read_events::{OpenStream, ReadRequest, Readers};
 pub(crate) use stream_share::StreamShare;
-pub(crate) use tenant_limits::{OverQuota, TenantLimits};
+pub(crate) use tenant_limits::TenantLimits;
 
 use tenant_limits::EventSize;
 

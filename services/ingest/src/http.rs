@@ -101,6 +101,8 @@ async fn send_batch(
         body::read(request, budget, tenant_id, MAX_BATCH_BYTES, ProblemKind::BatchTooLarge).await?;
     let ingested = app.ingest_batch(submission, body, format).await;
     let (batch, over_quota) = ingested.map_err(invalid_batch)?;
+    // Another poll writes the response.
+    tokio::task::yield_now().await;
     Ok(batch_response(batch, over_quota))
 }
 

@@ -17,7 +17,7 @@ use service::config::Environment;
 use service::health::{Gate, Readiness};
 use service::http::Edge;
 use service::process::{Program, Routers, memory_limit};
-use service::telemetry::Telemetry;
+use service::telemetry::{Metrics, Telemetry};
 use service::{Clock, Tasks};
 
 use crate::app::{App, Audit, Dependencies, Quotas, Readers, StreamShare, TenantLimits, body_budget};
@@ -88,15 +88,7 @@ pub async fn build(config: &Config, parts: Parts) -> Result<Routers, Box<dyn Err
     let (mode, profile) = (config.stream.mode(), config.stream.profile());
     let streams = StreamSet::from(&profile).with_replicas(replicas.clone());
     let publisher = Publisher::start(nats.clone(), streams, limits, metrics, &tasks)?;
-    let quotas = Quotas::new(config.default_quota(), replicas.clone());
-    let share = |size| StreamShare::new(config.tenant_stream_share, replicas.clone(), size);
-    let shares = publisher.stream_sizes().into_iter().map(share).collect();
-    let limits = TenantLimits::new(quotas, shares, metrics);
-    let counted: Gauge =
-        metrics.metric("ingest_replicas", "Active replicas of ingest that this one counts", &[]);
-    metrics.at_scrape(move || {
-        counted.set(replicas.count().into());
-    });
+    let limits = tenant_limits(config, replicas, &publisher, metrics);
     let requests = Connection::open(&nats).await?;
     let reader = EventReader::new(requests.clone(), profile.streams, POSITION_INTERVAL, &tasks);
     let audit = Audit::new(AuditReader::new(requests.clone()));
@@ -149,4 +141,22 @@ pub async fn build(config: &Config, parts: Parts) -> Result<Routers, Box<dyn Err
         internal: None,
         connections: config.connections.clone(),
     })
+}
+
+/// Builds the limits of tenants, which each replica enforces by their number.
+fn tenant_limits(
+    config: &Config,
+    replicas: Replicas,
+    publisher: &Publisher,
+    metrics: &Metrics,
+) -> TenantLimits {
+    let quotas = Quotas::new(config.default_quota(), replicas.clone());
+    let share = |size| StreamShare::new(config.tenant_stream_share, replicas.clone(), size);
+    let shares = publisher.stream_sizes().into_iter().map(share).collect();
+    let counted: Gauge =
+        metrics.metric("ingest_replicas", "Active replicas of ingest that this one counts", &[]);
+    metrics.at_scrape(move || {
+        counted.set(replicas.count().into());
+    });
+    TenantLimits::new(quotas, shares, metrics)
 }

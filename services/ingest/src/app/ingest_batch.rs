@@ -3,26 +3,24 @@
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
+use std::pin::pin;
 
 use bus::{Ack, Message, PublishError};
 use bytes::Bytes;
 use contract::ProblemKind;
 use contract::events::{BatchResponse, EventResult, EventStatus};
+use futures::StreamExt as _;
 use tokio::runtime::Handle;
-use tokio::task::{JoinError, yield_now};
+use tokio::task::JoinError;
 use tokio::time::Instant;
 use udm::{Event, ParseError, SplitError, split_lines, split_list};
 use uuid::Uuid;
 
+use super::paced::paced;
 use super::{App, EventIds, OverQuota, PUBLISH_TIMEOUT, Submission, problem_kind};
 
 /// A larger body is validated on another thread. Validation cannot yield within an item, so this limits the time of one item.
 const MAX_INLINE_BYTES: usize = 256 * 1024;
-/// Number of bytes that are validated in one poll. Then other tasks of the thread run. hyper can poll the request again immediately,
-/// so the first part can be validated in the poll that receives the end of the body.
-const BYTES_PER_POLL: usize = 24 * 1024;
-/// The work for an event that does not depend on its size, as the number of bytes with the same validation time.
-const BYTES_PER_EVENT: usize = 256;
 
 /// Representation of a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -116,8 +114,6 @@ impl App {
             failed_events: results.len() - successful_events,
             results,
         };
-        // Another poll writes the response.
-        yield_now().await;
         Ok((response, admission.over_quota))
     }
 }
@@ -138,18 +134,10 @@ async fn plan_items<'a>(
     items: impl Iterator<Item = Result<&'a [u8], SplitError>>,
     body_len: usize,
 ) -> Result<(Vec<Plan>, Vec<Message>), BatchError> {
-    if body_len > BYTES_PER_POLL {
-        // The first poll may also have received the body.
-        yield_now().await;
-    }
-    let (mut batch, mut polled) = (BatchPlan::default(), 0);
-    for (index, item) in items.enumerate() {
+    let mut batch = BatchPlan::default();
+    let mut items = pin!(paced(items, body_len).enumerate());
+    while let Some((index, item)) = items.next().await {
         let item = item?;
-        polled += item.len() + BYTES_PER_EVENT;
-        if polled > BYTES_PER_POLL {
-            yield_now().await;
-            polled = item.len() + BYTES_PER_EVENT;
-        }
         let plan = match udm::parse(item) {
             Ok(event) => batch.plan_event(&submission, index, &event),
             Err(error) => Plan::Rejected(rejected_by_validation(index, error)),
@@ -260,7 +248,6 @@ fn rejected(
 
 #[cfg(test)]
 mod tests {
-    use std::pin::pin;
     use std::sync::Arc;
     use std::task::Poll;
 

@@ -3,39 +3,54 @@
 //! Each replica enforces the quota divided by the number of active replicas, so a tenant gets its whole quota if its requests
 //! are distributed evenly. While replicas start or stop, the sum of the parts can differ from the quota.
 
-use std::collections::HashMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use bus::Replicas;
 use contract::identity::Quota;
-use tenancy::TenantId;
+use ratelimit::Gcra;
+use tenancy::{PerTenant, TenantId};
 use tokio::time::Instant;
 
-use super::tenant_limits::{Admission, Limit, MAX_RETRY_AFTER, OverQuota};
-use super::token_bucket::TokenBucket;
+use super::over_quota::{Admission, Limit, MAX_RETRY_AFTER, OverQuota};
 
-/// Number of tenants at which those are removed that have sent nothing for a while.
-const MAX_IDLE_TENANTS: usize = 1024;
+/// The tokens that a tenant can take at once are those of one second.
+const BURST: Duration = Duration::from_secs(1);
+const NANOSECONDS: u128 = 1_000_000_000;
 
 /// Enforces the quotas.
 pub(crate) struct Quotas {
     /// Applies to each limit that a tenant does not have.
     default: Quota,
     replicas: Replicas,
-    tenants: Mutex<HashMap<TenantId, Buckets>>,
+    tenants: PerTenant<Buckets>,
 }
 
-/// The tokens of a tenant that has a quota.
+/// The state of a tenant that has a quota.
 #[derive(Default)]
 struct Buckets {
-    events: Option<TokenBucket>,
-    bytes: Option<TokenBucket>,
+    events: Option<Bucket>,
+    bytes: Option<Bucket>,
+}
+
+/// The state of one limit, as [`Gcra`] defines it.
+#[derive(Clone, Copy)]
+struct Bucket {
+    rate: TokenRate,
+    lead: Duration,
+    updated_at: Instant,
+}
+
+/// The part of a limit that one replica enforces: tokens per second, divided by the number of replicas.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct TokenRate {
+    limit: u32,
+    replicas: u32,
 }
 
 impl Quotas {
     /// Returns the quotas. `default` applies to each limit that a tenant does not have.
     pub(crate) fn new(default: Quota, replicas: Replicas) -> Self {
-        Self { default, replicas, tenants: Mutex::default() }
+        Self { default, replicas, tenants: PerTenant::default() }
     }
 
     /// Takes tokens for the events of a request, given by their sizes in bytes, in order. After the first event above the
@@ -54,77 +69,109 @@ impl Quotas {
         if limits == Quota::default() {
             return Admission { admitted: sizes.len(), over_quota: None };
         }
-        let replicas = f64::from(self.replicas.count());
-        let mut tenants = self.lock();
-        if tenants.len() >= MAX_IDLE_TENANTS && !tenants.contains_key(tenant_id) {
-            tenants.retain(|_, buckets| !buckets.are_full(now));
-        }
-        let buckets = tenants.entry(tenant_id.clone()).or_default();
-        buckets.update(&limits, replicas, now);
-        buckets.admit(&limits, sizes)
+        let replicas = self.replicas.count();
+        self.tenants.update(
+            tenant_id,
+            |buckets| buckets.are_full(now),
+            |buckets| {
+                Bucket::update(&mut buckets.events, limits.events_per_second, replicas, now);
+                Bucket::update(&mut buckets.bytes, limits.bytes_per_second, replicas, now);
+                buckets.admit(sizes)
+            },
+        )
     }
 
     /// Gives back the tokens of events that were admitted but not stored.
     pub(super) fn give_back(&self, tenant_id: &TenantId, sizes: &[usize]) {
-        if let Some(buckets) = self.lock().get_mut(tenant_id) {
-            buckets.events.iter_mut().for_each(|bucket| bucket.give_back(tokens(sizes.len())));
-            buckets.bytes.iter_mut().for_each(|bucket| bucket.give_back(tokens(sizes.iter().sum())));
-        }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, HashMap<TenantId, Buckets>> {
-        self.tenants.lock().unwrap_or_else(PoisonError::into_inner)
+        self.tenants.update_known(tenant_id, |buckets| {
+            buckets.events.iter_mut().for_each(|bucket| bucket.give_back(sizes.len()));
+            buckets.bytes.iter_mut().for_each(|bucket| bucket.give_back(sizes.iter().sum()));
+        });
     }
 }
 
 impl Buckets {
-    fn update(&mut self, limits: &Quota, replicas: f64, now: Instant) {
-        let update = |bucket: &mut Option<TokenBucket>, limit: Option<u32>| match limit {
-            Some(limit) => {
-                let rate = f64::from(limit) / replicas;
-                bucket.get_or_insert_with(|| TokenBucket::full(rate, now)).update(rate, now);
-            }
-            None => *bucket = None,
-        };
-        update(&mut self.events, limits.events_per_second);
-        update(&mut self.bytes, limits.bytes_per_second);
-    }
-
-    fn admit(&mut self, limits: &Quota, sizes: &[usize]) -> Admission {
+    fn admit(&mut self, sizes: &[usize]) -> Admission {
         for (index, size) in sizes.iter().enumerate() {
             let over_quota = [
-                (&self.events, limits.events_per_second.map(Limit::EventsPerSecond)),
-                (&self.bytes, limits.bytes_per_second.map(Limit::BytesPerSecond)),
+                (&self.events, Limit::EventsPerSecond as fn(u32) -> Limit),
+                (&self.bytes, Limit::BytesPerSecond),
             ]
             .into_iter()
             .find_map(|(bucket, limit)| {
-                let bucket = bucket.as_ref().filter(|bucket| !bucket.admits())?;
-                Some(OverQuota { limit: limit?, retry_after: bucket.delay().min(MAX_RETRY_AFTER) })
+                let bucket = bucket.as_ref()?;
+                let retry_after = bucket.rate.rule().decide(bucket.lead, Duration::ZERO).err()?;
+                Some(OverQuota {
+                    limit: limit(bucket.rate.limit),
+                    retry_after: retry_after.min(MAX_RETRY_AFTER),
+                })
             });
             if over_quota.is_some() {
                 return Admission { admitted: index, over_quota };
             }
-            self.events.iter_mut().for_each(|bucket| bucket.take(1.0));
-            self.bytes.iter_mut().for_each(|bucket| bucket.take(tokens(*size)));
+            self.events.iter_mut().for_each(|bucket| bucket.take(1));
+            self.bytes.iter_mut().for_each(|bucket| bucket.take(*size));
         }
         Admission { admitted: sizes.len(), over_quota: None }
     }
 
     /// Returns whether the state equals that of a new tenant.
     fn are_full(&self, now: Instant) -> bool {
-        [&self.events, &self.bytes].into_iter().flatten().all(|bucket| bucket.is_full(now))
+        [&self.events, &self.bytes].into_iter().flatten().all(|bucket| bucket.lead_at(now).is_zero())
     }
 }
 
-#[expect(clippy::cast_precision_loss, reason = "sizes are far below 2^52")]
-fn tokens(count: usize) -> f64 {
-    count as f64
+impl Bucket {
+    /// Applies the current limit, from now on.
+    fn update(bucket: &mut Option<Self>, limit: Option<u32>, replicas: u32, now: Instant) {
+        *bucket = limit.map(|limit| {
+            let rate = TokenRate { limit, replicas };
+            let lead = bucket.map_or(Duration::ZERO, |known| {
+                let lead = known.lead_at(now);
+                // Tokens of the future cost as much time as at the new rate.
+                let debt = lead.saturating_sub(BURST);
+                if rate == known.rate {
+                    lead
+                } else {
+                    lead.saturating_sub(debt) + rate.cost(known.rate.tokens(debt))
+                }
+            });
+            Self { rate, lead, updated_at: now }
+        });
+    }
+
+    fn lead_at(&self, now: Instant) -> Duration {
+        self.lead.saturating_sub(now.saturating_duration_since(self.updated_at))
+    }
+
+    fn take(&mut self, tokens: usize) {
+        self.lead = self.lead.saturating_add(self.rate.cost(tokens as u128));
+    }
+
+    fn give_back(&mut self, tokens: usize) {
+        self.lead = self.lead.saturating_sub(self.rate.cost(tokens as u128));
+    }
+}
+
+impl TokenRate {
+    fn rule(self) -> Gcra {
+        Gcra::new(BURST, self.cost(1))
+    }
+
+    /// Returns the time that the rate takes for tokens.
+    fn cost(self, tokens: u128) -> Duration {
+        let nanoseconds = tokens * u128::from(self.replicas) * NANOSECONDS / u128::from(self.limit.max(1));
+        Duration::from_nanos(u64::try_from(nanoseconds).unwrap_or(u64::MAX))
+    }
+
+    /// Returns the tokens of a time.
+    fn tokens(self, time: Duration) -> u128 {
+        time.as_nanos() * u128::from(self.limit) / (u128::from(self.replicas) * NANOSECONDS)
+    }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
 
     fn quotas(default: Quota, replicas: u32) -> Quotas {
@@ -168,6 +215,29 @@ mod tests {
     }
 
     #[test]
+    fn a_changed_quota_applies_at_once_also_to_a_debt() {
+        let (quotas, now) = (quotas(Quota::default(), 1), Instant::now());
+        let send = |own: Quota, size, milliseconds| {
+            quotas.admit(&acme(), &own, &[size; 100], now + Duration::from_millis(milliseconds)).admitted
+        };
+        assert_eq!(send(quota(2, None), 1, 0), 2);
+        assert_eq!(send(quota(1000, None), 1, 10), 10);
+        // The next event would wait for almost three hours.
+        assert_eq!(send(quota(None, 1000), 10_000_000, 60_000), 1);
+        assert_eq!(send(quota(None, 10_000_000), 1, 61_500), 0);
+        assert_eq!(send(quota(None, 10_000_000), 1_000_000, 62_600), 2);
+    }
+
+    #[test]
+    fn the_largest_quota_holds() {
+        let (quotas, now) = (quotas(Quota::default(), 1), Instant::now());
+        let own = quota(None, i32::MAX.unsigned_abs());
+        let size = 256 * 1024;
+        let admitted = quotas.admit(&acme(), &own, &vec![size; 10_000], now).admitted;
+        assert!((8192..=8193).contains(&admitted), "{admitted}");
+    }
+
+    #[test]
     fn a_replica_takes_its_part_and_at_least_one_event() {
         for (events, replicas, admitted) in [(100, 1, 100), (100, 4, 25), (1, 4, 1)] {
             let admission = quotas(Quota::default(), replicas).admit(
@@ -199,7 +269,7 @@ mod tests {
         assert_eq!(quotas.admit(&acme(), &quota(5, None), &[1; 10], now).admitted, 5);
         assert_eq!(quotas.admit(&other, &quota(5, None), &[1; 10], now).admitted, 5);
         assert_eq!(quotas.admit(&acme(), &Quota::default(), &[1; 10], now).admitted, 10);
-        assert_eq!(quotas.lock().len(), 2);
+        assert_eq!(quotas.tenants.count(), 2);
     }
 
     #[test]
@@ -216,12 +286,12 @@ mod tests {
         let (quotas, now) = (quotas(Quota::default(), 1), Instant::now());
         let in_debt = "in-debt".parse().unwrap();
         quotas.admit(&in_debt, &quota(None, 1), &[1000], now);
-        for number in 0..2 * MAX_IDLE_TENANTS {
+        for number in 0..2048 {
             let tenant_id = format!("tenant{number}").parse().unwrap();
-            let later = now + Duration::from_secs(2) * u32::try_from(number).unwrap() / 10;
+            let later = now + Duration::from_secs(2) * number / 10;
             quotas.admit(&tenant_id, &quota(5, 500), &[100], later);
         }
-        assert!(quotas.lock().len() <= MAX_IDLE_TENANTS);
+        assert!(quotas.tenants.count() <= 1024);
         assert_eq!(quotas.admit(&in_debt, &quota(None, 1), &[1], now + Duration::from_mins(8)).admitted, 0);
     }
 }

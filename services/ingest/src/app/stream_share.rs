@@ -8,11 +8,10 @@
 //! A replica forgets its counts when it stops. A tenant can then use its share of the space that is free at that time. Each
 //! replica enforces its part, as for quotas.
 
-use std::collections::HashMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, PoisonError};
 
 use bus::{Replicas, StreamSize};
-use tenancy::TenantId;
+use tenancy::{PerTenant, TenantId};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
@@ -20,8 +19,6 @@ use super::stored_bytes::StoredBytes;
 
 /// Approximate size of subject, headers and record of a stored event.
 const OVERHEAD: u64 = 400;
-/// Number of tenants at which those without stored events are removed.
-const MAX_IDLE_TENANTS: usize = 1024;
 
 /// Enforces the shares of one stream.
 pub(crate) struct StreamShare {
@@ -29,21 +26,21 @@ pub(crate) struct StreamShare {
     percent: u8,
     replicas: Replicas,
     size: watch::Receiver<Option<StreamSize>>,
-    stored: Mutex<Stored>,
+    /// The bytes that this replica has stored for each tenant.
+    tenants: PerTenant<StoredBytes>,
+    recent: Mutex<Recent>,
 }
 
-/// The bytes that this replica has stored.
+/// The bytes that this replica has stored since the last measurement of the stream.
 #[derive(Default)]
-struct Stored {
-    tenants: HashMap<TenantId, StoredBytes>,
-    /// Bytes of all tenants since the last measurement of the stream.
-    since_measurement: u64,
+struct Recent {
+    bytes: u64,
     measured_at: Option<Instant>,
 }
 
 impl StreamShare {
     pub(crate) fn new(percent: u8, replicas: Replicas, size: watch::Receiver<Option<StreamSize>>) -> Self {
-        Self { percent, replicas, size, stored: Mutex::default() }
+        Self { percent, replicas, size, tenants: PerTenant::default(), recent: Mutex::default() }
     }
 
     /// Counts an event, unless the tenant has used its share. Returns whether the event is admitted. Its size has no influence.
@@ -55,54 +52,41 @@ impl StreamShare {
         if self.percent >= 100 {
             return true;
         }
-        let mut stored = self.lock();
-        if stored.measured_at.replace(size.measured_at) != Some(size.measured_at) {
-            stored.since_measurement = 0;
-        }
-        let free = max_bytes.saturating_sub(size.bytes + stored.since_measurement);
-        let own = stored.of_tenant(tenant_id, &size, now);
-        // If a tenant has stored nothing, NATS decides whether the stream is full.
-        let is_admitted = own.total() == 0 || own.total() < self.limit(free);
-        if is_admitted {
-            own.add(with_overhead(bytes), size.max_age, now);
-            stored.since_measurement += with_overhead(bytes);
-        }
-        is_admitted
+        let is_idle = |own: &mut StoredBytes| {
+            own.expire(size.max_age, now);
+            own.total() == 0
+        };
+        self.tenants.update(tenant_id, is_idle, |own| {
+            let mut recent = self.recent.lock().unwrap_or_else(PoisonError::into_inner);
+            if recent.measured_at.replace(size.measured_at) != Some(size.measured_at) {
+                recent.bytes = 0;
+            }
+            let free = max_bytes.saturating_sub(size.bytes + recent.bytes);
+            own.expire(size.max_age, now);
+            // If a tenant has stored nothing, NATS decides whether the stream is full.
+            let is_admitted = own.total() == 0 || own.total() < self.limit(free);
+            if is_admitted {
+                own.add(with_overhead(bytes), size.max_age, now);
+                recent.bytes += with_overhead(bytes);
+            }
+            is_admitted
+        })
     }
 
     /// Removes an event that was counted but not stored.
     pub(super) fn remove(&self, tenant_id: &TenantId, bytes: usize) {
         let bytes = with_overhead(bytes);
-        let mut stored = self.lock();
-        stored.since_measurement = stored.since_measurement.saturating_sub(bytes);
-        if let Some(own) = stored.tenants.get_mut(tenant_id) {
+        self.tenants.update_known(tenant_id, |own| {
             own.remove(bytes);
-        }
+            let mut recent = self.recent.lock().unwrap_or_else(PoisonError::into_inner);
+            recent.bytes = recent.bytes.saturating_sub(bytes);
+        });
     }
 
     /// Returns how many bytes of one tenant this replica can store while this many are free.
     fn limit(&self, free: u64) -> u64 {
         let of_all = u128::from(free) * u128::from(self.percent) / u128::from(100 - self.percent);
         u64::try_from(of_all / u128::from(self.replicas.count())).unwrap_or(u64::MAX)
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Stored> {
-        self.stored.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl Stored {
-    /// Returns the bytes of the tenant that have not expired.
-    fn of_tenant(&mut self, tenant_id: &TenantId, size: &StreamSize, now: Instant) -> &mut StoredBytes {
-        if self.tenants.len() >= MAX_IDLE_TENANTS && !self.tenants.contains_key(tenant_id) {
-            self.tenants.retain(|_, bytes| {
-                bytes.expire(size.max_age, now);
-                bytes.total() > 0
-            });
-        }
-        let own = self.tenants.entry(tenant_id.clone()).or_default();
-        own.expire(size.max_age, now);
-        own
     }
 }
 
@@ -224,13 +208,13 @@ mod tests {
     fn tenants_without_stored_events_are_removed() {
         let mut stream = Stream::new();
         let replica = stream.replica(25, 1);
-        for number in 0..2 * MAX_IDLE_TENANTS {
+        for number in 0..2048 {
             replica.admit(&format!("tenant{number}").parse().unwrap(), 1, stream.now);
         }
-        assert_eq!(replica.lock().tenants.len(), 2 * MAX_IDLE_TENANTS);
+        assert_eq!(replica.tenants.count(), 2048);
         stream.now += Duration::from_hours(75);
         replica.admit(&"acme".parse().unwrap(), 1, stream.now);
-        assert_eq!(replica.lock().tenants.len(), 1);
+        assert_eq!(replica.tenants.count(), 1);
     }
 
     #[test]

@@ -1,28 +1,21 @@
 //! The limits of a tenant. Events above them are rejected, counted and logged. They can be sent again later.
 
-use std::collections::HashMap;
-use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use bus::{Ack, PublishError};
-use contract::ProblemKind;
 use contract::identity::Quota;
 use prometheus_client::metrics::counter::Counter;
-use service::Problem;
 use service::telemetry::Metrics;
-use tenancy::TenantId;
+use tenancy::{PerTenant, TenantId};
 use tokio::time::Instant;
 
+use super::over_quota::{Admission, Limit, MAX_RETRY_AFTER, OverQuota};
 use super::quotas::Quotas;
 use super::stream_share::StreamShare;
 
-/// Longest delay that a rejection announces.
-pub(super) const MAX_RETRY_AFTER: Duration = Duration::from_mins(1);
 /// Minimum time between two warnings about one tenant.
 const WARNING_INTERVAL: Duration = Duration::from_mins(1);
-/// Number of warned tenants at which those of the past are removed.
-const MAX_WARNED_TENANTS: usize = 1024;
 
 /// Enforces the limits of all tenants. Clones share the state.
 #[derive(Clone)]
@@ -40,30 +33,6 @@ struct Shared {
 pub(crate) struct EventSize {
     pub(crate) bytes: usize,
     pub(crate) stream: usize,
-}
-
-/// A limit of a tenant.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Limit {
-    EventsPerSecond(u32),
-    BytesPerSecond(u32),
-    StreamShare,
-}
-
-/// An event exceeds a limit of its tenant. It can be sent again after the delay.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{limit}")]
-pub(crate) struct OverQuota {
-    pub(crate) limit: Limit,
-    pub(crate) retry_after: Duration,
-}
-
-/// The result for the events of a request: the first ones are admitted, the others exceed a limit.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Admission {
-    pub(crate) admitted: usize,
-    /// `None` if all events are admitted.
-    pub(crate) over_quota: Option<OverQuota>,
 }
 
 impl TenantLimits {
@@ -117,30 +86,12 @@ impl TenantLimits {
     }
 }
 
-impl fmt::Display for Limit {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::EventsPerSecond(count) => {
-                write!(f, "The quota of the tenant is {count} events per second.")
-            }
-            Self::BytesPerSecond(count) => write!(f, "The quota of the tenant is {count} bytes per second."),
-            Self::StreamShare => f.write_str("The tenant has used its share of the event stream."),
-        }
-    }
-}
-
-impl From<OverQuota> for Problem {
-    fn from(error: OverQuota) -> Self {
-        Self::new(ProblemKind::QuotaExceeded).detail(error.to_string()).retry_after(error.retry_after)
-    }
-}
-
 /// Counts rejected events, and logs the tenants.
 struct Rejections {
     events_per_second: Counter,
     bytes_per_second: Counter,
     stream_share: Counter,
-    warned_at: Mutex<HashMap<TenantId, Instant>>,
+    warned_at: PerTenant<Option<Instant>>,
 }
 
 impl Rejections {
@@ -156,7 +107,7 @@ impl Rejections {
             events_per_second: counter("events_per_second"),
             bytes_per_second: counter("bytes_per_second"),
             stream_share: counter("stream_share"),
-            warned_at: Mutex::default(),
+            warned_at: PerTenant::default(),
         }
     }
 
@@ -174,16 +125,20 @@ impl Rejections {
 
     /// Returns whether a warning about the tenant is due.
     fn warns(&self, tenant_id: &TenantId, now: Instant) -> bool {
-        let mut warned_at = self.warned_at.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_recent = |last: Instant| now.saturating_duration_since(last) < WARNING_INTERVAL;
-        if warned_at.get(tenant_id).is_some_and(|last| is_recent(*last)) {
-            return false;
-        }
-        if warned_at.len() >= MAX_WARNED_TENANTS {
-            warned_at.retain(|_, last| is_recent(*last));
-        }
-        warned_at.insert(tenant_id.clone(), now);
-        true
+        let is_recent = |last: Option<Instant>| {
+            last.is_some_and(|last| now.saturating_duration_since(last) < WARNING_INTERVAL)
+        };
+        self.warned_at.update(
+            tenant_id,
+            |last| !is_recent(*last),
+            |last| {
+                let is_due = !is_recent(*last);
+                if is_due {
+                    *last = Some(now);
+                }
+                is_due
+            },
+        )
     }
 }
 

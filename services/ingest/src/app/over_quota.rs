@@ -1,0 +1,52 @@
+//! What exceeds a limit of a tenant, and the problem that reports it.
+
+use std::fmt;
+use std::time::Duration;
+
+use contract::ProblemKind;
+use service::Problem;
+
+/// Longest delay that a rejection announces.
+pub(super) const MAX_RETRY_AFTER: Duration = Duration::from_mins(1);
+
+/// A limit of a tenant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Limit {
+    EventsPerSecond(u32),
+    BytesPerSecond(u32),
+    StreamShare,
+}
+
+/// An event exceeds a limit of its tenant. It can be sent again after the delay.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{limit}")]
+pub(crate) struct OverQuota {
+    pub(crate) limit: Limit,
+    pub(crate) retry_after: Duration,
+}
+
+/// The result for the events of a request: the first ones are admitted, the others exceed a limit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Admission {
+    pub(crate) admitted: usize,
+    /// `None` if all events are admitted.
+    pub(crate) over_quota: Option<OverQuota>,
+}
+
+impl fmt::Display for Limit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::EventsPerSecond(count) => {
+                write!(f, "The quota of the tenant is {count} events per second.")
+            }
+            Self::BytesPerSecond(count) => write!(f, "The quota of the tenant is {count} bytes per second."),
+            Self::StreamShare => f.write_str("The tenant has used its share of the event stream."),
+        }
+    }
+}
+
+impl From<OverQuota> for Problem {
+    fn from(error: OverQuota) -> Self {
+        Self::new(ProblemKind::QuotaExceeded).detail(error.to_string()).retry_after(error.retry_after)
+    }
+}
