@@ -3,17 +3,14 @@
 //! A reservation succeeds or fails at once, it never queues. Dropping a reservation returns its bytes. One tenant can
 //! reserve at most a quarter of the budget, so that it cannot block the others.
 
-use std::collections::HashMap;
 use std::fmt;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 
-use tenancy::TenantId;
+use tenancy::{PerTenant, TenantId};
 
 /// One tenant can reserve this fraction of the budget.
 const TENANT_FRACTION: usize = 4;
-/// Number of tenant shares at which unused shares are removed.
-const MAX_IDLE_SHARES: usize = 1024;
 
 /// A bounded amount of memory, and a bounded number of reservations of it. Clones share the budget.
 #[derive(Clone)]
@@ -21,7 +18,7 @@ pub struct MemoryBudget(Arc<Budget>);
 
 struct Budget {
     total: Arc<Usage>,
-    tenants: Mutex<HashMap<TenantId, Arc<Share>>>,
+    tenants: PerTenant<Option<Arc<Share>>>,
 }
 
 /// The part of the budget that one tenant can reserve.
@@ -60,7 +57,7 @@ impl MemoryBudget {
     /// Returns an unused budget for at most `reservations` reservations of `bytes` bytes in total.
     pub fn with_max_reservations(reservations: usize, bytes: usize) -> Self {
         let total = Arc::new(Usage::new(reservations, bytes));
-        Self(Arc::new(Budget { total, tenants: Mutex::default() }))
+        Self(Arc::new(Budget { total, tenants: PerTenant::default() }))
     }
 
     /// Reserves `bytes` for the tenant. The reservation can grow later.
@@ -92,19 +89,15 @@ impl MemoryBudget {
     }
 
     fn share(&self, tenant: &TenantId) -> Arc<Share> {
-        let mut tenants = self.0.tenants.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(share) = tenants.get(tenant) {
-            return Arc::clone(share);
-        }
-        if tenants.len() >= MAX_IDLE_SHARES {
-            tenants.retain(|_, share| Arc::strong_count(share) > 1);
-        }
-        let total = Arc::clone(&self.0.total);
-        let usage =
-            Usage::new(total.reservations.limit / TENANT_FRACTION, total.bytes.limit / TENANT_FRACTION);
-        let share = Arc::new(Share { usage, total });
-        tenants.insert(tenant.clone(), Arc::clone(&share));
-        share
+        let is_unused =
+            |share: &mut Option<Arc<Share>>| share.as_ref().is_none_or(|share| Arc::strong_count(share) == 1);
+        let new = || {
+            let total = Arc::clone(&self.0.total);
+            let usage =
+                Usage::new(total.reservations.limit / TENANT_FRACTION, total.bytes.limit / TENANT_FRACTION);
+            Arc::new(Share { usage, total })
+        };
+        self.0.tenants.update(tenant, is_unused, |share| Arc::clone(share.get_or_insert_with(new)))
     }
 }
 
@@ -238,10 +231,10 @@ mod tests {
     fn unused_shares_are_removed_and_used_shares_are_kept() {
         let budget = MemoryBudget::new(1000);
         let held = budget.reserve(&tenant("first"), 250).unwrap();
-        for number in 0..2 * MAX_IDLE_SHARES {
+        for number in 0..2048 {
             drop(budget.reserve(&tenant(&format!("tenant{number}")), 0));
         }
-        assert!(budget.0.tenants.lock().unwrap().len() <= MAX_IDLE_SHARES + 1);
+        assert!(budget.0.tenants.count() <= 1024);
         assert!(budget.reserve(&tenant("first"), 1).is_err());
         drop(held);
     }

@@ -7,13 +7,13 @@
 //! last event. Between two queries, each replica adds at most its part of the free ones, as for quotas.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use prometheus_client::metrics::counter::Counter;
 use service::LogThrottle;
 use service::telemetry::Metrics;
-use tenancy::TenantId;
+use tenancy::{PerTenant, TenantId};
 use tokio::time::Instant;
 
 use crate::message::Message;
@@ -26,14 +26,13 @@ const MAX_TYPES: usize = 1_000;
 const MAX_SUBJECTS: usize = 2_048;
 /// Minimum time between two queries for one tenant.
 const QUERY_INTERVAL: Duration = Duration::from_secs(10);
-/// Number of tenants at which those are removed that have sent nothing for a while. Their subjects are queried again.
-const MAX_IDLE_TENANTS: usize = 1024;
+/// The state of a tenant that has sent nothing for this time can be removed. Its subjects are queried again.
 const IDLE_TIME: Duration = Duration::from_mins(10);
 
 /// Bounds the subjects of each tenant.
 pub(super) struct BoundedSubjects {
     replicas: Replicas,
-    tenants: Mutex<HashMap<TenantId, TenantSubjects>>,
+    tenants: PerTenant<TenantSubjects>,
     replaced: Counter,
     log_throttle: LogThrottle,
 }
@@ -70,7 +69,7 @@ impl BoundedSubjects {
         let help = "Events with the subject of `GENERIC_EVENT` because their tenant has too many event types";
         Self {
             replicas,
-            tenants: Mutex::default(),
+            tenants: PerTenant::default(),
             replaced: metrics.metric("publish_replaced_subjects", help, &[]),
             log_throttle: LogThrottle::default(),
         }
@@ -111,54 +110,51 @@ impl BoundedSubjects {
 
     /// Adds the subjects of the messages. Returns the indices of the messages that exceed the bound.
     fn add(&self, tenant: &TenantId, messages: &[Message], now: Instant) -> Vec<usize> {
-        let mut tenants = self.lock();
-        if tenants.len() >= MAX_IDLE_TENANTS && !tenants.contains_key(tenant) {
-            let is_idle = |used_at: Instant| now.saturating_duration_since(used_at) >= IDLE_TIME;
-            tenants.retain(|_, own| !own.used_at.is_none_or(is_idle));
-        }
-        let own = tenants.entry(tenant.clone()).or_default();
-        own.used_at = Some(now);
-        let exceeds = |message: &Message| {
-            message.event_type().is_some_and(|event_type| !own.add(event_type, message.partition()))
-        };
-        let results: Vec<bool> = messages.iter().map(exceeds).collect();
-        results.into_iter().enumerate().filter_map(|(index, exceeds)| exceeds.then_some(index)).collect()
+        self.update(tenant, now, |own| {
+            own.used_at = Some(now);
+            let exceeds = |message: &Message| {
+                message.event_type().is_some_and(|event_type| !own.add(event_type, message.partition()))
+            };
+            let results: Vec<bool> = messages.iter().map(exceeds).collect();
+            results.into_iter().enumerate().filter_map(|(index, exceeds)| exceeds.then_some(index)).collect()
+        })
     }
 
     /// Returns the lock for a query of the subjects of the tenant, if one is due.
     fn due_query(&self, tenant: &TenantId, now: Instant) -> Option<Arc<tokio::sync::Mutex<()>>> {
-        let mut tenants = self.lock();
-        let own = tenants.entry(tenant.clone()).or_default();
-        own.is_query_due(now).then(|| Arc::clone(&own.query_lock))
+        self.update(tenant, now, |own| own.is_query_due(now).then(|| Arc::clone(&own.query_lock)))
     }
 
     /// Returns whether the caller, which has the lock, sends the query: no other call has completed it meanwhile.
     fn starts_query(&self, tenant: &TenantId, now: Instant) -> bool {
-        let mut tenants = self.lock();
-        let own = tenants.entry(tenant.clone()).or_default();
-        let is_due = own.is_query_due(now);
-        if is_due {
-            own.added = Subjects::default();
-        }
-        is_due
+        self.update(tenant, now, |own| {
+            let is_due = own.is_query_due(now);
+            if is_due {
+                own.added = Subjects::default();
+            }
+            is_due
+        })
     }
 
     /// Sets the subjects in the streams. Without them, those that are known remain.
     fn set(&self, tenant: &TenantId, found: Option<&[EventSubject]>, now: Instant) {
-        let mut tenants = self.lock();
-        let own = tenants.entry(tenant.clone()).or_default();
-        own.queried_at = Some(now);
-        if let Some(found) = found {
-            own.known = std::mem::take(&mut own.added);
-            for subject in found {
-                own.known.insert(subject.event_type(), subject.partition());
+        self.update(tenant, now, |own| {
+            own.queried_at = Some(now);
+            if let Some(found) = found {
+                own.known = std::mem::take(&mut own.added);
+                for subject in found {
+                    own.known.insert(subject.event_type(), subject.partition());
+                }
             }
-        }
-        own.free = own.known.size().free_part(self.replicas.count() as usize);
+            own.free = own.known.size().free_part(self.replicas.count() as usize);
+        });
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<TenantId, TenantSubjects>> {
-        self.tenants.lock().unwrap_or_else(PoisonError::into_inner)
+    fn update<R>(&self, tenant: &TenantId, now: Instant, update: impl FnOnce(&mut TenantSubjects) -> R) -> R {
+        let is_idle = |own: &mut TenantSubjects| {
+            own.used_at.is_none_or(|used_at| now.saturating_duration_since(used_at) >= IDLE_TIME)
+        };
+        self.tenants.update(tenant, is_idle, update)
     }
 }
 
@@ -358,10 +354,10 @@ mod tests {
     #[test]
     fn tenants_that_send_nothing_are_removed() {
         let (replica, now) = (replica(1), Instant::now());
-        for number in 0..MAX_IDLE_TENANTS {
+        for number in 0..1024 {
             replica.add(&format!("tenant{number}").parse().unwrap(), &types(0..1), now);
         }
         replica.add(&"last".parse().unwrap(), &types(0..1), now + IDLE_TIME);
-        assert_eq!(replica.lock().len(), 1);
+        assert_eq!(replica.tenants.count(), 1);
     }
 }
