@@ -3,9 +3,8 @@
 //! NATS has no limit per tenant: its limits apply to a stream or to each subject. So the relay asks the server how many messages
 //! of the tenant the stream has. Only the publication depends on it, so no state is shared between the replicas.
 
-use std::collections::HashMap;
 use std::hash::{BuildHasher as _, RandomState};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use bus::{
@@ -18,7 +17,7 @@ use database::outbox::{DELIVERY_TIMEOUT, Deliver, DeliveryError, OutboxMessage, 
 use serde_json::json;
 use service::telemetry::{self, Metrics};
 use service::{Clock, Tasks};
-use tenancy::TenantId;
+use tenancy::{PerTenant, TenantId};
 use tokio::sync::Mutex as Turn;
 use tokio::time::Instant;
 
@@ -33,8 +32,6 @@ const MEASUREMENT_TTL: Duration = Duration::from_secs(10);
 /// Maximum number of messages for which a measurement is used. While the stream is almost empty, the average size is not
 /// representative.
 const MEASURED_MESSAGES: u64 = 500;
-/// Number of measurements at which outdated ones are deleted.
-const MAX_MEASUREMENTS: usize = 1024;
 
 /// Timeout for the acknowledgement of one event.
 const ACK_TIMEOUT: Duration = Duration::from_secs(5);
@@ -173,7 +170,7 @@ impl Deliver for PublishAudit {
 struct Shares {
     /// A share is this fraction of the stream.
     fraction: u64,
-    measurements: Mutex<HashMap<TenantId, Measurement>>,
+    measurements: PerTenant<Option<Measurement>>,
     /// Each for many tenants.
     turns: [Turn<()>; TURNS],
     hasher: RandomState,
@@ -198,7 +195,7 @@ impl Shares {
     fn new(fraction: u64) -> Self {
         Self {
             fraction,
-            measurements: Mutex::default(),
+            measurements: PerTenant::default(),
             turns: Default::default(),
             hasher: RandomState::new(),
         }
@@ -234,21 +231,20 @@ impl Shares {
 
     /// Returns the result of a recent measurement, and counts the message that is published if there was space.
     fn known(&self, tenant_id: &TenantId) -> Option<bool> {
-        let mut measurements = self.measurements.lock().unwrap_or_else(PoisonError::into_inner);
-        let recent = measurements.get_mut(tenant_id).filter(|measurement| measurement.is_recent())?;
-        if !recent.exhausted {
-            recent.left = recent.left.checked_sub(1)?;
-        }
-        Some(recent.exhausted)
+        self.measurements.update_known(tenant_id, |measurement| {
+            let recent = measurement.as_mut().filter(|measurement| measurement.is_recent())?;
+            if !recent.exhausted {
+                recent.left = recent.left.checked_sub(1)?;
+            }
+            Some(recent.exhausted)
+        })?
     }
 
     /// Saves a measurement. Returns the last one.
     fn save(&self, tenant_id: &TenantId, measurement: Measurement) -> Option<Measurement> {
-        let mut measurements = self.measurements.lock().unwrap_or_else(PoisonError::into_inner);
-        if measurements.len() >= MAX_MEASUREMENTS {
-            measurements.retain(|_, measurement| measurement.is_recent());
-        }
-        measurements.insert(tenant_id.clone(), measurement)
+        let is_outdated =
+            |known: &mut Option<Measurement>| !known.is_some_and(|measurement| measurement.is_recent());
+        self.measurements.update(tenant_id, is_outdated, |known| known.replace(measurement))
     }
 }
 
