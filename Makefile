@@ -32,10 +32,10 @@ down: ## Stop an instance of another terminal; option DATA=…
 	  exec "$(BIN)/svc-standalone" down $(if $(filter-out .dev/data,$(DATA)),--data "$(DATA)"); \
 	else echo "no instance is running"; fi
 
-test: ## Run all tests that need no cluster, with their own Postgres and nats-server
+test: ## Run all tests that need no cluster, with their own Postgres and nats-server; ARGS="--test system -- failover" selects some
 	@$(FETCH) --tests
 	@$(BUILD) --bins
-	@exec "$(BIN)/svc-standalone" with-servers -- cargo test --workspace
+	@exec "$(BIN)/svc-standalone" with-servers -- $(PYTHON) tests/run.py $(ARGS)
 
 lint: ## Check wording, structure, formatting, lints and generated files, as CI does
 	@$(PYTHON) tests/wording/check.py
