@@ -1,31 +1,10 @@
 //! The keyring of the desktop: the Secret Service over D-Bus (GNOME Keyring and others). Other platforms have none
 //! here.
 
-use contract::Secret;
-use tenancy::TenantId;
-
 /// Why the keyring cannot be used.
 pub(crate) type Result<T> = std::result::Result<T, String>;
 
-/// Checks that the keyring answers and is unlocked.
-pub(crate) fn probe() -> Result<()> {
-    platform::probe()
-}
-
-/// Stores the token of a session.
-pub(crate) fn store(service: &str, tenant: &TenantId, token: &Secret) -> Result<()> {
-    platform::store(service, tenant, token)
-}
-
-/// Token of a session; `None` if it is not in the keyring.
-pub(crate) fn load(service: &str, tenant: &TenantId) -> Result<Option<Secret>> {
-    platform::load(service, tenant)
-}
-
-/// Removes the token of a session, if there is one.
-pub(crate) fn delete(service: &str, tenant: &TenantId) -> Result<()> {
-    platform::delete(service, tenant)
-}
+pub(crate) use platform::{delete, load, probe, store};
 
 #[cfg(target_os = "linux")]
 mod platform {
@@ -44,11 +23,13 @@ mod platform {
     /// Longest wait for the keyring. Above the time in which the bus starts it.
     const LIMIT: Duration = Duration::from_secs(3);
 
-    pub(super) fn probe() -> Result<()> {
+    /// Checks that the keyring answers and is unlocked.
+    pub(crate) fn probe() -> Result<()> {
         with_collection(|_| Ok(()))
     }
 
-    pub(super) fn store(service: &str, tenant: &TenantId, token: &Secret) -> Result<()> {
+    /// Stores the token of a session.
+    pub(crate) fn store(service: &str, tenant: &TenantId, token: &Secret) -> Result<()> {
         let (service, tenant, token) = (service.to_owned(), tenant.clone(), token.clone());
         with_collection(move |collection| {
             let label = format!("svc: session of tenant {tenant} at {service}");
@@ -59,7 +40,8 @@ mod platform {
         })
     }
 
-    pub(super) fn load(service: &str, tenant: &TenantId) -> Result<Option<Secret>> {
+    /// Token of a session; `None` if it is not in the keyring.
+    pub(crate) fn load(service: &str, tenant: &TenantId) -> Result<Option<Secret>> {
         let (service, tenant) = (service.to_owned(), tenant.clone());
         with_collection(move |collection| {
             let Some(item) = find(collection, &service, &tenant)? else { return Ok(None) };
@@ -68,7 +50,8 @@ mod platform {
         })
     }
 
-    pub(super) fn delete(service: &str, tenant: &TenantId) -> Result<()> {
+    /// Removes the token of a session, if there is one.
+    pub(crate) fn delete(service: &str, tenant: &TenantId) -> Result<()> {
         let (service, tenant) = (service.to_owned(), tenant.clone());
         with_collection(move |collection| match find(collection, &service, &tenant)? {
             Some(item) => item.delete(),
@@ -143,19 +126,19 @@ mod platform {
         Err("svc supports none on this platform".to_owned())
     }
 
-    pub(super) fn probe() -> Result<()> {
+    pub(crate) fn probe() -> Result<()> {
         unsupported()
     }
 
-    pub(super) fn store(_: &str, _: &TenantId, _: &Secret) -> Result<()> {
+    pub(crate) fn store(_: &str, _: &TenantId, _: &Secret) -> Result<()> {
         unsupported()
     }
 
-    pub(super) fn load(_: &str, _: &TenantId) -> Result<Option<Secret>> {
+    pub(crate) fn load(_: &str, _: &TenantId) -> Result<Option<Secret>> {
         unsupported()
     }
 
-    pub(super) fn delete(_: &str, _: &TenantId) -> Result<()> {
+    pub(crate) fn delete(_: &str, _: &TenantId) -> Result<()> {
         unsupported()
     }
 }

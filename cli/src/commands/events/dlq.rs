@@ -6,9 +6,8 @@ use contract::consumers::{
     ReplayedDeadLetters,
 };
 use contract::routes::{self, Route};
-use schemars::JsonSchema;
+use serde::Deserialize;
 use serde::de::DeserializeOwned;
-use serde::{Deserialize, Serialize};
 
 use crate::framework::api::Paging;
 use crate::framework::catalog::{Errors, Examples, Names, Requirement, Routes};
@@ -98,31 +97,36 @@ struct Number {
 
 /// Result of a request for some dead letters.
 trait Handled: DeserializeOwned {
+    const NONE: Self;
+
     /// Numbers that were handled, and numbers that were skipped.
-    fn into_parts(self) -> (Vec<u64>, Vec<u64>);
+    fn numbers(&mut self) -> [&mut Vec<u64>; 2];
 }
 
 impl Handled for ReplayedDeadLetters {
-    fn into_parts(self) -> (Vec<u64>, Vec<u64>) {
-        (self.replayed, self.skipped)
+    const NONE: Self = Self { replayed: Vec::new(), skipped: Vec::new() };
+
+    fn numbers(&mut self) -> [&mut Vec<u64>; 2] {
+        [&mut self.replayed, &mut self.skipped]
     }
 }
 
 impl Handled for DeletedDeadLetters {
-    fn into_parts(self) -> (Vec<u64>, Vec<u64>) {
-        (self.deleted, self.skipped)
+    const NONE: Self = Self { deleted: Vec::new(), skipped: Vec::new() };
+
+    fn numbers(&mut self) -> [&mut Vec<u64>; 2] {
+        [&mut self.deleted, &mut self.skipped]
     }
 }
 
 impl Selection {
-    /// Sends the numbers to the route, in parts. Asks for confirmation if all dead letters are selected. Returns the numbers that
-    /// were handled and skipped.
+    /// Sends the numbers to the route, in parts. Asks for confirmation if all dead letters are selected.
     async fn send<T: Handled>(
         self,
         context: &Context,
         route: &Route,
         question: impl FnOnce(usize, &ConsumerName) -> String,
-    ) -> Result<(Vec<u64>, Vec<u64>)> {
+    ) -> Result<T> {
         let api = context.connect(Requirement::PlatformToken).await?;
         let sequences = if self.all {
             let path = routes::LIST_DEAD_LETTERS.path_with(&[&self.consumer]);
@@ -135,22 +139,24 @@ impl Selection {
         } else {
             self.sequences
         };
-        let (mut handled, mut skipped) = (Vec::new(), Vec::new());
+        let mut result = T::NONE;
         for part in sequences.chunks(MAX_DEAD_LETTER_SEQUENCES) {
             let request = DeadLetterSequences { sequences: part.to_vec() };
             let call = api.call(route, &[&self.consumer]).json(&request)?;
-            let (done, unknown) = call.fetch::<T>().await?.into_parts();
-            handled.extend(done);
-            skipped.extend(unknown);
+            let mut response: T = call.fetch().await?;
+            for (all, new) in result.numbers().into_iter().zip(response.numbers()) {
+                all.append(new);
+            }
             if sequences.len() > MAX_DEAD_LETTER_SEQUENCES {
-                let count = handled.len() + skipped.len();
+                let count: usize = result.numbers().iter().map(|numbers| numbers.len()).sum();
                 context.out().notice(&format!("{count} of {} dead letters", sequences.len()));
             }
         }
+        let [_, skipped] = result.numbers();
         if !skipped.is_empty() {
             context.out().warn(&format!("{} numbers are no dead letter of this consumer", skipped.len()));
         }
-        Ok((handled, skipped))
+        Ok(result)
     }
 }
 
@@ -172,23 +178,14 @@ pub(crate) struct Replay {
     selection: Selection,
 }
 
-/// Result of a replay.
-#[derive(Serialize, JsonSchema)]
-pub(crate) struct ReplayResult {
-    /// Dead letters that were sent again and deleted.
-    replayed: Vec<u64>,
-    /// Numbers that are no dead letter of the consumer, or of one that does not match its event.
-    skipped: Vec<u64>,
-}
-
-impl CommandOutput for ReplayResult {
+impl CommandOutput for ReplayedDeadLetters {
     fn table(&self) -> Table {
         table("replayed", &self.replayed, &self.skipped)
     }
 }
 
 impl Command for Replay {
-    type Output = ReplayResult;
+    type Output = ReplayedDeadLetters;
 
     const REQUIRES: Requirement = Requirement::PlatformToken;
     const ROUTES: Routes = Routes::Only(&[&routes::LIST_DEAD_LETTERS, &routes::REPLAY_DEAD_LETTERS]);
@@ -208,9 +205,7 @@ impl Command for Replay {
     async fn run(self, context: &Context) -> Result<Self::Output> {
         let question = |count, consumer: &ConsumerName| format!("Send {count} events to {consumer} again?");
         let route = &routes::REPLAY_DEAD_LETTERS;
-        let (replayed, skipped) =
-            self.selection.send::<ReplayedDeadLetters>(context, route, question).await?;
-        Ok(ReplayResult { replayed, skipped })
+        self.selection.send(context, route, question).await
     }
 }
 
@@ -224,23 +219,14 @@ pub(crate) struct Delete {
     selection: Selection,
 }
 
-/// Result of a deletion.
-#[derive(Serialize, JsonSchema)]
-pub(crate) struct DeleteResult {
-    /// Dead letters that were deleted.
-    deleted: Vec<u64>,
-    /// Numbers that are no dead letter of the consumer.
-    skipped: Vec<u64>,
-}
-
-impl CommandOutput for DeleteResult {
+impl CommandOutput for DeletedDeadLetters {
     fn table(&self) -> Table {
         table("deleted", &self.deleted, &self.skipped)
     }
 }
 
 impl Command for Delete {
-    type Output = DeleteResult;
+    type Output = DeletedDeadLetters;
 
     const REQUIRES: Requirement = Requirement::PlatformToken;
     const ROUTES: Routes = Routes::Only(&[&routes::LIST_DEAD_LETTERS, &routes::DELETE_DEAD_LETTERS]);
@@ -256,7 +242,6 @@ impl Command for Delete {
     async fn run(self, context: &Context) -> Result<Self::Output> {
         let question = |count, consumer: &ConsumerName| format!("Delete {count} dead letters of {consumer}?");
         let route = &routes::DELETE_DEAD_LETTERS;
-        let (deleted, skipped) = self.selection.send::<DeletedDeadLetters>(context, route, question).await?;
-        Ok(DeleteResult { deleted, skipped })
+        self.selection.send(context, route, question).await
     }
 }

@@ -4,7 +4,6 @@ use std::io::{self, Write as _};
 use std::process::ExitCode;
 
 use chrono::{DateTime, TimeDelta, Utc};
-use comfy_table::presets::NOTHING;
 use database::outbox::{self, UndeliveredMessage};
 use database::{Database, DatabaseAccess, Error};
 use serde_json::json;
@@ -103,21 +102,25 @@ fn listing(rows: &[UndeliveredMessage], form: Form, now: DateTime<Utc>) -> Strin
     if rows.is_empty() {
         return "No undelivered messages\n".to_owned();
     }
-    let mut table = comfy_table::Table::new();
-    table.load_style(NOTHING).force_no_tty();
-    table.set_header(["ID", "TENANT", "KIND", "STATE", "AGE", "ATTEMPTS", "LAST ERROR"]);
-    for row in rows {
-        let error = row.last_error.as_deref().unwrap_or_default();
-        // The text can come from another server and must not control the terminal.
-        let error = error.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
-        let (age, attempts) = (age(now - row.created_at), row.attempts.to_string());
-        let id = row.outbox_id.to_string();
-        table.add_row([id, row.tenant_id.clone(), row.kind.clone(), row.state.clone(), age, attempts, error]);
-    }
-    for column in table.column_iter_mut() {
-        column.set_padding((0, 2));
-    }
-    format!("{}\n", table.trim_fmt())
+    let headings = ["ID", "TENANT", "KIND", "STATE", "AGE", "ATTEMPTS", "LAST ERROR"].map(str::to_owned);
+    let lines: Vec<_> = std::iter::once(headings).chain(rows.iter().map(|row| cells(row, now))).collect();
+    let width = |column: usize| lines.iter().map(|cells| cells[column].chars().count()).max().unwrap_or(0);
+    let widths: [usize; 7] = std::array::from_fn(width);
+    let padded = |cells: &[String; 7]| {
+        let cells =
+            cells.iter().zip(widths).map(|(cell, width)| format!("{cell:width$}")).collect::<Vec<_>>();
+        cells.join("  ").trim_end().to_owned() + "\n"
+    };
+    lines.iter().map(padded).collect()
+}
+
+fn cells(row: &UndeliveredMessage, now: DateTime<Utc>) -> [String; 7] {
+    let error = row.last_error.as_deref().unwrap_or_default();
+    // The text can come from another server and must not control the terminal.
+    let error = error.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+    let (id, age, attempts) =
+        (row.outbox_id.to_string(), age(now - row.created_at), row.attempts.to_string());
+    [id, row.tenant_id.clone(), row.kind.clone(), row.state.clone(), age, attempts, error]
 }
 
 /// Formats an age in its largest whole unit.
