@@ -15,11 +15,13 @@ import time
 from pathlib import Path
 
 # More than processors, because tests wait; few, because each can start several services.
-AT_A_TIME = 2 + (os.cpu_count() or 1)
+PROCESSORS = os.cpu_count() or 1
+PROGRAMS = 1 + PROCESSORS
+TESTS_OF_A_PROGRAM = 2 * PROCESSORS
 
 
 def main():
-    build, _, filters = split(sys.argv[1:])
+    build, filters = split(sys.argv[1:])
     binaries = compiled(build)
     started = time.monotonic()
     # The largest ones link the whole system and take the longest, so they start first.
@@ -27,7 +29,7 @@ def main():
     jobs = [([path, *filters], directory) for path, directory in binaries]
     if not build:
         jobs.insert(0, (["cargo", "test", "--workspace", "--doc", "--quiet", "--", *filters], "."))
-    with concurrent.futures.ThreadPoolExecutor(AT_A_TIME) as pool:
+    with concurrent.futures.ThreadPoolExecutor(PROGRAMS) as pool:
         results = [pool.submit(run, *job) for job in jobs]
         failures = []
         for result in concurrent.futures.as_completed(results):
@@ -42,8 +44,9 @@ def main():
 
 
 def split(arguments):
+    """Returns the arguments before `--` and those after it."""
     at = arguments.index("--") if "--" in arguments else len(arguments)
-    return arguments[:at], arguments[at : at + 1], arguments[at + 1 :]
+    return arguments[:at], arguments[at + 1 :]
 
 
 def compiled(arguments):
@@ -62,7 +65,8 @@ def compiled(arguments):
 
 def run(command, directory):
     started = time.monotonic()
-    done = subprocess.run(command, cwd=directory, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace")
+    environment = {"RUST_TEST_THREADS": str(TESTS_OF_A_PROGRAM), **os.environ}
+    done = subprocess.run(command, cwd=directory, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, errors="replace")
     name = "documentation" if command[0] == "cargo" else re.sub(r"-[0-9a-f]{16}$", "", Path(command[0]).name)
     return name, time.monotonic() - started, done.returncode, done.stdout
 
