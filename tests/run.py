@@ -15,9 +15,7 @@ import time
 from pathlib import Path
 
 # More than processors, because tests wait; few, because each can start several services.
-PROCESSORS = os.cpu_count() or 1
-PROGRAMS = 1 + PROCESSORS
-TESTS_OF_A_PROGRAM = 2 * PROCESSORS
+PROGRAMS = 1 + (os.cpu_count() or 1)
 
 
 def main():
@@ -65,8 +63,7 @@ def compiled(arguments):
 
 def run(command, directory):
     started = time.monotonic()
-    environment = {"RUST_TEST_THREADS": str(TESTS_OF_A_PROGRAM), **os.environ}
-    done = subprocess.run(command, cwd=directory, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, errors="replace")
+    done = subprocess.run(command, cwd=directory, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, errors="replace")
     name = "documentation" if command[0] == "cargo" else re.sub(r"-[0-9a-f]{16}$", "", Path(command[0]).name)
     return name, time.monotonic() - started, done.returncode, done.stdout
 

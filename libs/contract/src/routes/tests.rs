@@ -116,6 +116,7 @@ fn problems_follow_from_the_definition_of_the_route() {
         "content_encoding",
         "rate_limited",
         "internal",
+        "overloaded",
         "dependency_unavailable",
     ];
     assert_eq!(codes(&START_DEVICE), of_form);
