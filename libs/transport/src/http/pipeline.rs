@@ -17,13 +17,16 @@ const WINDOW: usize = 4;
 ///
 /// Memory: the batches without a returned result, at most four times as many as are sent at the same time. Cancellation: dropping the
 /// pipeline cancels its requests.
+///
+/// A batch of which no event was accepted keeps its place until [`next`](Self::next) returns it. So if the service rejects every request,
+/// at most one batch per place is sent before the program has the first result.
 pub struct BatchPipeline<B> {
     state: TransportState,
     concurrency: usize,
     requests: Arc<Semaphore>,
     window: Arc<Semaphore>,
     /// Each has one task, which ends when it is dropped.
-    sent: VecDeque<(JoinSet<SentBatch<B>>, Permit)>,
+    sent: VecDeque<(JoinSet<(SentBatch<B>, Permit)>, Permit)>,
 }
 
 /// Permission to send one batch.
@@ -82,7 +85,7 @@ impl<B: 'static> BatchPipeline<B> {
         let result = self.sent.front_mut()?.0.join_next().await?;
         self.sent.pop_front();
         match result {
-            Ok(sent) => Some(sent),
+            Ok((sent, _)) => Some(sent),
             // Otherwise the runtime is shutting down.
             Err(error) => resume_unwind(error.try_into_panic().ok()?),
         }
@@ -107,8 +110,8 @@ impl<B: AsRef<[OutgoingEvent]> + Send + Sync + 'static> BatchPipeline<B> {
                 on_progress(progress);
             };
             let result = batch::deliver(&state, batch.as_ref(), &mut on_change).await;
-            drop(request);
-            SentBatch { batch, result, duplicates }
+            let request = request.filter(|_| result.successful_events == 0);
+            (SentBatch { batch, result, duplicates }, request)
         });
         self.sent.push_back((task, window));
     }

@@ -1,6 +1,7 @@
 //! Batches of a pipeline are sent concurrently, and their results are in the order of the batches.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use futures::FutureExt;
 use tokio::sync::Semaphore;
@@ -73,6 +74,27 @@ async fn a_failed_batch_does_not_affect_the_others() {
     send(&mut pipeline, "b").await;
     let successes = [pipeline.next().await, pipeline.next().await].map(|sent| sent.unwrap().result.success);
     assert_eq!(successes, [false, true]);
+}
+
+#[tokio::test]
+async fn a_failed_batch_keeps_its_place_until_it_is_returned() {
+    let permits = Arc::new(Semaphore::new(0));
+    let reject = || Step::Respond(400, None, String::new());
+    let server = Server::scripted([Step::Wait(Arc::clone(&permits)), reject()]).await;
+    let mut pipeline = server.transport().pipeline(2);
+    send(&mut pipeline, "slow").await;
+    until(|| server.requests_in_progress() == 1).await;
+    let (slot, ended) = (pipeline.slot().await, Arc::new(AtomicBool::new(false)));
+    let end = Arc::clone(&ended);
+    // The task ends with the last progress.
+    pipeline.send(slot, batch("rejected"), move |_| end.store(true, Ordering::Relaxed));
+    until(|| ended.load(Ordering::Relaxed)).await;
+    assert!(pipeline.slot().now_or_never().is_none());
+    permits.add_permits(1);
+    for expected in ["slow", "rejected"] {
+        assert_eq!(next_id(&mut pipeline).await.as_deref(), Some(expected));
+    }
+    assert_eq!(pipeline.requests(), 0);
 }
 
 #[tokio::test]
