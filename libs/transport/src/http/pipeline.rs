@@ -25,8 +25,7 @@ pub struct BatchPipeline<B> {
     concurrency: usize,
     requests: Arc<Semaphore>,
     window: Arc<Semaphore>,
-    /// Each has one task, which ends when it is dropped.
-    sent: VecDeque<(JoinSet<(SentBatch<B>, Permit)>, Permit)>,
+    sent: VecDeque<(Sending<B>, Permit)>,
 }
 
 /// Permission to send one batch.
@@ -34,6 +33,9 @@ pub struct PipelineSlot {
     request: Permit,
     window: Permit,
 }
+
+/// One task, which ends when it is dropped. Returns the place of a batch of which no event was accepted.
+type Sending<B> = JoinSet<(SentBatch<B>, Permit)>;
 
 /// `None` never occurs: the semaphores are not closed.
 type Permit = Option<OwnedSemaphorePermit>;
