@@ -162,8 +162,10 @@ async fn a_handler_that_blocks_during_a_restart_of_the_broker_is_not_called_agai
     broker.server.restart().await.unwrap();
     broker.publish("b", 0).await;
     wait_until("the other source is handled", async || (!log.of("b").is_empty()).then_some(())).await;
+    // A killed server can have forgotten that it delivered the first two. All three are delivered then, without a redelivery.
     wait_until("the first event is delivered again", async || {
-        (broker.info().await.num_redelivered > 0).then_some(())
+        let info = broker.info().await;
+        (info.num_redelivered > 0 || info.delivered.consumer_sequence == 3).then_some(())
     })
     .await;
     assert_eq!(log.of("a"), [0]);
