@@ -28,8 +28,12 @@ async fn an_unknown_account_costs_as_much_as_the_stored_passwords_after_a_change
         assert_eq!(client.post("/auth/password/login", &login).await.status, status);
         identity.metric("svc_hash_memory_bytes").await
     };
-    // The memory of the worker is that of its largest hash so far. Logins do not wait until the parameters are counted.
+    // The memory of the worker is that of its largest hash, until it has been idle for a minute. Logins do not wait until the parameters
+    // are counted, so the first one can use the changed settings.
     wait_until("the parameters of the stored passwords are used", async || {
+        if identity.metric("svc_hash_memory_bytes").await > 0.0 {
+            return None;
+        }
         let memory = log_in("nobody@acme.example", "wrong-password-altogether", 401).await;
         (memory == STORED).then_some(())
     })

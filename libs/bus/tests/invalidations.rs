@@ -94,17 +94,22 @@ async fn changes_before_a_shutdown_are_sent() -> anyhow::Result<()> {
 #[tokio::test]
 async fn each_publisher_has_its_own_sequence() -> anyhow::Result<()> {
     let (mut fixture, first) = Fixture::start().await?;
-    let config = Config::new(&fixture.server.url, "test");
+    let (config, mut sequence) = (Config::new(&fixture.server.url, "test"), first.sequence);
     let other = InvalidationPublisher::start(config, Arc::new(SystemClock), &fixture.tasks)?;
-    let message = loop {
+    let mut others = Vec::new();
+    while others.len() < 2 {
         let message = message(&mut fixture.listener).await?;
-        if message.publisher != first.publisher {
-            break message;
+        if message.publisher == first.publisher {
+            sequence += 1;
+            assert_eq!(message.sequence, sequence);
+        } else {
+            others.push(message);
         }
-    };
-    assert_eq!(message.sequence, 1);
+    }
+    assert_eq!(others[1].publisher, others[0].publisher);
+    assert_eq!(others[1].sequence, others[0].sequence + 1);
     other.publish([some_user()]);
-    assert_eq!(fixture.non_heartbeat().await?.publisher, message.publisher);
+    assert_eq!(fixture.non_heartbeat().await?.publisher, others[0].publisher);
     Ok(())
 }
 

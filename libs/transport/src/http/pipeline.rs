@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::panic::resume_unwind;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinSet;
@@ -18,14 +19,17 @@ const WINDOW: usize = 4;
 /// Memory: the batches without a returned result, at most four times as many as are sent at the same time. Cancellation: dropping the
 /// pipeline cancels its requests.
 ///
-/// A batch of which no event was accepted keeps its place until [`next`](Self::next) returns it. So if the service rejects every request,
-/// at most one batch per place is sent before the program has the first result.
+/// The oldest batch, and one of which no event was accepted, keep their place until [`next`](Self::next) returns them. So a program that
+/// sends one batch at a time has its result before the next one is sent, and if the service rejects every request, at most one batch
+/// per place is sent before the program has the first result.
 pub struct BatchPipeline<B> {
     state: TransportState,
     concurrency: usize,
     requests: Arc<Semaphore>,
     window: Arc<Semaphore>,
     sent: VecDeque<(Sending<B>, Permit)>,
+    /// Number of batches that [`next`](Self::next) has returned.
+    returned: Arc<AtomicUsize>,
 }
 
 /// Permission to send one batch.
@@ -34,7 +38,7 @@ pub struct PipelineSlot {
     window: Permit,
 }
 
-/// One task, which ends when it is dropped. Returns the place of a batch of which no event was accepted.
+/// One task, which ends when it is dropped. Returns the place of a batch that keeps it.
 type Sending<B> = JoinSet<(SentBatch<B>, Permit)>;
 
 /// `None` never occurs: the semaphores are not closed.
@@ -56,7 +60,8 @@ impl HttpTransport {
     pub fn pipeline<B>(&self, concurrency: usize) -> BatchPipeline<B> {
         let concurrency = concurrency.max(1);
         let [requests, window] = [concurrency, concurrency * WINDOW].map(|n| Arc::new(Semaphore::new(n)));
-        BatchPipeline { state: self.shared.clone(), concurrency, requests, window, sent: VecDeque::new() }
+        let (sent, returned) = (VecDeque::new(), Arc::default());
+        BatchPipeline { state: self.shared.clone(), concurrency, requests, window, sent, returned }
     }
 }
 
@@ -86,6 +91,7 @@ impl<B: 'static> BatchPipeline<B> {
     pub async fn next(&mut self) -> Option<SentBatch<B>> {
         let result = self.sent.front_mut()?.0.join_next().await?;
         self.sent.pop_front();
+        self.returned.fetch_add(1, Ordering::Relaxed);
         match result {
             Ok((sent, _)) => Some(sent),
             // Otherwise the runtime is shutting down.
@@ -103,7 +109,8 @@ impl<B: AsRef<[OutgoingEvent]> + Send + Sync + 'static> BatchPipeline<B> {
         mut on_progress: impl FnMut(BatchProgress) + Send + 'static,
     ) {
         let PipelineSlot { request, window } = slot;
-        let state = self.state.clone();
+        let (state, returned) = (self.state.clone(), Arc::clone(&self.returned));
+        let before = returned.load(Ordering::Relaxed) + self.sent.len();
         let mut task = JoinSet::new();
         task.spawn(async move {
             let mut duplicates = 0;
@@ -112,7 +119,8 @@ impl<B: AsRef<[OutgoingEvent]> + Send + Sync + 'static> BatchPipeline<B> {
                 on_progress(progress);
             };
             let result = batch::deliver(&state, batch.as_ref(), &mut on_change).await;
-            let request = request.filter(|_| result.successful_events == 0);
+            let is_oldest = returned.load(Ordering::Relaxed) == before;
+            let request = request.filter(|_| is_oldest || result.successful_events == 0);
             (SentBatch { batch, result, duplicates }, request)
         });
         self.sent.push_back((task, window));

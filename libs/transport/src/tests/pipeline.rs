@@ -77,6 +77,20 @@ async fn a_failed_batch_does_not_affect_the_others() {
 }
 
 #[tokio::test]
+async fn the_oldest_batch_keeps_its_place_until_it_is_returned() {
+    let server = Server::scripted([]).await;
+    let mut pipeline = server.transport().pipeline(1);
+    let (slot, ended) = (pipeline.slot().await, Arc::new(AtomicBool::new(false)));
+    let end = Arc::clone(&ended);
+    // The task ends with the last progress.
+    pipeline.send(slot, batch("a"), move |_| end.store(true, Ordering::Relaxed));
+    until(|| ended.load(Ordering::Relaxed)).await;
+    assert!(pipeline.slot().now_or_never().is_none());
+    assert_eq!(next_id(&mut pipeline).await.as_deref(), Some("a"));
+    assert!(pipeline.slot().now_or_never().is_some());
+}
+
+#[tokio::test]
 async fn a_failed_batch_keeps_its_place_until_it_is_returned() {
     let permits = Arc::new(Semaphore::new(0));
     let reject = || Step::Respond(400, None, String::new());
