@@ -6,7 +6,7 @@ mod names;
 mod tests;
 
 use names::JsonName;
-pub(crate) use names::{Meaning, Name, Spelling, find};
+pub(crate) use names::{Meaning, Name, Spelling, find, is_same_name};
 
 /// Maximum number of nouns in `intermediary` and in `about`.
 pub const MAX_NOUNS: usize = 64;

@@ -149,6 +149,27 @@ fn names_that_differ_from_a_known_name_only_in_case_and_separators_are_rejected(
 }
 
 #[test]
+fn a_wrapped_event_is_rejected_with_the_pointer_of_the_inner_object() {
+    expect(
+        r#"{"source_id":"a","udm":{"metadata":{"event_type":"USER_LOGIN"}}}"#,
+        &[("/udm", "wrapped_event")],
+    );
+    expect(r#"{"Event_id":7,"event":{"source_id":"a"}}"#, &[("/event", "wrapped_event")]);
+    let items = r#"{"udm":{"metadata":{}}},"#.repeat(20);
+    let import = format!(r#"{{"inlineSource":{{"events":[{items}{{}}]}}}}"#);
+    let found = errors(&import);
+    assert_eq!(found.len(), 16);
+    assert_eq!(found[15], ("/inlineSource/events/15/udm".to_owned(), "wrapped_event".to_owned()));
+    for event in [
+        r#"{"source_id":"a","metadata":{},"udm":{"metadata":{}}}"#,
+        r#"{"source_id":"a","event":{"kind":"alert"},"idm":7,"events":[]}"#,
+        r#"{"source_id":"a","additional":{"udm":{"metadata":{}}}}"#,
+    ] {
+        assert!(parse(event.as_bytes()).is_ok(), "{event}");
+    }
+}
+
+#[test]
 fn values_that_strict_parsers_cannot_read_are_rejected() {
     for (value, at) in [
         (r#""\ud800""#, "/x"),

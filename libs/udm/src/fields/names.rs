@@ -108,11 +108,16 @@ fn find_other(fields: &'static [Field], name: &str) -> Meaning {
         if field.json_name == name {
             return Meaning::Known(field, Spelling::Json);
         }
-        if folded(field.name).eq(folded(name)) {
+        if is_same_name(field.name, name) {
             return Meaning::Misspelled(field);
         }
     }
     Meaning::Unknown
+}
+
+/// Returns whether two names differ at most in case and separators.
+pub(crate) fn is_same_name(one: &str, other: &str) -> bool {
+    folded(one).eq(folded(other))
 }
 
 /// Returns the first and the last letter of a name without case and separators.

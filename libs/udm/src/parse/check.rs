@@ -10,6 +10,7 @@ use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess,
 use super::rules::{port, timestamp};
 use super::{MAX_DEPTH, ParseError};
 use crate::fields::{EVENT, Field, Meaning, Name, Rule, Spelling, TextRule, find};
+use crate::wrapped::{WrappedEvent, is_wrapper, unwrap_events};
 
 /// Enough for a sender to correct an event; more would only enlarge the response.
 const MAX_ERRORS: usize = 16;
@@ -116,6 +117,8 @@ pub(super) struct CheckedEvent<'a> {
     /// The original names of the fields of the open objects, outermost first, and how the sender spells them.
     names: Vec<(Cow<'a, str>, Spelling)>,
     is_too_deep: bool,
+    /// Whether the event has a member that can contain an event.
+    has_wrapper: bool,
     /// The innermost location at which the JSON parser failed.
     failed_at: Option<String>,
 }
@@ -137,6 +140,9 @@ impl<'a> CheckedEvent<'a> {
             let message = format!("at most {MAX_DEPTH} levels of nesting");
             event.errors.add(Location::Root, "too_deep", message);
         }
+        if event.has_wrapper {
+            event.reject_wrapped(text);
+        }
         Ok(event)
     }
 
@@ -151,6 +157,18 @@ impl<'a> CheckedEvent<'a> {
         };
         self.errors.add(self.failed_at.take().unwrap_or_default(), "invalid_value", message);
         Ok(())
+    }
+
+    /// Reports only the events that the document contains, because other errors would be those of the wrapper.
+    fn reject_wrapped(&mut self, text: &str) {
+        let wrapped = unwrap_events(text);
+        if !wrapped.is_empty() {
+            self.errors = Errors::default();
+        }
+        for WrappedEvent { pointer, .. } in wrapped {
+            let message = "the event is inside of another object; send only the value at this pointer, with a source_id";
+            self.errors.add(pointer, "wrapped_event", message);
+        }
     }
 
     /// Records the location of an error of the JSON parser, and returns the error.
@@ -254,7 +272,10 @@ impl<'a> Check<'_, 'a> {
                 self.event.errors.add(at, "invalid_name", field.correction());
                 Rule::Any
             }
-            Meaning::Unknown => Rule::Any,
+            Meaning::Unknown => {
+                self.event.has_wrapper |= self.depth == 0 && is_wrapper(name);
+                Rule::Any
+            }
         };
         let check = Check { rule, at, depth: self.depth + 1, is_optional: true, event: self.event };
         map.next_value_seed(check).map_err(|error| self.event.failed(&at, error))?;
