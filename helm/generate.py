@@ -13,6 +13,31 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 CHART = ROOT / "helm/svc"
 TOOLS = ROOT / ".dev/tools.json"
+# Names of Secrets and other objects, and keys in them, by their path: what the API server accepts.
+OBJECT_NAME = "^$|^[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?$"
+KEY = "[-._a-zA-Z0-9]{1,253}$"
+PATTERNS = {
+    r"(^|\.)(existingSecret|secret|configMap|className|priorityClassName)$|\.(logins|clientCertificates)\.\w+$": OBJECT_NAME,
+    r"\.(keys|loginKeys)\.\w+$|\.key$": f"^{KEY}",
+    r"\.credentials\.\w+$": f"^$|^{KEY}",
+}
+LABELS = {
+    "type": "object",
+    "propertyNames": {"pattern": "^([a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$"},
+    "additionalProperties": {"type": "string", "pattern": "^$|^[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$"},
+}
+# Helm reads a number as a 64-bit float, which is exact up to 2^53.
+VARIABLE = {"type": ["string", "number", "boolean"], "minimum": 1 - 2**53, "maximum": 2**53 - 1}
+PULL_SECRETS = {
+    "type": "array",
+    "items": {
+        "type": ["string", "object"],
+        "pattern": OBJECT_NAME.removeprefix("^$|"),
+        "required": ["name"],
+        "properties": {"name": {"type": "string", "pattern": OBJECT_NAME.removeprefix("^$|")}},
+        "additionalProperties": False,
+    },
+}
 RESOURCES = {
     "type": "object",
     "properties": {
@@ -88,10 +113,8 @@ def read_values(text):
     schema = {
         "$schema": "http://json-schema.org/draft-07/schema#",
         "title": "Values of the chart svc",
-        "type": "object",
-        "properties": properties,
-        "additionalProperties": False,
-        "$defs": {**definitions, "resources": RESOURCES},
+        **closed(properties),
+        "$defs": {**definitions, "labels": LABELS, "pullSecrets": PULL_SECRETS, "resources": RESOURCES, "variable": VARIABLE},
     }
     return entries, schema
 
@@ -120,9 +143,16 @@ def describe(lines, path, key, value, entries):
         return {"allOf": [extra], **described}
     if leaf:
         free = {"additionalProperties": False} if isinstance(value, yaml.MappingNode) else {}
-        return {"type": json_type(value), **free, **described, **extra}
+        patterns = {"pattern": pattern for where, pattern in PATTERNS.items() if re.search(where, path)}
+        return {"type": json_type(value), **free, **described, **patterns, **extra}
     properties = {k.value: describe(lines, f"{path}.{k.value}", k, v, entries) for k, v in value.value}
-    return {"type": "object", **described, "properties": properties, "additionalProperties": False}
+    return {**closed(properties), **described}
+
+
+def closed(properties):
+    """Returns the schema of an object with exactly these properties. `null` removes a default, and so does `helm upgrade --reuse-values` after
+    an older version of the chart, so that each one is required."""
+    return {"type": "object", "properties": properties, "required": list(properties), "additionalProperties": False}
 
 
 def differing(lines, path, value, model, entries):

@@ -198,19 +198,19 @@ def helm(*arguments):
     return subprocess.run([HELM, *map(str, arguments)], capture_output=True, text=True)
 
 
-def template(values, *arguments, folder=CHART):
+def template(values, *arguments, folder=CHART, release="svc"):
     """Runs `helm template` with these values only."""
     with tempfile.NamedTemporaryFile("w", suffix=".yaml") as file:
         json.dump(values, file)
         file.flush()
         # By default, Helm assumes a version of Kubernetes that depends on its own version.
         version = ["--kube-version", "1.31"]
-        return helm("template", "svc", folder, "--namespace", "there", "--values", file.name, *version, *arguments)
+        return helm("template", release, folder, "--namespace", "there", "--values", file.name, *version, *arguments)
 
 
-def render(over, *arguments, folder=CHART):
+def render(over, *arguments, **options):
     """Returns the objects for the required values, overridden with `over`."""
-    run = template(merged(LEAST, over), *arguments, folder=folder)
+    run = template(merged(LEAST, over), *arguments, **options)
     assert run.returncode == 0, run.stderr
     return [each for each in yaml.load_all(run.stdout, LOADER) if each]
 

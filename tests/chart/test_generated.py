@@ -1,5 +1,6 @@
 """Generated files of the chart are up to date."""
 
+import re
 import subprocess
 import sys
 import unittest
@@ -58,6 +59,18 @@ class Generated(unittest.TestCase):
                 found = [env[name] for name in ("SVC_STREAM_MODE", "SVC_LISTEN", "SVC_TRUSTED_PROXIES")]
                 self.assertEqual(found, [mode, "[::]:8080", "fd00:10:244:7::/64"])
                 self.assertEqual("streams apply" in test_notes.notes(both), mode == "verify")
+
+    def test_documented_settings_render_together(self):
+        blocks = re.findall(r"```yaml\n(.*?)```", (chart.ROOT / "docs/kubernetes.md").read_text(), re.S)
+        self.assertGreater(len(blocks), 1)
+        values = {**chart.INGRESS, "openshift": True}
+        for block in blocks:
+            values = chart.merged(values, chart.yaml.load(block, chart.LOADER))
+        objects = chart.render(values)
+        self.assertEqual(len(chart.of_kind(objects, "BackendConfig")), 1)
+        for job in chart.of_kind(objects, "Job", "Pod"):
+            metadata = job["spec"]["template"]["metadata"] if job["kind"] == "Job" else job["metadata"]
+            self.assertEqual(metadata["labels"]["sidecar.istio.io/inject"], "false")
 
     def test_chart_version_is_the_workspace_version(self):
         about = chart.yaml.load((chart.CHART / "Chart.yaml").read_text(), chart.LOADER)

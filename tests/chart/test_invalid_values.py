@@ -19,6 +19,13 @@ CONTRADICTIONS = {
         "the host of publicUrl is the IP address 192.0.2.1, but a route needs a host name",
     ),
     "a route for an IPv6 address": ({**chart.GATEWAY, "publicUrl": "https://[2001:db8::1]:8443"}, "is the IP address 2001:db8::1"),
+    "a host in upper case": (
+        {**chart.INGRESS, "publicUrl": "https://SVC.Example.com"},
+        'the host of publicUrl is "SVC.Example.com", but a route needs a host name of lower-case letters',
+    ),
+    "a host with an underscore": ({**chart.GATEWAY, "publicUrl": "https://svc_x.example.com"}, "a route needs a host name of lower-case letters"),
+    "a label that the chart sets": ({"podLabels": {"app.kubernetes.io/name": "x"}}, "podLabels contains app.kubernetes.io/name, which the chart sets"),
+    "a common label that the chart sets": ({"migrations": {"podLabels": {"app.kubernetes.io/component": "x"}}}, "migrations.podLabels contains app.kubernetes.io/component"),
     "an address with a path": ({"publicUrl": "https://svc.example.com/api"}, "--set publicUrl=https://"),
     "ingress and gateway": ({**chart.INGRESS, **chart.GATEWAY}, "--set ingress.enabled=false"),
     "ingress without proxies": ({"ingress": {"enabled": True}}, "--set 'trustedProxies={"),
@@ -217,6 +224,13 @@ class InvalidValues(unittest.TestCase):
         for part in ("image.tag", "publicUrl", "secrets.existingSecret", "both enabled"):
             self.assertIn(part, message)
 
+    def test_a_name_that_kubernetes_rejects_for_services_is_rejected(self):
+        for release in ("svc.prod", "1svc"):
+            run = chart.template(chart.LEAST, release=release)
+            self.assertIn(f'begin with "{release}"', run.stderr)
+            self.assertIn("type --set fullnameOverride=svc", run.stderr)
+            chart.render({"fullnameOverride": "svc"}, release=release)
+
     def test_identity_and_ingest_each_need_the_size_of_the_streams(self):
         for other in ("identity", "ingest"):
             values = {"nats": {"stream": {"maxBytes": ""}}, other: {"enabled": False}}
@@ -224,10 +238,10 @@ class InvalidValues(unittest.TestCase):
 
     def test_every_check_of_the_chart_has_a_case(self):
         checks = (chart.CHART / "templates/_checks.tpl").read_text()
-        # Six checks have two cases each: address, IP address, proxies, wide networks, grace period, and variables that a value sets. The
-        # checks for `publicFrom` and for duplicate variables have three.
+        # Eight checks have two cases each: address, host name, IP address, label, proxies, wide networks, grace period, and variables that a value
+        # sets. The checks for `publicFrom` and for duplicate variables have three. The check for the name of the release has its own test.
         self.assertEqual(
-            checks.count("append $errors"), len(CONTRADICTIONS) - 10, "a check has no case, or a case has no check"
+            checks.count("append $errors"), len(CONTRADICTIONS) - 11, "a check has no case, or a case has no check"
         )
 
     def test_wide_networks_and_hops_are_accepted_if_only_the_proxies_can_connect(self):

@@ -51,6 +51,15 @@ class Notes(unittest.TestCase):
         self.assertIn("up to 172 connections to Postgres, 10 each", notes({"database": {"connections": 10}, **scaled}))
         self.assertNotIn("Postgres", notes(chart.MATRIX["ingest alone"]))
 
+    def test_show_how_to_check_that_a_gateway_accepted_the_route(self):
+        self.assertIn("get httproute svc -o", notes(chart.GATEWAY))
+        self.assertNotIn("httproute", notes(chart.INGRESS))
+
+    def test_of_a_trial_do_not_mention_its_connections(self):
+        text = notes(chart.TRIAL)
+        self.assertNotIn("max_connections", text)
+        self.assertNotRegex(text, r"[^\n]\nWARNING")
+
     def test_read_the_platform_token_from_its_key(self):
         self.assertIn('index .data "PLATFORM"', notes(chart.MATRIX["other keys"]))
 

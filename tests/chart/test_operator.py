@@ -16,7 +16,6 @@ RIGHTS = {
         "events.k8s.io/events: create patch",
     },
     "Role/svc-operator": {
-        "coordination.k8s.io/leases: create",
         "coordination.k8s.io/leases svc-operator: get update",
         "/secrets: create delete get list patch watch",
     },
@@ -145,6 +144,12 @@ class Operator(unittest.TestCase):
         names = {name for rule in role["rules"] for name in rule.get("resourceNames", [])}
         self.assertEqual((env["SVC_NAMESPACE"], {env["SVC_LEASE"]}), ("there", names))
         self.assertEqual(container["ports"], [{"name": "admin", "containerPort": 9090}])
+
+    def test_the_lease_is_deleted_with_the_release_and_the_pods_write_its_content(self):
+        lease = chart.named(chart.case("operator"), "Lease", "svc-operator")
+        self.assertNotIn("spec", lease)
+        self.assertNotIn("annotations", lease["metadata"])
+        self.assertFalse(chart.of_kind(chart.case("required values only"), "Lease"))
 
     def test_pods_know_the_release_and_what_they_may_take_over_and_release(self):
         env = environment(self.objects, "operator")

@@ -320,22 +320,6 @@ class Rendering(unittest.TestCase):
             self.assertEqual(chart.render({**chart.MATRIX[name], "enabled": False}), [], name)
         self.assertEqual(chart.template({"enabled": False}).returncode, 0)
 
-    def test_umbrella_chart_installs_it_on_condition(self):
-        with tempfile.TemporaryDirectory() as directory:
-            umbrella = Path(directory, "umbrella")
-            shutil.copytree(chart.CHART, umbrella / "charts/svc")
-            dependency = {"name": "svc", "version": "0.1.0", "condition": "svc.enabled"}
-            about = {"apiVersion": "v2", "name": "umbrella", "version": "0.1.0", "dependencies": [dependency]}
-            (umbrella / "Chart.yaml").write_text(json.dumps(about))
-            for enabled in (True, False):
-                registry = {"global": {"imageRegistry": "mirror.example/svc"}}
-                values = {"svc": chart.merged(chart.LEAST, {"enabled": enabled, "image": {"registry": ""}}), **registry}
-                run = chart.template(values, folder=umbrella)
-                self.assertEqual(run.returncode, 0, run.stderr)
-                images = set(re.findall(r"image: (\S+)", run.stdout))
-                expected = {f"mirror.example/svc/svc-{component}:1.2.3" for component in chart.COMPONENTS}
-                self.assertEqual(images, expected if enabled else set())
-
     def test_every_image_has_a_repository_and_a_digest(self):
         digest = "sha256:" + "b" * 64
         image = {"repository": "other.example/a/b", "digest": digest}
@@ -406,6 +390,12 @@ class Rendering(unittest.TestCase):
                 with self.subTest(name, path=path):
                     self.assertEqual(field(objects, path), expected)
                     self.assertNotEqual(field(without, path), expected, "the field has this content without the value too")
+
+    def test_annotations_reach_only_the_service_of_the_public_port(self):
+        values = {name: {"service": {"annotations": {"cloud.google.com/backend-config": name}}} for name in chart.COMPONENTS}
+        found = {each["metadata"]["name"]: each["metadata"].get("annotations") for each in chart.of_kind(chart.render(values), "Service")}
+        annotated = {f"svc-{name}": {"cloud.google.com/backend-config": name} for name in chart.COMPONENTS}
+        self.assertEqual(found, {**annotated, "svc-identity-internal": None, "svc-session-internal": None})
 
     def test_pull_policy_reaches_every_container(self):
         for values in (chart.TRIAL, {**chart.INGRESS, "tests": {"existingSecret": "svc-test"}, "operator": {"enabled": True}}):
@@ -645,11 +635,6 @@ class Variables(unittest.TestCase):
             annotations, {"svc-identity": {"example.com/role": "identity"}, "svc-session": None, "svc-ingest": None}
         )
 
-    def test_pull_secrets_of_the_umbrella_chart_are_added(self):
-        shared = {"global": {"imagePullSecrets": [{"name": "shared"}]}, "imagePullSecrets": [{"name": "own"}]}
-        for owner, _, pod in chart.pods(chart.render({**chart.INGRESS, **shared})):
-            self.assertEqual(pod["imagePullSecrets"], [{"name": "shared"}, {"name": "own"}], owner)
-
     def test_extra_volumes_are_mounted(self):
         objects = chart.case("breached passwords")
         for component in ("identity", "session", "ingest"):
@@ -724,12 +709,6 @@ class Variables(unittest.TestCase):
                 env = {v["name"]: v.get("value") for v in each["spec"]["template"]["spec"]["containers"][0]["env"]}
                 listening = {env[name] for name in ("SVC_LISTEN", "SVC_LISTEN_ADMIN")}
                 self.assertEqual(listening, {f"{address}:8080", f"{address}:9090"})
-
-    def test_numbers_are_rendered_unchanged(self):
-        spec = chart.named(chart.case("all features"), "Deployment", "svc-identity")["spec"]["template"]["spec"]
-        env = {variable["name"]: variable.get("value") for variable in spec["containers"][0]["env"]}
-        self.assertEqual(env["SVC_ARGON2_MEMORY_COST"], "65536")
-        self.assertEqual(env["SVC_INVITE_TTL"], "48h")
 
 
 class Routes(unittest.TestCase):

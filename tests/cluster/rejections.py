@@ -17,7 +17,7 @@ TIMEOUT = 25
 def install_without_secrets(system):
     """Events name each missing Secret, no container starts, and Helm removes all objects."""
     installation, cluster, report = system.installation, system.cluster, system.report
-    started, name = time.monotonic(), "without-secrets"
+    started, name = time.monotonic(), "svc-without-secrets"
     keys = ("database.existingSecret", "nats.existingSecret", "secrets.existingSecret")
     options = [word for pair in zip(keys, MISSING) for word in ("--set", "=".join(pair))]
     expect_failure(
@@ -96,6 +96,9 @@ def upgrade_after_abandoned_one(system):
         system.report, "an upgrade to an image that does not exist",
     )  # fmt: skip
     (abandoned,) = job_names(cluster, component) - before
+    # Helm forgets the Job, so that Kubernetes must delete it after `helm uninstall`.
+    if [each["kind"] for each in cluster.get("job", abandoned)["metadata"].get("ownerReferences", [])] != ["ServiceAccount"]:
+        system.report.fail(f"the Job {abandoned} has no owner and would remain after helm uninstall")
     installation.release("upgrade", PRESENT)
     load_programs(installation.work, system.report, LATE, image.ROOT, ["svc-identity"], "the image of the abandoned upgrade")
     # kubelet tries at most five minutes later to start the container.

@@ -2,6 +2,7 @@
 
 {{- define "svc.checks" -}}
 {{- $errors := concat
+  (include "svc.checks.names" . | fromJsonArray)
   (include "svc.checks.image" . | fromJsonArray)
   (include "svc.checks.routes" . | fromJsonArray)
   (include "svc.checks.secrets" . | fromJsonArray)
@@ -16,6 +17,25 @@
 {{- if $errors -}}
 {{- fail (printf "\n\ninvalid values:\n  - %s\n" (join "\n  - " $errors)) -}}
 {{- end -}}
+{{- end -}}
+
+{{- define "svc.checks.names" -}}
+{{- $errors := list -}}
+{{- $name := include "svc.fullname" . -}}
+{{- if not (regexMatch "^[a-z]([-a-z0-9]*[a-z0-9])?$" $name) -}}
+{{- $errors = append $errors (printf "the objects would have names that begin with %q, but the name of a Service begins with a letter and has only lower-case letters, digits and hyphens: type --set fullnameOverride=svc" $name) -}}
+{{- end -}}
+{{- $values := .Values -}}
+{{- range $use := list "commonLabels" "podLabels" "migrations.podLabels" "tests.podLabels" -}}
+{{- $labels := $values -}}
+{{- range splitList "." $use -}}{{- $labels = index $labels . -}}{{- end -}}
+{{- range $key, $_ := $labels -}}
+{{- if or (has $key (list "helm.sh/chart" "batch.kubernetes.io/job-name")) (hasPrefix "app.kubernetes.io/" $key) -}}
+{{- $errors = append $errors (printf "%s contains %s, which the chart sets: remove it" $use $key) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- toJson $errors -}}
 {{- end -}}
 
 {{- define "svc.checks.image" -}}
@@ -55,11 +75,14 @@
 {{- if and $routed (regexMatch "^[0-9.]+$|:" (include "svc.host" .)) -}}
 {{- $errors = append $errors (printf "the host of publicUrl is the IP address %s, but a route needs a host name: type --set publicUrl=https://svc.example.com" (include "svc.host" .)) -}}
 {{- end -}}
+{{- $host := include "svc.host" . -}}
+{{- if and $routed (not (regexMatch "^[0-9.]+$|:" $host)) (not (regexMatch "^([a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?[.])*[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$" $host)) -}}
+{{- $errors = append $errors (printf "the host of publicUrl is %q, but a route needs a host name of lower-case letters, digits and hyphens: type --set publicUrl=https://svc.example.com" $host) -}}
+{{- end -}}
 {{- $errors = concat $errors (include "svc.checks.proxies" (dict "values" $values "routed" $routed) | fromJsonArray) -}}
 {{- if and $values.gateway.enabled (not $values.gateway.parentRefs) -}}
 {{- $errors = append $errors "gateway.parentRefs is empty, so no Gateway would serve the route: type --set 'gateway.parentRefs[0].name=<gateway>'" -}}
 {{- end -}}
-{{- $host := include "svc.host" . -}}
 {{- if and $values.gateway.enabled $values.gateway.hostnames (not (has $host $values.gateway.hostnames)) -}}
 {{- $errors = append $errors (printf "gateway.hostnames does not contain the host of publicUrl: remove it, or type --set 'gateway.hostnames={%s}'" $host) -}}
 {{- end -}}
@@ -213,6 +236,8 @@
 {{- if $values.ingress.tls -}}{{- $refused = append $refused "ingress.tls" -}}{{- end -}}
 {{- if hasPrefix "https://" $values.publicUrl -}}{{- $refused = append $refused "publicUrl with https" -}}{{- end -}}
 {{- if $values.networkPolicy.egress.enabled -}}{{- $refused = append $refused "networkPolicy.egress" -}}{{- end -}}
+{{- /* The image of Postgres requires its own user. */ -}}
+{{- if $values.openshift -}}{{- $refused = append $refused "openshift" -}}{{- end -}}
 {{- /* Only the pods of a trial can create its schemas and streams. */ -}}
 {{- if not $values.migrations.enabled -}}{{- $refused = append $refused "migrations.enabled=false" -}}{{- end -}}
 {{- if ne $values.nats.stream.mode "ensure" -}}{{- $refused = append $refused "nats.stream.mode" -}}{{- end -}}

@@ -26,16 +26,10 @@ spec:
       {{- include "svc.selector" . | nindent 6 }}
   template:
     metadata:
-      labels:
-        {{- include "svc.podLabels" . | nindent 8 }}
-      annotations:
-        kubectl.kubernetes.io/default-container: {{ .component }}
-        {{- with .root.Values.podAnnotations }}
-        {{- toYaml . | nindent 8 }}
-        {{- end }}
+      {{- include "svc.podMetadata" (merge (dict "annotations" (dict "kubectl.kubernetes.io/default-container" .component)) .) | nindent 6 }}
     spec:
-      {{- include "svc.pod.base" (dict "root" .root "serviceAccount" (include "svc.name" .)) | nindent 6 }}
-      terminationGracePeriodSeconds: {{ $own.lifecycle.terminationGracePeriodSeconds }}
+      {{- include "svc.pod.base" (dict "root" .root "own" $own "serviceAccount" (include "svc.name" .)) | nindent 6 }}
+      terminationGracePeriodSeconds: {{ $own.lifecycle.terminationGracePeriodSeconds | toJson }}
       {{- if or $hasDatabase $own.extraInitContainers }}
       initContainers:
         {{- with $own.extraInitContainers }}
@@ -43,7 +37,7 @@ spec:
         {{- end }}
         {{- if $hasDatabase }}
         - name: wait-for-migrations
-          image: {{ include "svc.image" . }}
+          image: {{ include "svc.image" . | quote }}
           args: [migrate, wait]
           env:
             {{- include "svc.plainEnv" $database.env | trim | nindent 12 }}
@@ -59,7 +53,7 @@ spec:
       {{- end }}
       containers:
         - name: {{ .component }}
-          image: {{ include "svc.image" . }}
+          image: {{ include "svc.image" . | quote }}
           env:
             {{- include "svc.env" . | trim | nindent 12 }}
             {{- include "svc.plainEnv" (merge $nats.env $database.env) | nindent 12 }}
@@ -77,7 +71,7 @@ spec:
           lifecycle:
             preStop:
               sleep:
-                seconds: {{ . }}
+                seconds: {{ . | toJson }}
           {{- end }}
           resources:
             {{- toYaml $own.resources | nindent 12 }}
@@ -99,13 +93,13 @@ spec:
         {{- with $own.extraContainers }}
         {{- toYaml . | nindent 8 }}
         {{- end }}
-      {{- include "svc.pod.placement" . | nindent 6 }}
+      {{- include "svc.pod.spread" . | nindent 6 }}
       volumes:
         - {{ include "svc.secretVolume" $files | nindent 10 | trim }}
         {{- if $logo }}
         - name: branding
           configMap:
-            name: {{ $logo }}
+            name: {{ $logo | quote }}
         {{- end }}
         {{- if $mails }}
         - name: mail

@@ -11,11 +11,11 @@
   "SVC_LISTEN_ADMIN" (printf "%s:9090" $values.listenAddress)
   "SVC_LOG" $values.log
   "SVC_PUBLIC_URL" (include "svc.publicUrl" .root)
-  "SVC_DATABASE_CONNECTIONS" (toString $values.database.connections)
+  "SVC_DATABASE_CONNECTIONS" $values.database.connections
   "SVC_STREAM_MODE" $stream.mode
-  "SVC_STREAM_REPLICAS" (toString $stream.replicas)
+  "SVC_STREAM_REPLICAS" $stream.replicas
   "SVC_STREAM_MAX_BYTES" $stream.maxBytes
-  "SVC_STREAMS" (toString $stream.count)
+  "SVC_STREAMS" $stream.count
   "SVC_STREAM_MAX_AGE" $stream.maxAge
   "SVC_DLQ_MAX_AGE" $stream.dlqMaxAge
   "SVC_AUDIT_MAX_AGE" $stream.auditMaxAge
@@ -24,7 +24,7 @@
   "SVC_WORKLOAD_IDENTITY" (ternary "on" "off" (or $values.workloadIdentity.enabled $values.operator.enabled))
   "SVC_NAMESPACE" .root.Release.Namespace
   "SVC_RELEASE" .root.Release.Name
-  "SVC_CONFIRMED_RELEASES" ($values.operator.confirmedReleases | int64 | toString)
+  "SVC_CONFIRMED_RELEASES" $values.operator.confirmedReleases
   "SVC_LEASE" (include "svc.name" (dict "root" .root "component" "operator"))
 -}}
 {{- range $name := list "identity" "session" -}}
@@ -37,9 +37,9 @@
 {{- if or $values.nats.ca.secret $values.nats.ca.configMap -}}{{- $_ := set $settings "SVC_NATS_CA_FILE" "/etc/svc/secrets/nats-tls/ca.crt" -}}{{- end -}}
 {{- if get $values.nats.clientCertificates .component -}}{{- $_ := set $settings "SVC_NATS_CLIENT_CERTIFICATE" "/etc/svc/secrets/nats-tls" -}}{{- end -}}
 {{- if $values.trustedProxies -}}{{- $_ := set $settings "SVC_TRUSTED_PROXIES" (join "," $values.trustedProxies) -}}{{- end -}}
-{{- if $values.trustedProxyHops -}}{{- $_ := set $settings "SVC_TRUSTED_PROXY_HOPS" (toString $values.trustedProxyHops) -}}{{- end -}}
+{{- if $values.trustedProxyHops -}}{{- $_ := set $settings "SVC_TRUSTED_PROXY_HOPS" $values.trustedProxyHops -}}{{- end -}}
 {{- with $values.monitoring.traces -}}
-{{- if .endpoint -}}{{- $_ := set $settings "SVC_OTLP_ENDPOINT" .endpoint -}}{{- $_ := set $settings "SVC_OTLP_RATIO" (toString .ratio) -}}{{- end -}}
+{{- if .endpoint -}}{{- $_ := set $settings "SVC_OTLP_ENDPOINT" .endpoint -}}{{- $_ := set $settings "SVC_OTLP_RATIO" .ratio -}}{{- end -}}
 {{- end -}}
 {{- if $values.mail.from -}}{{- $_ := set $settings "SVC_MAIL_FROM" $values.mail.from -}}{{- end -}}
 {{- if $values.mail.toFiles -}}{{- $_ := set $settings "SVC_MAIL_DIR" "/var/lib/svc/mail" -}}{{- end -}}
@@ -173,11 +173,11 @@
 {{- if and (dig "requests" "cpu" "" .resources) (not (hasKey .env "SVC_CPUS")) -}}yes{{- end -}}
 {{- end -}}
 
-{{/* A map of variables as `env` of a container. */}}
+{{/* A map of variables as `env` of a container. JSON writes a number from 1,000,000 without an exponent; a values file contains floats. */}}
 {{- define "svc.plainEnv" -}}
 {{- range $name, $value := . }}
 - name: {{ $name }}
-  value: {{ $value | toString | quote }}
+  value: {{ kindIs "string" $value | ternary $value (toJson $value) | quote }}
 {{- end }}
 {{- end -}}
 
@@ -189,9 +189,9 @@ projected:
   sources:
     {{- range . }}
     - {{ hasKey . "configMap" | ternary "configMap" "secret" }}:
-        name: {{ default .secret .configMap }}
+        name: {{ default .secret .configMap | quote }}
         items:
-          - key: {{ .key }}
-            path: {{ default (printf "%s/%s" .secret .key) .path }}
+          - key: {{ .key | quote }}
+            path: {{ default (printf "%s/%s" .secret .key) .path | quote }}
     {{- end }}
 {{- end -}}

@@ -14,9 +14,9 @@
 {{- $role := printf "%sMigrator" .component -}}
 {{- $database := include "svc.database" (dict "root" .root "component" .component "role" $role) | fromJson -}}
 metadata:
-  {{- include "svc.podMetadata" (dict "root" .root "component" (printf "%s-migration" .component)) | nindent 2 }}
+  {{- include "svc.podMetadata" (dict "root" .root "component" (printf "%s-migration" .component) "own" .root.Values.migrations) | nindent 2 }}
 spec:
-  {{- include "svc.pod.base" (dict "root" .root "serviceAccount" (include "svc.name" .)) | nindent 2 }}
+  {{- include "svc.pod.base" (dict "root" .root "own" $own "serviceAccount" (include "svc.name" .)) | nindent 2 }}
   restartPolicy: Never
   {{- with $own.extraInitContainers }}
   initContainers:
@@ -24,7 +24,7 @@ spec:
   {{- end }}
   containers:
     - name: migrate
-      image: {{ include "svc.image" . }}
+      image: {{ include "svc.image" . | quote }}
       args: [migrate, up, --job, $(JOB), --current-job, $(CURRENT_JOB)]
       env:
         - name: JOB
@@ -40,14 +40,6 @@ spec:
       {{- include "svc.container.base" . | nindent 6 }}
       volumeMounts:
         {{- include "svc.container.mounts" . | nindent 8 }}
-  {{- with $own.nodeSelector }}
-  nodeSelector:
-    {{- toYaml . | nindent 4 }}
-  {{- end }}
-  {{- with $own.tolerations }}
-  tolerations:
-    {{- toYaml . | nindent 4 }}
-  {{- end }}
   volumes:
     - {{ include "svc.secretVolume" $database.files | nindent 6 | trim }}
     {{- with $own.extraVolumes }}
@@ -71,7 +63,7 @@ apiVersion: v1
 kind: ConfigMap
 metadata:
   name: {{ include "svc.migration.currentJob" . }}
-  namespace: {{ .root.Release.Namespace }}
+  namespace: {{ .root.Release.Namespace | quote }}
   labels:
     {{- include "svc.labels" (dict "root" .root "component" (printf "%s-migration" .component)) | nindent 4 }}
 data:
@@ -81,13 +73,14 @@ apiVersion: batch/v1
 kind: Job
 metadata:
   name: {{ $name }}
-  namespace: {{ .root.Release.Namespace }}
+  namespace: {{ .root.Release.Namespace | quote }}
+  {{- include "svc.owner" (dict "root" .root "account" (include "svc.name" .)) | nindent 2 }}
   labels:
     {{- include "svc.labels" (dict "root" .root "component" (printf "%s-migration" .component)) | nindent 4 }}
 spec:
-  activeDeadlineSeconds: {{ .root.Values.migrations.activeDeadlineSeconds }}
+  activeDeadlineSeconds: {{ .root.Values.migrations.activeDeadlineSeconds | toJson }}
   {{- with .root.Values.migrations.ttlSecondsAfterFinished }}
-  ttlSecondsAfterFinished: {{ . }}
+  ttlSecondsAfterFinished: {{ . | toJson }}
   {{- end }}
   # For failed migrations. `migrate up` itself waits for the database.
   backoffLimit: 8

@@ -1,13 +1,15 @@
 {{/* Names, labels and images. Helpers of a component take (dict "root" $ "component" "identity"). */}}
 
+{{/* Name of the installation, at most 35 characters; unique in the namespace. In an umbrella chart, it always contains the chart name, which an
+     alias replaces, so that two of its charts have different names. A long name ends with a digest of the complete one. */}}
 {{- define "svc.fullname" -}}
 {{- $name := default .Chart.Name .Values.nameOverride -}}
-{{- if .Values.fullnameOverride -}}
-{{- .Values.fullnameOverride | trunc 35 | trimSuffix "-" -}}
-{{- else if contains $name .Release.Name -}}
-{{- .Release.Name | trunc 35 | trimSuffix "-" -}}
+{{- $short := or (eq $name .Release.Name) (and .Chart.IsRoot (contains $name .Release.Name)) -}}
+{{- $full := default (ternary .Release.Name (printf "%s-%s" .Release.Name $name) $short) .Values.fullnameOverride -}}
+{{- if gt (len $full) 35 -}}
+{{- printf "%s-%s" ($full | trunc 26 | trimSuffix "-") ($full | sha256sum | trunc 8) -}}
 {{- else -}}
-{{- printf "%s-%s" .Release.Name $name | trunc 35 | trimSuffix "-" -}}
+{{- $full -}}
 {{- end -}}
 {{- end -}}
 
@@ -15,26 +17,22 @@
 {{- printf "%s-%s" (include "svc.fullname" .root) .component -}}
 {{- end -}}
 
+{{/* The name of the installation instead of the release: an umbrella chart can contain this chart several times. */}}
 {{- define "svc.selector" -}}
 app.kubernetes.io/name: svc
-app.kubernetes.io/instance: {{ .root.Release.Name }}
+app.kubernetes.io/instance: {{ include "svc.fullname" .root | quote }}
 app.kubernetes.io/component: {{ .component }}
 {{- end -}}
 
-{{/* Labels of pods. They do not contain the chart version, because a change would restart every pod. */}}
-{{- define "svc.podLabels" -}}
-{{ include "svc.selector" . }}
-app.kubernetes.io/part-of: svc
-{{- with .root.Values.podLabels }}
-{{ toYaml . }}
-{{- end }}
-{{- end -}}
-
-{{/* Labels and annotations of a pod. */}}
+{{/* Labels and annotations of a pod; takes "root" and "component", and optionally "own" (values with podLabels and podAnnotations) and "annotations".
+     The labels do not contain the chart version, because a change would restart every pod. */}}
 {{- define "svc.podMetadata" -}}
+{{- $values := .root.Values -}}
+{{- $own := default dict .own -}}
+{{- $selector := include "svc.selector" . | fromYaml -}}
 labels:
-  {{- include "svc.podLabels" . | nindent 2 }}
-{{- with .root.Values.podAnnotations }}
+  {{- merge $selector (dict "app.kubernetes.io/part-of" "svc") (default dict $own.podLabels) $values.podLabels $values.commonLabels | toYaml | nindent 2 }}
+{{- with merge dict (default dict .annotations) (default dict $own.podAnnotations) $values.podAnnotations }}
 annotations:
   {{- toYaml . | nindent 2 }}
 {{- end }}
@@ -46,11 +44,14 @@ app.kubernetes.io/part-of: svc
 app.kubernetes.io/version: {{ include "svc.version" .root | trunc 63 | regexFind "^.*[a-zA-Z0-9]" | quote }}
 app.kubernetes.io/managed-by: {{ .root.Release.Service }}
 helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version | replace "+" "_" }}
+{{- with .root.Values.commonLabels }}
+{{ toYaml . }}
+{{- end }}
 {{- end -}}
 
 {{- define "svc.metadata" -}}
 name: {{ include "svc.name" . }}
-namespace: {{ .root.Release.Namespace }}
+namespace: {{ .root.Release.Namespace | quote }}
 labels:
   {{- include "svc.labels" . | nindent 2 }}
 {{- end -}}

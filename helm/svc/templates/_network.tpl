@@ -17,6 +17,10 @@ apiVersion: v1
 kind: Service
 metadata:
   {{- include "svc.metadata" . | nindent 2 }}
+  {{- with (index .root.Values .component).service.annotations }}
+  annotations:
+    {{- toYaml . | nindent 4 }}
+  {{- end }}
 spec:
   type: ClusterIP
   selector:
@@ -34,7 +38,7 @@ apiVersion: v1
 kind: Service
 metadata:
   name: {{ include "svc.name" . }}-internal
-  namespace: {{ .root.Release.Namespace }}
+  namespace: {{ .root.Release.Namespace | quote }}
   labels:
     {{- include "svc.labels" . | nindent 4 }}
 spec:
@@ -108,7 +112,7 @@ spec:
     {{- end }}
   {{- if $policy.egress.enabled }}
   egress:
-    {{- include "svc.egress.dns" . | nindent 4 }}
+    {{- include "svc.egress.dns" .root | nindent 4 }}
     - ports:
         - port: internal
       to:
@@ -131,12 +135,13 @@ spec:
   {{- end }}
 {{- end -}}
 
+{{/* A policy applies to the port of the pod, not of the Service. */}}
 {{- define "svc.egress.dns" -}}
 - ports:
-    - port: 53
-      protocol: UDP
-    - port: 53
-      protocol: TCP
+    {{- range concat .Values.networkPolicy.egress.dnsPorts (ternary (list 5353) list .Values.openshift) }}
+    - {port: {{ toJson . }}, protocol: UDP}
+    - {port: {{ toJson . }}, protocol: TCP}
+    {{- end }}
 {{- end -}}
 
 {{/* Pods of a migration accept no connections. */}}
@@ -146,7 +151,7 @@ apiVersion: networking.k8s.io/v1
 kind: NetworkPolicy
 metadata:
   name: {{ include "svc.name" . }}-migration
-  namespace: {{ .root.Release.Namespace }}
+  namespace: {{ .root.Release.Namespace | quote }}
   labels:
     {{- include "svc.labels" (dict "root" .root "component" (printf "%s-migration" .component)) | nindent 4 }}
 spec:
@@ -156,7 +161,7 @@ spec:
   policyTypes: [Ingress{{ if $policy.egress.enabled }}, Egress{{ end }}]
   {{- if $policy.egress.enabled }}
   egress:
-    {{- include "svc.egress.dns" . | nindent 4 }}
+    {{- include "svc.egress.dns" .root | nindent 4 }}
     {{- toYaml $policy.egress.database | nindent 4 }}
   {{- end }}
 {{- end -}}

@@ -1,21 +1,41 @@
 {{/* Parts that all pods of the chart share. */}}
 
-{{/* First part of a pod spec; takes (dict "root" $), and "serviceAccount" with the name of one. */}}
+{{/* First part of every pod spec; takes (dict "root" $), and optionally "serviceAccount" with the name of one, "own" with the values of the
+     component, and "user" with the id that the image requires. */}}
 {{- define "svc.pod.base" -}}
+{{- $values := .root.Values -}}
+{{- $own := default dict .own -}}
+{{- $user := ternary (dict "runAsUser" .user "runAsGroup" .user "fsGroup" .user) dict (hasKey . "user") -}}
+{{- $context := $values.podSecurityContext -}}
+{{- if $values.openshift -}}{{- $context = omit $context "runAsUser" "runAsGroup" "fsGroup" -}}{{- end -}}
 {{- with .serviceAccount -}}
-serviceAccountName: {{ . }}
+serviceAccountName: {{ . | quote }}
 {{ end -}}
 automountServiceAccountToken: false
 enableServiceLinks: false
-{{- with .root.Values.priorityClassName }}
-priorityClassName: {{ . }}
+{{- with $values.priorityClassName }}
+priorityClassName: {{ . | quote }}
 {{- end }}
-{{- with concat (dig "imagePullSecrets" list .root.Values.global) .root.Values.imagePullSecrets }}
+{{- with concat (dig "imagePullSecrets" list $values.global) $values.imagePullSecrets }}
 imagePullSecrets:
-  {{- toYaml . | nindent 2 }}
+  {{- range . }}
+  - name: {{ kindIs "string" . | ternary . (get (kindIs "string" . | ternary dict .) "name") | quote }}
+  {{- end }}
 {{- end }}
 securityContext:
-  {{- toYaml .root.Values.podSecurityContext | nindent 2 }}
+  {{- toYaml (merge $user $context) | nindent 2 }}
+{{- with merge dict (default dict $own.nodeSelector) $values.nodeSelector }}
+nodeSelector:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with concat (default list $own.tolerations) $values.tolerations }}
+tolerations:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with $own.affinity }}
+affinity:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
 {{- end -}}
 
 {{/* Settings of every container. `kubectl describe pod` shows the last log lines of a failed container. */}}
@@ -36,7 +56,8 @@ securityContext:
 {{- end }}
 {{- end -}}
 
-{{- define "svc.pod.placement" -}}
+{{/* The spread of the pods of a Deployment. */}}
+{{- define "svc.pod.spread" -}}
 {{- $own := index .root.Values .component -}}
 topologySpreadConstraints:
 {{- if $own.topologySpreadConstraints }}
@@ -52,18 +73,6 @@ topologySpreadConstraints:
       matchLabels:
         {{- include "svc.selector" $ | nindent 8 }}
   {{- end }}
-{{- end }}
-{{- with $own.nodeSelector }}
-nodeSelector:
-  {{- toYaml . | nindent 2 }}
-{{- end }}
-{{- with $own.tolerations }}
-tolerations:
-  {{- toYaml . | nindent 2 }}
-{{- end }}
-{{- with $own.affinity }}
-affinity:
-  {{- toYaml . | nindent 2 }}
 {{- end }}
 {{- end -}}
 

@@ -11,15 +11,15 @@ spec:
     apiVersion: apps/v1
     kind: Deployment
     name: {{ include "svc.name" . }}
-  minReplicas: {{ $own.autoscaling.minReplicas }}
-  maxReplicas: {{ $own.autoscaling.maxReplicas }}
+  minReplicas: {{ $own.autoscaling.minReplicas | toJson }}
+  maxReplicas: {{ $own.autoscaling.maxReplicas | toJson }}
   metrics:
     - type: Resource
       resource:
         name: cpu
         target:
           type: Utilization
-          averageUtilization: {{ $own.autoscaling.targetCPU }}
+          averageUtilization: {{ $own.autoscaling.targetCPU | toJson }}
 {{- end -}}
 
 {{/* Connections to Postgres of all pods and migrations, with the additional pod of each Deployment during an upgrade; empty without
@@ -43,7 +43,7 @@ kind: PodDisruptionBudget
 metadata:
   {{- include "svc.metadata" . | nindent 2 }}
 spec:
-  maxUnavailable: {{ $own.podDisruptionBudget.maxUnavailable }}
+  maxUnavailable: {{ $own.podDisruptionBudget.maxUnavailable | toJson }}
   # Otherwise a pod that is never ready would block the drain of a node.
   unhealthyPodEvictionPolicy: AlwaysAllow
   selector:

@@ -11,15 +11,9 @@
 
 {{- define "svc.test.metadata" -}}
 name: {{ include "svc.fullname" .root }}-test-{{ .test }}
-namespace: {{ .root.Release.Namespace }}
-labels:
-  {{- include "svc.podLabels" (dict "root" .root "component" "test") | nindent 2 }}
-annotations:
-  helm.sh/hook: test
-  helm.sh/hook-delete-policy: before-hook-creation
-  {{- with .root.Values.podAnnotations }}
-  {{- toYaml . | nindent 2 }}
-  {{- end }}
+namespace: {{ .root.Release.Namespace | quote }}
+{{- $hook := dict "helm.sh/hook" "test" "helm.sh/hook-delete-policy" "before-hook-creation,hook-succeeded" }}
+{{ include "svc.podMetadata" (dict "root" .root "component" "test" "own" .root.Values.tests "annotations" $hook) }}
 {{- end -}}
 
 {{/* Files of the volume `secrets`, as a JSON list for `svc.secretVolume`: the CA of the address. */}}
@@ -37,10 +31,9 @@ hostAliases:
 {{- end -}}
 
 {{- define "svc.test.container" -}}
-image: {{ include "svc.clientImage" . }}
+image: {{ include "svc.clientImage" . | quote }}
 resources:
-  requests: {cpu: 10m, memory: 32Mi}
-  limits: {memory: 128Mi}
+  {{- toYaml .Values.tests.resources | nindent 2 }}
 {{ include "svc.container.base" (dict "root" .) }}
 {{- end -}}
 

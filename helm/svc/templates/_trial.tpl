@@ -35,7 +35,7 @@
 
 {{/* Number of pods of a component without autoscaling. */}}
 {{- define "svc.replicas" -}}
-{{- ternary 1 (index .root.Values .component).replicas (eq (include "svc.trial" .root) "true") -}}
+{{- ternary 1 (index .root.Values .component).replicas (eq (include "svc.trial" .root) "true") | toJson -}}
 {{- end -}}
 
 {{/* Public origin; in a trial, by default the address of `kubectl port-forward`. */}}
@@ -43,26 +43,13 @@
 {{- ternary "http://localhost:8080" "" (eq (include "svc.trial.proxy" .) "true") | default .Values.publicUrl -}}
 {{- end -}}
 
-{{/* First part of the pod of a server; takes (dict "root" $ "user" id), with the user that the image requires, if any. */}}
-{{- define "svc.trial.pod" -}}
-automountServiceAccountToken: false
-enableServiceLinks: false
-{{- with .root.Values.priorityClassName }}
-priorityClassName: {{ . }}
-{{- end }}
-{{- with concat (dig "imagePullSecrets" list .root.Values.global) .root.Values.imagePullSecrets }}
-imagePullSecrets:
-  {{- toYaml . | nindent 2 }}
-{{- end }}
-securityContext:
-  {{- $user := ternary (dict "runAsUser" .user "runAsGroup" .user "fsGroup" .user) dict (hasKey . "user") }}
-  {{- toYaml (merge $user .root.Values.podSecurityContext) | nindent 2 }}
-{{- end -}}
-
-{{/* Image and settings of the container of a server; takes (dict "root" $ "image" values). */}}
+{{/* Image and settings of the container of a server; takes (dict "root" $ "own" values). */}}
 {{- define "svc.trial.container" -}}
-image: {{ .image.repository }}{{ ternary (printf "@%s" .image.digest) (printf ":%s" .image.tag) (ne .image.digest "") }}
+{{- $image := .own.image -}}
+image: {{ ternary (printf "%s@%s" $image.repository $image.digest) (printf "%s:%s" $image.repository $image.tag) (ne $image.digest "") | quote }}
 {{ include "svc.container.base" . }}
+resources:
+  {{- toYaml .own.resources | nindent 2 }}
 {{- end -}}
 
 {{/* Volume `data` of a server: a claim that is deleted with the StatefulSet, or a directory of the pod. */}}
@@ -124,8 +111,9 @@ spec:
 apiVersion: batch/v1
 kind: Job
 metadata:
-  name: {{ include "svc.name" . }}-{{ printf "%s\n%s" (include "svc.podMetadata" .) .pod | sha256sum | trunc 10 }}
-  namespace: {{ .root.Release.Namespace }}
+  name: {{ include "svc.name" . }}-{{ printf "%s\n%s" (include "svc.podMetadata" (merge (dict "own" .root.Values.migrations) .)) .pod | sha256sum | trunc 10 }}
+  namespace: {{ .root.Release.Namespace | quote }}
+  {{- include "svc.owner" (dict "root" .root "account" (include "svc.name" (dict "root" .root "component" "trial-secret"))) | nindent 2 }}
   labels:
     {{- include "svc.labels" . | nindent 4 }}
 spec:
@@ -133,7 +121,7 @@ spec:
   backoffLimit: 10
   template:
     metadata:
-      {{- include "svc.podMetadata" . | nindent 6 }}
+      {{- include "svc.podMetadata" (merge (dict "own" .root.Values.migrations) .) | nindent 6 }}
     spec:
       {{- .pod | nindent 6 }}
 {{- end -}}
