@@ -61,7 +61,7 @@ def main():
         print(f"{reference}  {target.stat().st_size / 1e6:.1f} MB  {target}", flush=True)
         built.append({"name": name, "bytes": target.stat().st_size, "program": str(binaries[name])})
         if options.load:
-            load.into_cluster(target)
+            load.into_cluster(target, options.context)
         else:
             load_locally(target, options.tool)
     if not options.dev:
@@ -83,8 +83,9 @@ def arguments():
     )
     parser.add_argument("--reference", metavar="NAME:TAG", help="full name of a single image, replaces --registry and --tag")
     parser.add_argument(
-        "--load", action="store_true", help="load the images into the current cluster (see deploy/load.py)"
+        "--load", action="store_true", help="load the images into a cluster (see deploy/load.py)"
     )
+    parser.add_argument("--context", help="context of kubectl for --load (default: the current one)")
     parser.add_argument("--only-build", action="store_true", help="build only the binaries")
     parser.add_argument("--only-files", metavar="DIR", help="write the content of the images to this directory and exit")
     options = parser.parse_args()
@@ -169,7 +170,7 @@ def host():
         raise LoadError("rustc does not run: install Rust (https://rustup.rs) and retry")
     triple = run.stdout.split("host: ")[1].split()[0]
     if "linux" not in triple:
-        raise LoadError(f"the host target is {triple}, but images need Linux: use deploy/Dockerfile")
+        raise LoadError(f"the host target is {triple}, but images need Linux: build them with deploy/Dockerfile, see \"Try it\" in docs/kubernetes.md")
     return triple
 
 

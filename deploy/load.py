@@ -2,7 +2,7 @@
 """Loads image archives into the current cluster of kubectl.
 
 If E2E_LOAD_IMAGE is set, it is a command that is run with each archive. Otherwise the kubectl context selects the command of
-kind, k3d or minikube.
+kind, k3d, minikube, or Docker, which has the images of Docker Desktop and of Rancher Desktop with the engine dockerd.
 """
 
 import os
@@ -15,13 +15,14 @@ class LoadError(Exception):
     """An error that the user must fix. It is printed without a traceback."""
 
 
-def into_cluster(archive):
-    command = command_for(os.environ.get("E2E_LOAD_IMAGE", ""), context())
+def into_cluster(archive, context=None):
+    """Loads an archive into the cluster of a context, by default the current one."""
+    command = command_for(os.environ.get("E2E_LOAD_IMAGE", ""), context or current_context())
     if subprocess.run([*command, str(archive)]).returncode:
         raise LoadError(f"`{shlex.join(command)}` failed to load {archive}; see its output above")
 
 
-def context():
+def current_context():
     run = subprocess.run(["kubectl", "config", "current-context"], capture_output=True, text=True)
     return run.stdout.strip()
 
@@ -37,6 +38,8 @@ def command_for(override, context):
         return ["k3d", "image", "import", "--cluster", name]
     if context == "minikube":
         return ["minikube", "image", "load"]
+    if context in ("docker-desktop", "rancher-desktop"):
+        return ["docker", "load", "--input"]
     raise LoadError(
         f"no known command loads images into the context {context!r}. Set E2E_LOAD_IMAGE to a command that loads an archive,\n"
         "for example E2E_LOAD_IMAGE='ctr --namespace k8s.io images import'"

@@ -161,17 +161,21 @@ def read_secret(kubectl, name, key):
     return base64.b64decode(json.loads(run.stdout)["data"][key]).decode()
 
 
-def migrate(kubectl):
+def binaries():
+    """Returns the directory with the programs that Tilt builds."""
     sys.path.insert(0, str(DEPLOY))
     import image
 
-    binaries = image.target_directory() / image.host() / "debug"
+    return image.target_directory() / image.host() / "debug"
+
+
+def migrate(kubectl):
     with forwarded(kubectl, "deployment/postgres", 5432) as port:
         for service in ("identity", "session"):
             url = read_secret(kubectl, "svc-database", f"{service}-migrator-url")
             url = url.replace("@postgres:5432/", f"@127.0.0.1:{port}/")
             environment = {**os.environ, "SVC_MIGRATOR_DATABASE_URL": url}
-            if subprocess.run([binaries / f"svc-{service}", "migrate", "up"], env=environment).returncode:
+            if subprocess.run([binaries() / f"svc-{service}", "migrate", "up"], env=environment).returncode:
                 sys.exit(f"dev.py: failed to migrate the schema {service}; see the output above")
 
 
@@ -191,6 +195,7 @@ def forwarded(kubectl, target, port):
 
 def print_first_steps(kubectl):
     print(
+        f"export PATH={binaries()}:$PATH\n"
         "export SVC_BASE_URL=http://svc.localhost\n"
         f"export SVC_PLATFORM_TOKEN={read_secret(kubectl, 'svc-tokens', 'platform-token')}\n"
         "svc tenants create demo --admin-email admin@demo.example --delivery response\n"

@@ -121,6 +121,8 @@ class Development(unittest.TestCase):
     def test_load_command_follows_from_the_context_or_the_variable(self):
         self.assertEqual(load.command_for("", "kind-svc"), ["kind", "load", "image-archive", "--name", "svc"])
         self.assertEqual(load.command_for("", "k3d-a-b"), ["k3d", "image", "import", "--cluster", "a-b"])
+        for context in ("docker-desktop", "rancher-desktop"):
+            self.assertEqual(load.command_for("", context), ["docker", "load", "--input"])
         self.assertEqual(
             load.command_for("ctr -n k8s.io images import", "kind-svc"), ["ctr", "-n", "k8s.io", "images", "import"]
         )

@@ -17,11 +17,11 @@ PRELUDE = "os = struct(getenv = _getenv)\n"
 
 
 @functools.lru_cache(maxsize=None)
-def evaluated():
-    """Returns the recorded calls of the Tiltfile."""
+def evaluated(context="kind-svc"):
+    """Returns the recorded calls of the Tiltfile in a context of kubectl."""
     calls = SimpleNamespace(contexts=[], yaml=[], images={}, resources={}, local={}, watched=[], commands=[], links=[])
     module = starlark.Module()
-    for name, function in stubs(calls).items():
+    for name, function in stubs(calls, context).items():
         module.add_callable(name, function)
     module["TRIGGER_MODE_MANUAL"] = "manual"
     extensions = [starlark.LibraryExtension.StructType, starlark.LibraryExtension.Print]
@@ -32,8 +32,11 @@ def evaluated():
     return calls
 
 
-def stubs(calls):
+def stubs(calls, context):
     """Functions of Tilt (https://docs.tilt.dev/api.html), with the parameters that the Tiltfile uses."""
+
+    def fail(message):
+        raise RuntimeError(message)
 
     def allow_k8s_contexts(names):
         calls.contexts += names
@@ -70,6 +73,7 @@ def stubs(calls):
         )
 
     return {
+        "k8s_context": lambda: context, "fail": fail,
         "allow_k8s_contexts": allow_k8s_contexts, "local": local, "helm": helm, "k8s_yaml": k8s_yaml,
         "k8s_resource": k8s_resource, "local_resource": local_resource, "custom_build": custom_build,
         "watch_file": calls.watched.append, "blob": lambda text: text, "link": lambda url, name: url,
@@ -106,6 +110,8 @@ class Tiltfile(unittest.TestCase):
             ("image.py", "--only-build"),
             ("image.py", "--reference"),
             ("image.py", "--load"),
+            ("image.py", "--context"),
+            ("dev/dev.py", "--context"),
             ("dev/dev.py", "migrate"),
         ):
             run = subprocess.run(
@@ -177,10 +183,28 @@ class Tiltfile(unittest.TestCase):
             self.assertNotIn("lifecycle", each["spec"]["template"]["spec"]["containers"][0])
 
     def test_only_listed_contexts_are_allowed(self):
-        contexts = evaluated().contexts
+        contexts = evaluated("mine").contexts
         self.assertIn("kind-svc", contexts)
         self.assertIn("mine", contexts)
         self.assertNotIn("", contexts)
+        # Tilt allows these itself.
+        for context in ("staging", "kind-staging", "orbstack", "colima"):
+            with self.assertRaisesRegex(Exception, f"the context is {context}, but Tilt is only for .*: switch, or set SVC_TILT_CONTEXTS"):
+                evaluated(context)
+
+    def test_every_command_that_connects_to_the_cluster_names_its_context(self):
+        calls = evaluated("other")
+        connecting = []
+        for command in [*calls.commands, *(each.command for each in [*calls.local.values(), *calls.images.values()])]:
+            words = shlex.split(command)
+            programs = {word.rpartition("/")[2] for word in words}
+            if {"kubectl", "load.py", "--load"} & programs or ("dev.py" in programs and "manifests" not in programs):
+                self.assertEqual(words[words.index("--context") + 1], "other", command)
+                connecting.append(command)
+        self.assertEqual(len(connecting), 7)
+
+    def test_a_new_dependency_of_a_package_is_seen(self):
+        self.assertLessEqual({"services/identity/Cargo.toml", "libs/contract/Cargo.toml"}, set(evaluated().watched))
 
     def test_buttons_are_manual(self):
         calls = evaluated()
