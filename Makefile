@@ -62,9 +62,12 @@ gen: ## Update generated files: query data, configuration table, OpenAPI, catalo
 fmt: ## Format the code
 	cargo fmt --all
 
-advisories: ## Check the dependencies for known vulnerabilities; needs internet access and cargo-deny
-	@cargo deny --version >/dev/null 2>&1 || { echo "install it first: cargo install --locked cargo-deny"; exit 1; }
-	cargo deny check advisories
+CARGO_DENY = .dev/tools/cargo-deny-0.20.2
+advisories: $(CARGO_DENY) ## Check the dependencies for known vulnerabilities; needs internet access
+	$(CARGO_DENY)/bin/cargo-deny check advisories
+
+$(CARGO_DENY):
+	cargo install --quiet --locked --root $@ cargo-deny@$(@:.dev/tools/cargo-deny-%=%)
 
 bench: ## Compare the running system with the limits of this machine (25 GB of disk, 20 minutes); ARGS="--only logins", ARGS=--help
 	@$(FETCH)

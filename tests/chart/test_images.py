@@ -105,7 +105,7 @@ class Dockerfile(unittest.TestCase):
 
     def test_builds_with_the_rust_version_of_the_workspace(self):
         wanted = re.search(r'rust-version = "([\d.]+)"', (chart.ROOT / "Cargo.toml").read_text())[1]
-        self.assertIn(f"ARG RUST={wanted}\n", (chart.ROOT / "deploy/Dockerfile").read_text())
+        self.assertIn(f"ARG BASE=docker.io/library/rust:{wanted}-bookworm\n", (chart.ROOT / "deploy/Dockerfile").read_text())
 
     def test_every_image_of_the_chart_is_built(self):
         used = {

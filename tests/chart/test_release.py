@@ -79,6 +79,21 @@ class ChartPackage(unittest.TestCase):
         self.assertEqual(re.search(r'^appVersion: "(\S+)"', text, re.M)[1], image.version())
 
 
+class Workflow(unittest.TestCase):
+    def test_actions_and_repositories_have_a_commit_and_its_version(self):
+        text = (chart.ROOT / ".github/workflows/ci.yml").read_text()
+        found = re.findall(r"(?:uses: \S+@|ref: )(.*)", text)
+        self.assertGreater(len(found), 10)
+        for each in found:
+            self.assertRegex(each, r"^[0-9a-f]{40}(, path: \S+\})? # (nats-|v)\d+\.\d+\.\d+$")
+
+    def test_a_release_needs_checks_and_advisories_and_gets_a_provenance(self):
+        jobs = chart.yaml.load((chart.ROOT / ".github/workflows/ci.yml").read_text(), chart.LOADER)["jobs"]
+        self.assertEqual(jobs["release"]["needs"], ["checks", "advisories", "chart"])
+        self.assertIn("make advisories", [step.get("run") for step in jobs["advisories"]["steps"]])
+        self.assertIn({"subject-checksums": "target/dist/SHA256SUMS"}, [step.get("with") for step in jobs["release"]["steps"]])
+
+
 class BillOfMaterials(unittest.TestCase):
     def setUp(self):
         self.document = json.loads(sbom.document("1.0.0", TIME, [image.host()]))
