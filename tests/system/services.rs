@@ -132,6 +132,21 @@ async fn a_service_becomes_ready_after_its_schema_is_migrated() {
 }
 
 #[tokio::test]
+async fn a_load_balancer_checks_each_service_on_its_public_port() {
+    let services = Services::prepare().await;
+    migrate(&services).await;
+    for service in services.start_all(&[]).await {
+        let url = format!("http://{}/readyz", service.address);
+        let response = testkit::client::plain_http().get(&url).send().await.unwrap();
+        assert_eq!(
+            (response.status().as_u16(), response.text().await.unwrap().as_str()),
+            (200, "ok\n"),
+            "{url}"
+        );
+    }
+}
+
+#[tokio::test]
 async fn separate_services_behind_a_proxy_work_as_one_system() {
     let services = Services::prepare().await;
     migrate(&services).await;

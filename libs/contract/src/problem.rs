@@ -105,7 +105,7 @@ problems! {
     Forbidden = "forbidden", 403, "Not allowed", "Send a credential of a caller that `detail` names.";
     InsufficientScope = "insufficient_scope", 403, "The API key lacks a scope", "Use an API key with the scope named in `detail`.";
     TenantMismatch = "tenant_mismatch", 403, "The credential belongs to another tenant", "Omit X-Tenant-ID, or send the tenant of the credential.";
-    SourceNotAllowed = "source_not_allowed", 403, "The API key does not allow this source", "Use an API key that allows the source.";
+    SourceNotAllowed = "source_not_allowed", 403, "The credential does not allow this source", "Use an API key that allows the source, or add the source to `sourceIds` of the SvcProducer.";
     ReauthenticationRequired = "reauthentication_required", 403, "A recent login is required", "Log in with the password again and repeat the request.";
     NotFound = "not_found", 404, "Not found", "Check the path, and the ids and codes in the request. An object may have been deleted, or belong to another tenant.";
     SessionNotFound = "session_not_found", 404, "Session not found", "Send the raw session token from the login response.";

@@ -1,4 +1,4 @@
-//! Admin port: liveness, readiness and metrics.
+//! Admin port: liveness, readiness and metrics. Public port: readiness.
 //!
 //! Liveness does not depend on Postgres or NATS. If a dependency fails after the start, requests get typed 503 responses.
 //! The pods stay in the endpoints, because removing all of them would turn a short failure into an outage.
@@ -73,11 +73,15 @@ impl Gate {
 /// Creates the router of the admin port: `/livez`, `/readyz` and `/metrics`.
 pub fn router(readiness: Readiness, metrics: Metrics) -> Router {
     export_gates(&readiness, &metrics);
-    Router::new()
+    readyz_router(readiness)
         .route("/livez", get(async || "ok\n"))
-        .route("/readyz", get(readyz))
-        .with_state(readiness)
         .route("/metrics", get(async move || ([(CONTENT_TYPE, OPEN_METRICS)], metrics.text())))
+}
+
+/// Creates the router of `/readyz`. It is also on the public port, because load balancers of cloud providers check the port that they send
+/// requests to. No route of the ingress leads to it.
+pub(crate) fn readyz_router(readiness: Readiness) -> Router {
+    Router::new().route("/readyz", get(readyz)).with_state(readiness)
 }
 
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";

@@ -282,6 +282,7 @@ async fn serve<P: Program>(
     // Not drained with the others: health checks and scrapes continue during the drain.
     let admin_router = health::router(readiness.clone(), telemetry.metrics().clone());
     tasks.spawn("admin", http::serve(admin, admin_router, tasks.clone(), tasks.stopping().clone()));
+    let public_health = health::readyz_router(readiness.clone());
     let routers = P::start(config, tasks, &readiness, telemetry).await?;
     let address = public.as_ref().map(TcpListener::local_addr).transpose()?.map(display);
     tracing::info!(service = P::NAME, address, "service started");
@@ -302,7 +303,7 @@ async fn serve<P: Program>(
         let (tracked, metrics) = (tasks.clone(), telemetry.metrics().clone());
         tasks.spawn_listener(http::serve_public(
             public,
-            routers.public,
+            public_health.merge(routers.public),
             routers.connections,
             tracked,
             metrics,
