@@ -7,7 +7,7 @@ use testkit::PASSWORD;
 const ADMIN: &str = "ada@acme.example";
 const EVENT: &str = r#"{"source_id": "fw-1", "metadata": {"event_type": "USER_LOGIN"}}"#;
 
-/// A client in the state that the examples assume: tenant, users, consumer and files with the names in the examples.
+/// A client in the state that the examples assume: tenant, users, consumer, quarantined item and files with the names in the examples.
 async fn set_up(run: &Run<'_>) -> Svc {
     let platform_token = run.run_file.platform_token_file.to_str().unwrap();
     let svc = Svc::new(&run.run_file.svc, &run.run_file.base_url, "acme")
@@ -30,6 +30,7 @@ async fn set_up(run: &Run<'_>) -> Svc {
     accept(&svc, &bob["token"]).await;
     svc.run_ok(&["auth", "login", "--email", ADMIN, "--password-stdin"], PASSWORD).await;
     svc.run_ok(&["consumers", "create", "archive"], "").await;
+    svc.run_ok(&["api", "POST", "/events?invalid=quarantine", "--data", "{}"], "").await;
     svc.write("events.ndjson", EVENT);
     svc.write("catalog/svc.catalog.json", &svc.run_ok(&["catalog", "show"], "").await);
     svc

@@ -40,7 +40,7 @@ group!(
         Validate(Validate),
         Schema(Schema),
         Tail(tail::Tail),
-        /// List and replay events that a consumer could not handle, as the platform administrator.
+        /// List, replay and delete events that a consumer could not handle, and quarantined items.
         #[command(subcommand)]
         Dlq(dlq::DeadLetters),
     }

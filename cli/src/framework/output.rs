@@ -134,6 +134,14 @@ impl Output {
         write_stdout(&table.render(View::for_stdout()))
     }
 
+    /// Prints bytes that are not text of this program unchanged. On a terminal, control characters are escaped.
+    pub(crate) fn print_bytes(&self, bytes: &[u8]) -> Result<()> {
+        if io::stdout().is_terminal() {
+            return self.print_table(&Table::text(&String::from_utf8_lossy(bytes)));
+        }
+        write_bytes(bytes)
+    }
+
     /// Prints one of many results of a command on one line.
     pub(crate) fn print_line(&self, data: &impl CommandOutput) -> Result<()> {
         if !self.is_json() {
@@ -250,8 +258,12 @@ fn print_json(text: &str) -> Result<()> {
 }
 
 fn write_stdout(text: &str) -> Result<()> {
+    write_bytes(text.as_bytes())
+}
+
+fn write_bytes(bytes: &[u8]) -> Result<()> {
     let mut out = io::stdout().lock();
-    out.write_all(text.as_bytes())
+    out.write_all(bytes)
         .and_then(|()| out.flush())
         .map_err(|error| CliError::write_failed(&error, "standard output"))
 }

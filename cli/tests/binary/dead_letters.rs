@@ -1,5 +1,6 @@
 //! `svc events dlq`, with the platform token.
 
+use data_encoding::BASE64;
 use serde_json::{Value, json};
 
 use crate::client::{Client, assert_valid_output};
@@ -10,6 +11,13 @@ fn letter(sequence: u64) -> Value {
         "sequence": sequence, "tenant_id": "acme", "source_id": "fw", "event_id": format!("e{sequence}"),
         "event_type": "USER_LOGIN", "failed_at": "2026-01-01T00:00:00Z", "reason": "no such column", "attempts": 5,
         "event": { "source_id": "fw" },
+    })
+}
+
+fn quarantined(sequence: u64, payload: Option<&[u8]>) -> Value {
+    json!({
+        "sequence": sequence, "tenant_id": "acme", "failed_at": "2026-01-01T00:00:00Z", "reason": "not JSON", "event": "broken",
+        "quarantine": { "code": "malformed_json", "request_id": "req-1", "payload": payload.map(|bytes| BASE64.encode(bytes)) },
     })
 }
 
@@ -24,12 +32,24 @@ fn service(request: &StubRequest) -> (u16, String) {
         "GET /api/v1/consumers/archive/dead-letters" => page(1..=2, None),
         "GET /api/v1/consumers/archive/dead-letters?limit=200" => page(1001..=1100, Some("1100")),
         "GET /api/v1/consumers/archive/dead-letters?limit=200&cursor=1100" => page(1101..=1150, None),
+        "GET /api/v1/events/quarantine" => {
+            (200, json!({ "items": [quarantined(21, None), quarantined(22, None)] }).to_string())
+        }
+        "GET /api/v1/events/quarantine?tenant_id=acme" | "GET /api/v1/events/quarantine?limit=200" => {
+            (200, json!({ "items": [quarantined(21, None)] }).to_string())
+        }
+        "GET /api/v1/events/quarantine/21" => (200, quarantined(21, Some(b"\xff{\x1b[1m")).to_string()),
+        "GET /api/v1/events/quarantine/22" => {
+            let mut part = quarantined(22, Some(b"[{"));
+            part["quarantine"]["part"] = json!("1/2");
+            (200, part.to_string())
+        }
         "POST /api/v1/consumers/archive/dead-letters/replay" => {
             let (skipped, replayed): (Vec<Value>, Vec<Value>) =
                 request.json()["sequences"].as_array().unwrap().iter().cloned().partition(|n| n == 7);
             (200, json!({ "replayed": replayed, "skipped": skipped }).to_string())
         }
-        "POST /api/v1/consumers/archive/dead-letters/delete" => {
+        "POST /api/v1/consumers/archive/dead-letters/delete" | "POST /api/v1/events/quarantine/delete" => {
             (200, json!({ "deleted": request.json()["sequences"], "skipped": [] }).to_string())
         }
         _ => problem(contract::ProblemKind::NotFound),
@@ -56,7 +76,7 @@ fn replay_sends_the_given_numbers_and_warns_about_those_that_do_not_exist() {
     let stub = Stub::new(service);
     let run = client(&stub).run(&["events", "dlq", "replay", "archive", "3", "7"]);
     assert_eq!(run.code, Some(0), "{}", run.stderr);
-    assert!(run.stderr.contains("1 numbers are no dead letter of this consumer"), "{}", run.stderr);
+    assert!(run.stderr.contains("1 numbers are no dead letter of archive"), "{}", run.stderr);
     assert_eq!(stub.requests()[0].json(), json!({ "sequences": [3, 7] }));
     let result = client(&stub).run(&["events", "dlq", "replay", "archive", "3", "--output", "json"]).json();
     assert_valid_output("events dlq replay", &result);
@@ -98,4 +118,56 @@ fn replay_needs_numbers_or_all_and_accepts_an_empty_list() {
     assert_eq!(client(&stub).run(&["events", "dlq", "replay", "archive", "3", "--all"]).code, Some(2));
     let run = client(&stub).run(&["events", "dlq", "replay", "empty", "--all"]);
     assert_eq!((run.code, stub.requests().len()), (Some(0), 1), "{}", run.stderr);
+}
+
+#[test]
+fn quarantined_items_are_listed_with_their_code_as_an_administrator_or_with_the_platform_token() {
+    let stub = Stub::new(service);
+    let list = ["events", "dlq", "list", "_ingest"];
+    let admin = Client::for_url(&stub.url).with_variable("SVC_TOKEN", "svc_st_x");
+    let table = admin.run(&list).stdout;
+    assert!(table.contains("malformed_json") && table.contains("not JSON"), "{table}");
+    assert_eq!(stub.requests()[0].header("authorization"), Some("Bearer svc_st_x"));
+    let listed = client(&stub).run(&[&list[..], &["--tenant", "acme", "--output", "json"]].concat()).json();
+    assert_valid_output("events dlq list", &listed);
+    assert_eq!(listed["items"].as_array().unwrap().len(), 1);
+    assert_eq!(
+        admin.run(&["events", "dlq", "list", "archive"]).code,
+        Some(4),
+        "a consumer needs the platform token"
+    );
+}
+
+#[test]
+fn show_writes_the_original_bytes_of_quarantined_items() {
+    let stub = Stub::new(service);
+    let output = client(&stub).command(&["events", "dlq", "show", "_ingest", "21", "22"]).output().unwrap();
+    assert_eq!(output.stdout, b"\xff{\x1b[1m\n[{");
+    let shown = client(&stub).run(&["events", "dlq", "show", "_ingest", "21", "--output", "json"]).json();
+    assert_valid_output("events dlq show", &shown);
+    assert_eq!(shown["quarantine"]["request_id"], "req-1");
+    let run = client(&stub).run(&["events", "dlq", "show", "archive", "21"]);
+    assert_eq!(run.code, Some(7), "{}", run.stderr);
+    assert!(run.stderr.contains("svc events dlq list archive --output json"), "{}", run.stderr);
+}
+
+#[test]
+fn quarantined_items_are_not_replayed_and_the_error_names_the_way() {
+    let stub = Stub::new(service);
+    for selection in ["21", "--all"] {
+        let run = client(&stub).run(&["events", "dlq", "replay", "_ingest", selection]);
+        assert_eq!(run.code, Some(7), "{}", run.stderr);
+        assert!(run.stderr.contains("svc events dlq show _ingest SEQUENCE"), "{}", run.stderr);
+    }
+    assert!(stub.requests().is_empty());
+}
+
+#[test]
+fn quarantined_items_are_deleted_by_number_or_all_after_confirmation() {
+    let stub = Stub::new(service);
+    let result = client(&stub).run(&["events", "dlq", "delete", "_ingest", "21", "--output", "json"]).json();
+    assert_eq!(result, json!({ "deleted": [21], "skipped": [] }));
+    assert_eq!(client(&stub).run(&["events", "dlq", "delete", "_ingest", "--all"]).code, Some(12));
+    let run = client(&stub).run(&["events", "dlq", "delete", "_ingest", "--all", "--yes"]);
+    assert!(run.stdout.contains("deleted  1"), "{}", run.stdout);
 }

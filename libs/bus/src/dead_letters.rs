@@ -1,4 +1,5 @@
-//! Dead letters: events that a consumer could not handle (`UDM_DLQ`). `libs/consumer` writes them.
+//! Dead letters (`UDM_DLQ`): events that a consumer could not handle, which `libs/consumer` writes, and items that ingest has
+//! [quarantined](crate::quarantine).
 
 use async_nats::HeaderMap;
 use async_nats::jetstream::message::StreamMessage;
@@ -15,9 +16,9 @@ use crate::stored::{ReadFrom, first_message};
 use crate::subject::{EventSubject, InvalidSubject};
 use crate::{Connection, DEAD_LETTER_STREAM, Message, NotConnected};
 
-const SUBJECT_PREFIX: &str = "udm.dlq.v1";
+pub(crate) const SUBJECT_PREFIX: &str = "udm.dlq.v1";
 /// Headers that a consumer adds: why it gave up, and the number of attempts.
-const REASON: &str = "Udm-Dlq-Reason";
+pub(crate) const REASON: &str = "Udm-Dlq-Reason";
 const ATTEMPTS: &str = "Udm-Dlq-Attempts";
 /// The consumer that a replayed event is for.
 const REPLAY_FOR: &str = "Udm-Replay-For";
@@ -27,7 +28,7 @@ pub struct DeadLetters {
     context: Context,
 }
 
-/// An event that a consumer could not handle. The consumer wrote all of it, so only tenant and consumer, which the broker
+/// An event that a consumer could not handle, or an item that ingest has quarantined. A consumer wrote all of its dead letters, so only tenant and consumer, which the broker
 /// checks, are certain.
 #[derive(Clone, Debug)]
 pub struct DeadLetter {
@@ -41,7 +42,7 @@ pub struct DeadLetter {
     pub failed_at: DateTime<Utc>,
     /// The bytes of the producer.
     pub payload: Bytes,
-    headers: HeaderMap,
+    pub(crate) headers: HeaderMap,
 }
 
 /// A request for dead letters failed: the broker did not answer, or rejected it.
@@ -58,16 +59,18 @@ impl DeadLetters {
         Ok(Self { context: async_nats::jetstream::new(connection.connected()?.clone()) })
     }
 
-    /// Returns the first dead letter of a consumer with this number or a later one.
+    /// Returns the first dead letter of a consumer, for events of one tenant or of all, with this number or a later one.
     ///
     /// # Errors
     /// The broker did not answer.
     pub async fn first_from(
         &self,
+        tenant: Option<&TenantId>,
         consumer: &str,
         sequence: u64,
     ) -> Result<Option<DeadLetter>, DeadLetterError> {
-        let filter = format!("{SUBJECT_PREFIX}.*.{consumer}");
+        let tenant = tenant.map_or("*", TenantId::as_str);
+        let filter = format!("{SUBJECT_PREFIX}.{tenant}.{consumer}");
         let mut from = ReadFrom::Sequence(sequence);
         loop {
             let found = first_message(&self.context, DEAD_LETTER_STREAM, &filter, from);
@@ -84,8 +87,13 @@ impl DeadLetters {
     ///
     /// # Errors
     /// The broker did not answer.
-    pub async fn get(&self, consumer: &str, sequence: u64) -> Result<Option<DeadLetter>, DeadLetterError> {
-        let found = self.first_from(consumer, sequence).await?;
+    pub async fn get(
+        &self,
+        tenant: Option<&TenantId>,
+        consumer: &str,
+        sequence: u64,
+    ) -> Result<Option<DeadLetter>, DeadLetterError> {
+        let found = self.first_from(tenant, consumer, sequence).await?;
         Ok(found.filter(|letter| letter.sequence == sequence))
     }
 

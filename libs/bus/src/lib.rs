@@ -9,6 +9,7 @@ mod durables;
 mod invalidations;
 mod message;
 mod publisher;
+mod quarantine;
 mod reader;
 mod replicas;
 mod stored;
@@ -31,6 +32,7 @@ pub use publisher::fuzzed_reply;
 pub use publisher::{
     Ack, InFlight, PublishError, PublishLimits, Publisher, StreamSet, StreamSize, StreamUsage,
 };
+pub use quarantine::{QUARANTINE, QuarantineDetails, QuarantinedItem, content_id, quarantine_subject};
 pub use reader::{
     EventFilter, EventRead, EventReader, InvalidPosition, Position, READ_BYTES, ReadError, ReadItem, Start,
     StoredEvent,

@@ -22,8 +22,8 @@ pub(crate) const CE_TYPE: &str = "ce-type";
 const CE_TIME: &str = "ce-time";
 const TRACEPARENT: &str = "traceparent";
 pub(crate) const RECEIVED_AT: &str = "Udm-Received-At";
-const REQUEST_ID: &str = "Udm-Request-Id";
-const CREDENTIAL: &str = "Udm-Credential";
+pub(crate) const REQUEST_ID: &str = "Udm-Request-Id";
+pub(crate) const CREDENTIAL: &str = "Udm-Credential";
 
 /// Headers of an event, without its message id.
 pub(crate) const EVENT_HEADERS: [&str; 9] =
@@ -101,6 +101,11 @@ impl EventContext {
     pub fn tenant(&self) -> &TenantId {
         &self.tenant
     }
+
+    /// Returns a message of the tenant that is not an event, with the headers of the request.
+    pub(crate) fn message(&self, subject: String, own: HeaderLines, payload: Bytes) -> Message {
+        Message::new(subject, 0, own, Arc::clone(&self.headers), payload)
+    }
 }
 
 /// A message that can be published repeatedly; its id makes repetition idempotent. Clones share the content.
@@ -130,7 +135,7 @@ impl Message {
     ) -> Result<Self, InvalidSubject> {
         let subject = EventSubject::new(&context.tenant, &event.event_type, &event.source_id)?;
         let time = rfc3339(event.event_timestamp.unwrap_or(context.received_at));
-        let source = utf8_percent_encode(&event.source_id, URI_SEGMENT).to_string();
+        let source = source_uri(&event.source_id);
         let mut own = HeaderLines(Vec::with_capacity(HEADER_CAPACITY));
         own.push(MESSAGE_ID, &message_id(&context.tenant, &event.source_id, event_id))?;
         own.push(CE_ID, event_id)?;
@@ -223,11 +228,22 @@ fn parse_header((name, value): (&str, &str)) -> Option<(HeaderName, HeaderValue)
     Some((name.parse().ok()?, value.parse().ok()?))
 }
 
-/// Returns 22 characters: base64url of the first 16 bytes of SHA-256(tenant, zero byte, source, zero byte, event id). A sender
-/// cannot suppress events of another tenant or source.
-fn message_id(tenant: &TenantId, source_id: &str, event_id: &str) -> String {
+/// Returns the source as a reference of a URI, the form of `ce-source`.
+pub(crate) fn source_uri(source_id: &str) -> String {
+    utf8_percent_encode(source_id, URI_SEGMENT).to_string()
+}
+
+/// Returns the id of the message of an event, which follows from tenant, source and event id. A sender cannot suppress events of
+/// another tenant or source.
+pub(crate) fn message_id(tenant: &TenantId, source_id: &str, event_id: &str) -> String {
+    digest_id([tenant.as_str().as_bytes(), source_id.as_bytes(), event_id.as_bytes()])
+}
+
+/// Returns 22 characters: base64url of the first 16 bytes of the SHA-256 of the parts, which are separated by zero bytes. Only the last
+/// part can contain one.
+pub(crate) fn digest_id<const N: usize>(parts: [&[u8]; N]) -> String {
     let mut hasher = Sha256::new();
-    for (index, part) in [tenant.as_str(), source_id, event_id].into_iter().enumerate() {
+    for (index, part) in parts.into_iter().enumerate() {
         if index > 0 {
             hasher.update([0]);
         }

@@ -20,6 +20,7 @@ mod reply_table;
 mod subjects;
 mod target;
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -286,6 +287,13 @@ impl Publisher {
         connection.usage(&target.name, subjects).await.ok_or(PublishError::Unavailable)
     }
 
+    /// Returns the subjects of the first stream that match the filter, with the number of their messages.
+    pub async fn subjects(&self, filter: &str) -> Result<HashMap<String, u64>, PublishError> {
+        let connection = self.0.connection.borrow().clone().ok_or(PublishError::Unavailable)?;
+        let target = self.0.targets.first().ok_or(PublishError::Unavailable)?;
+        connection.subjects(&target.name, filter).await.ok_or(PublishError::Unavailable)
+    }
+
     /// Returns the size of each stream, which is measured every second; `None` before the first measurement.
     pub fn stream_sizes(&self) -> Vec<watch::Receiver<Option<StreamSize>>> {
         self.0.targets.iter().map(|target| target.size()).collect()
@@ -334,7 +342,7 @@ impl PublisherState {
         let filter = EventSubject::tenant_filter(tenant, None, None);
         let queries = self.targets.iter().map(|target| connection.subjects(&target.name, &filter));
         let subjects: Option<Vec<_>> = join_all(queries).await.into_iter().collect();
-        Some(subjects?.into_iter().flatten().filter_map(|subject| subject.parse().ok()).collect())
+        Some(subjects?.into_iter().flatten().filter_map(|(subject, _)| subject.parse().ok()).collect())
     }
 
     fn reject_all(&self, messages: &[Message], error: &PublishError) -> Vec<Result<Ack, PublishError>> {

@@ -86,6 +86,7 @@ const USERS: [User; 4] = [
             ("udm.v1.07.acme.LOGIN", "{}", None),
             ("udm.v1.07.acme.LOGIN", "{}", Some(("Nats-Trace-Dest", "audit.v1.beta.identity.x"))),
             ("svc.ingest.replicas.v1", "{}", None),
+            ("udm.dlq.v1.acme._ingest", "{}", None),
             ("udm.v1.07.acme.LOGIN", INVALIDATION, Some(("Nats-Trace-Dest", INVALIDATION_SUBJECT))),
         ],
     },

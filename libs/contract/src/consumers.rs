@@ -167,7 +167,7 @@ pub struct NatsPermissions {
 /// Maximum number of dead letters that one request replays.
 pub const MAX_DEAD_LETTER_SEQUENCES: usize = 100;
 
-/// An event that a consumer could not handle.
+/// An event that a consumer could not handle, or an item that ingest has quarantined.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[schemars(example = json!({
     "sequence": 17, "tenant_id": "acme", "source_id": "firewall-7", "event_id": "boot-42", "event_type": "USER_LOGIN",
@@ -196,11 +196,48 @@ pub struct DeadLetter {
     /// Number of attempts of the consumer.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub attempts: Option<u32>,
-    /// The event.
+    /// The event. Text if it is not JSON.
     pub event: Value,
+    /// Only of a quarantined item: what ingest has found.
+    #[serde(skip_serializing_if = "Option::is_none", default, deserialize_with = "value::optional_object")]
+    pub quarantine: Option<QuarantineDetails>,
 }
 
-/// Request body of `POST /consumers/{consumer_name}/dead-letters/replay` and `.../delete`.
+/// Why ingest has quarantined an item, and its original bytes.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[schemars(example = json!({
+    "code": "malformed_json", "request_id": "8e2f00700080c5d1", "credential": "key:AZwTcy8AcACAAAAAAAAABA",
+    "truncated_from": 300_000, "payload": "eyJzb3VyY2VfaWQi",
+}))]
+pub struct QuarantineDetails {
+    /// Code of the problem.
+    pub code: String,
+    /// The request that contained the item.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub request_id: Option<String>,
+    /// The sender: `session:<id>`, `key:<id>` or `serviceaccount:<namespace>/<name>`. An `<id>` is a UUID in base64url.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub credential: Option<String>,
+    /// Size of the item in bytes, if only its first 256 KiB are stored.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub truncated_from: Option<u64>,
+    /// Number of this part and of all parts, as in `2/40`: a body that is not a batch is stored in parts of 256 KiB.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub part: Option<String>,
+    /// The stored bytes in base64. Absent in a list.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub payload: Option<String>,
+}
+
+/// Query parameters of `GET /events/quarantine`.
+#[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
+pub struct QuarantineQuery {
+    /// Tenant of the items. Absent: all tenants for the platform administrator, else the tenant of the caller.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub tenant_id: Option<TenantId>,
+}
+
+/// Request body of `POST /consumers/{consumer_name}/dead-letters/replay` and `.../delete`, and of `POST /events/quarantine/delete`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[schemars(example = json!({ "sequences": [17, 18] }))]
 pub struct DeadLetterSequences {
@@ -219,13 +256,13 @@ pub struct ReplayedDeadLetters {
     pub skipped: Vec<u64>,
 }
 
-/// Response of `POST /consumers/{consumer_name}/dead-letters/delete`.
+/// Response of `POST /consumers/{consumer_name}/dead-letters/delete` and `POST /events/quarantine/delete`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[schemars(example = json!({ "deleted": [17], "skipped": [18] }))]
 pub struct DeletedDeadLetters {
     /// Dead letters that were deleted.
     pub deleted: Vec<u64>,
-    /// Numbers that are no dead letter of the consumer.
+    /// Numbers that are no dead letter of the consumer, or no quarantined item of the tenant.
     pub skipped: Vec<u64>,
 }
 
@@ -236,7 +273,7 @@ mod tests {
     #[test]
     fn a_name_is_one_token_of_a_subject() {
         assert_eq!("archive-2".parse::<ConsumerName>().unwrap().as_str(), "archive-2");
-        for invalid in ["", "a.b", "*", ">", "A", "a b", "-a", &"x".repeat(64)] {
+        for invalid in ["", "_ingest", "a.b", "*", ">", "A", "a b", "-a", &"x".repeat(64)] {
             assert_eq!(invalid.parse::<ConsumerName>(), Err(InvalidConsumerName), "{invalid}");
         }
     }

@@ -17,6 +17,26 @@ pub enum EventStatus {
     Accepted,
     /// The event was not stored. `code`, `message` and `retryable` give the reason.
     Rejected,
+    /// The item is not a valid event and was stored as a dead letter of the tenant. `code` and `message` give the reason. Only with
+    /// `invalid=quarantine`.
+    Quarantined,
+}
+
+/// Query parameters of `POST /events` and `POST /events/batch`.
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize, JsonSchema)]
+pub struct SendEvents {
+    /// What happens to invalid items. Absent: they are rejected.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub invalid: Option<InvalidItems>,
+}
+
+/// What happens to invalid items.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum InvalidItems {
+    /// They are stored as dead letters of the tenant and count as success. If an item fails for a temporary reason, the response is 429 or
+    /// 503, and the same body can be sent again.
+    Quarantine,
 }
 
 /// Response of `POST /events`.
@@ -28,14 +48,23 @@ pub enum EventStatus {
 pub struct AcceptedEvent {
     /// The `event_id` of the request, or a generated one.
     pub event_id: String,
-    /// UUIDv5 of tenant, source and event id. The same for every retry.
+    /// UUIDv5 of tenant, source and event id. The same for every retry. The source is empty for a quarantined item without a valid one.
     pub server_event_id: Uuid,
-    /// Always `accepted`.
+    /// `accepted`, or `quarantined` with `invalid=quarantine`.
     pub status: EventStatus,
     /// Whether the event was already stored. The first version is kept.
     pub duplicate: bool,
     /// Time at which the server received the request.
     pub received_at: DateTime<Utc>,
+    /// Problem code of a quarantined item.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub code: Option<String>,
+    /// Problem description of a quarantined item.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub message: Option<String>,
+    /// Position of the error in a quarantined item, as a JSON Pointer (RFC 6901).
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub pointer: Option<String>,
 }
 
 /// Result of one event of a batch.
@@ -68,7 +97,8 @@ pub struct EventResult {
     pub retryable: Option<bool>,
 }
 
-/// Response of `POST /events/batch`: 202 (all events stored), 207 (some), 422, 429 or 503 (none).
+/// Response of `POST /events/batch`: 202 (all events stored or quarantined), 207 (some), 422, 429 or 503 (none). With `invalid=quarantine`, some
+/// events can be stored also with 429 and 503.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[schemars(example = json!({
     "batch_id": "019c1373-2f00-7000-8000-000000000004", "total_events": 2, "successful_events": 1, "failed_events": 1,
@@ -84,8 +114,11 @@ pub struct BatchResponse {
     pub batch_id: Uuid,
     /// Number of events in the request.
     pub total_events: usize,
-    /// Number of stored events.
+    /// Number of events that are stored or quarantined.
     pub successful_events: usize,
+    /// Number of quarantined items. Absent without `invalid=quarantine`.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub quarantined_events: Option<usize>,
     /// Number of events that were not stored.
     pub failed_events: usize,
     /// One result per event, in the order of the request.

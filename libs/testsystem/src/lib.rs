@@ -152,11 +152,11 @@ impl TestSystem {
         })
         .await;
         let metrics = format!("{}/metrics", self.admin_url);
-        wait_until("the streams of audit events are available", async || {
+        wait_until("the other streams are available", async || {
             let text = testkit::client::plain_http().get(&metrics).send().await.ok()?.text().await.ok()?;
             let is_available =
                 |stream| text.contains(&format!("svc_publish_available{{stream=\"{stream}\"}} 1\n"));
-            ["AUDIT", "AUDIT_ANONYMOUS"].into_iter().all(is_available).then_some(())
+            ["AUDIT", "AUDIT_ANONYMOUS", "UDM_DLQ"].into_iter().all(is_available).then_some(())
         })
         .await;
     }

@@ -55,6 +55,8 @@ pub enum ParseError {
     /// Fields are invalid.
     #[error("the event is invalid")]
     Invalid {
+        /// Source of the event, if it is valid.
+        source_id: Option<String>,
         /// Id of the event, if it is valid.
         event_id: Option<String>,
         /// The errors in the order of the event: 1 to 16.
@@ -80,6 +82,10 @@ pub fn parse(bytes: &[u8]) -> Result<Event<'_>, ParseError> {
             event_timestamp: routing.event_timestamp,
             raw: bytes,
         }),
-        _ => Err(ParseError::Invalid { event_id: routing.event_id.map(Cow::into_owned), errors }),
+        _ => Err(ParseError::Invalid {
+            source_id: routing.source_id.map(Cow::into_owned),
+            event_id: routing.event_id.map(Cow::into_owned),
+            errors,
+        }),
     }
 }

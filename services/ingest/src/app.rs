@@ -2,11 +2,13 @@
 //! acknowledgement of the stream. A tenant reads its own events.
 
 mod audit;
+mod batch_plan;
 mod consumers;
 mod dead_letters;
 mod ingest_batch;
 mod over_quota;
 mod paced;
+mod quarantine;
 mod quotas;
 mod read_events;
 mod stored_bytes;
@@ -22,7 +24,7 @@ use bus::{Connection, EventContext, EventStreams, MemoryBudget, Message, Publish
 use bytes::Bytes;
 use chrono::{DateTime, Utc};
 use contract::ProblemKind;
-use contract::events::{AcceptedEvent, EventStatus};
+use contract::events::{AcceptedEvent, EventResult, EventStatus, InvalidItems};
 use contract::internal::Credential;
 use service::{Clock, Problem};
 use tokio::time::Instant;
@@ -30,13 +32,15 @@ use udm::{Event, ParseError};
 use uuid::Uuid;
 
 pub(crate) use audit::{Audit, AuditRequest};
-pub(crate) use ingest_batch::{BatchError, Format};
+pub(crate) use batch_plan::{BatchError, Format, split_problem};
 pub(crate) use over_quota::OverQuota;
+pub(crate) use quarantine::Quarantine;
 pub(crate) use quotas::Quotas;
 pub(crate) use read_events::{OpenStream, ReadRequest, Readers};
 pub(crate) use stream_share::StreamShare;
 pub(crate) use tenant_limits::TenantLimits;
 
+use over_quota::Admit;
 use tenant_limits::EventSize;
 
 /// Timeout of a request for the acknowledgements of the stream, counted from the complete body.
@@ -62,6 +66,7 @@ pub(crate) struct App(Arc<Dependencies>);
 pub(crate) struct Dependencies {
     pub(crate) verifier: Arc<dyn CredentialVerifier>,
     pub(crate) publisher: Publisher,
+    pub(crate) quarantine: Quarantine,
     pub(crate) limits: TenantLimits,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) body_budget: MemoryBudget,
@@ -112,10 +117,10 @@ impl App {
     ) -> Result<AcceptedEvent, Problem> {
         let deadline = Instant::now() + PUBLISH_TIMEOUT;
         let event = udm::parse(&body).map_err(invalid_event)?;
-        let (ids, message) = submission.message(&event, body.clone())?;
+        let (ids, message) = submission.message(&event, random_id, body.clone())?;
         let caller = &submission.caller;
         let size = self.size(&message);
-        let admission = self.limits.admit(caller.tenant_id(), &caller.subject().quota, &[size]);
+        let admission = self.limits.admit(caller.tenant_id(), &caller.subject().quota, &[size], Admit::First);
         if let Some(over_quota) = admission.over_quota {
             return Err(over_quota.into());
         }
@@ -128,11 +133,56 @@ impl App {
             status: EventStatus::Accepted,
             duplicate: ack.duplicate,
             received_at: submission.received_at,
+            code: None,
+            message: None,
+            pointer: None,
         })
     }
 
+    /// Publishes an event, or quarantines it if it is invalid.
+    ///
+    /// # Errors
+    /// As of [`Self::ingest_event`], for an invalid event if the quarantine is full.
+    pub(crate) async fn ingest_or_quarantine(
+        &self,
+        submission: Submission,
+        body: Bytes,
+    ) -> Result<AcceptedEvent, Problem> {
+        let (submission, invalid) = (Arc::new(submission), Some(InvalidItems::Quarantine));
+        let ingested =
+            self.ingest_batch(Arc::clone(&submission), body.clone(), Format::Single, invalid).await;
+        let internal = || Problem::new(ProblemKind::Internal);
+        let (batch, over_quota) = ingested.map_err(|error| internal().caused_by(error))?;
+        let result = batch.results.into_iter().next().ok_or_else(internal)?;
+        if let Some(over_quota) = over_quota {
+            return Err(over_quota.into());
+        }
+        let EventResult { event_id, server_event_id, status, duplicate, code, message, pointer, .. } = result;
+        match (status, event_id.zip(server_event_id)) {
+            (EventStatus::Accepted | EventStatus::Quarantined, Some((event_id, server_event_id))) => {
+                let (duplicate, received_at) = (duplicate == Some(true), submission.received_at);
+                let result = AcceptedEvent {
+                    event_id,
+                    server_event_id,
+                    status,
+                    duplicate,
+                    received_at,
+                    code,
+                    message,
+                    pointer,
+                };
+                Ok(result)
+            }
+            _ if result.retryable == Some(true) => {
+                let kind = code.as_deref().and_then(ProblemKind::from_code);
+                Err(Problem::new(kind.unwrap_or(ProblemKind::Internal)))
+            }
+            _ => self.ingest_event(&submission, body).await,
+        }
+    }
+
     fn size(&self, message: &Message) -> EventSize {
-        EventSize { bytes: message.payload().len(), stream: self.publisher.stream_number(message) }
+        EventSize { bytes: message.payload().len(), stream: Some(self.publisher.stream_number(message)) }
     }
 }
 
@@ -148,21 +198,30 @@ impl Submission {
         Self { caller, received_at, context }
     }
 
-    /// Returns the ids and the message of a validated event. `payload` is the bytes of the event.
-    fn message(&self, event: &Event<'_>, payload: Bytes) -> Result<(EventIds, Message), ProblemKind> {
+    /// Returns the ids and the message of a validated event. `generate` returns the id of an event without one, `payload` is the bytes of
+    /// the event.
+    fn message(
+        &self,
+        event: &Event<'_>,
+        generate: impl FnOnce() -> String,
+        payload: Bytes,
+    ) -> Result<(EventIds, Message), ProblemKind> {
         if !self.allows_source(&event.source_id) {
             return Err(ProblemKind::SourceNotAllowed);
         }
-        let event_id =
-            event.event_id.as_ref().map_or_else(|| Uuid::now_v7().to_string(), ToString::to_string);
+        let event_id = event.event_id.as_ref().map_or_else(generate, ToString::to_string);
         // A validated event always has a valid subject and valid headers, so an error is a defect of this service.
         let message = Message::event(&self.context, event, &event_id, payload).map_err(|error| {
             tracing::error!(%error, "failed to build the message of a validated event");
             ProblemKind::Internal
         })?;
-        let server_event_id =
-            udm::server_event_id(self.caller.tenant_id().as_str(), &event.source_id, &event_id);
-        Ok((EventIds { event_id, server_event_id }, message))
+        Ok((self.ids(&event.source_id, event_id), message))
+    }
+
+    fn ids(&self, source_id: &str, event_id: String) -> EventIds {
+        let tenant_id = self.caller.tenant_id().as_str();
+        let server_event_id = udm::server_event_id(tenant_id, source_id, &event_id);
+        EventIds { event_id, server_event_id }
     }
 
     /// Returns whether the credential can send events of this source.
@@ -177,6 +236,11 @@ impl Submission {
             }
         }
     }
+}
+
+/// Returns the id of an event without one.
+fn random_id() -> String {
+    Uuid::now_v7().to_string()
 }
 
 /// The broker is not connected, or did not answer.

@@ -31,6 +31,7 @@ service::variables! {
         /// Share of the event stream that one tenant can fill; 100 disables the limit.
         pub(crate) tenant_stream_share: u8 =
             Variable::new("SVC_TENANT_STREAM_SHARE", "percentage, 1 to 100").default("25").between(1, 100),
+        pub(crate) quarantine: QuarantineSettings,
         /// Whether Kubernetes pods can send events with the tokens of their service accounts (audience `svc-ingest`).
         pub(crate) workload_identity: bool = Variable::new("SVC_WORKLOAD_IDENTITY", "`on` or `off`")
             .default("off")
@@ -38,6 +39,17 @@ service::variables! {
         pub(crate) kubernetes: KubernetesApi,
         pub(crate) failed_credentials: Limit = Limit::setting(ratelimit::CREDENTIAL, "credential"),
         pub(crate) event_streams: Limit = Limit::setting(ratelimit::EVENT_STREAM, "event_stream"),
+    }
+}
+
+service::variables! {
+    /// Bounds of the quarantine of one tenant.
+    #[derive(Clone, Copy)]
+    pub(crate) struct QuarantineSettings {
+        /// Maximum number of quarantined items of a tenant; 0 disables the quarantine. Above it, invalid items are rejected.
+        pub(crate) max_items: u64 = Variable::new("SVC_QUARANTINE_MAX_ITEMS", "number, 0 to 10000").default("10000").between(0, 10_000),
+        /// Maximum size of the quarantined items of a tenant. Above it, invalid items are rejected.
+        pub(crate) max_bytes: u64 = Variable::new("SVC_QUARANTINE_MAX_BYTES", "size, as in `64MiB`").default("64MiB").required_with(parse_bytes),
     }
 }
 

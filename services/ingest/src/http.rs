@@ -4,6 +4,7 @@ mod audit;
 mod body;
 mod consumers;
 mod failed_credentials;
+mod quarantine;
 mod stream;
 
 use std::sync::Arc;
@@ -13,21 +14,23 @@ use authn::{Caller, CredentialVerifier, PlatformSecret};
 use axum::extract::{FromRef, Request, State};
 use axum::response::{IntoResponse, Response};
 use axum::{Json, Router};
-use contract::events::{AcceptedEvent, BatchResponse, EventResult, EventStatus, Health, HealthStatus};
+use contract::events::{
+    AcceptedEvent, BatchResponse, EventResult, EventStatus, Health, HealthStatus, InvalidItems, SendEvents,
+};
 use contract::{ProblemKind, Scope, routes};
 use http::header::RETRY_AFTER;
 use http::{HeaderMap, HeaderValue, StatusCode};
 use service::Problem;
 use service::http::body::media_type;
-use service::http::{Api, RequestId};
+use service::http::{Api, QueryParameters, RequestId};
 use service::telemetry;
-use udm::{MAX_EVENT_BYTES, SplitError};
+use udm::MAX_EVENT_BYTES;
 
 #[cfg(fuzzing)]
 pub use body::fuzzed as fuzzed_body;
 pub(crate) use failed_credentials::FailedCredentials;
 
-use crate::app::{App, BatchError, Format, OverQuota, Submission};
+use crate::app::{App, BatchError, Format, OverQuota, Submission, split_problem};
 
 /// Maximum size of a batch after decompression.
 const MAX_BATCH_BYTES: usize = 10 * 1024 * 1024;
@@ -40,6 +43,9 @@ pub(crate) fn public(app: App, failed_credentials: FailedCredentials) -> Router 
         .on(&routes::SEND_EVENT, send_one)
         .on(&routes::SEND_EVENTS, send_batch)
         .on(&routes::READ_EVENTS, stream::read)
+        .on(&routes::LIST_QUARANTINED, quarantine::list)
+        .on(&routes::GET_QUARANTINED, quarantine::get)
+        .on(&routes::DELETE_QUARANTINED, quarantine::delete)
         .on(&routes::GET_EVENT_SCHEMA, schema)
         .on(&routes::GET_HEALTH, health)
         .on(&routes::CREATE_CONSUMER, consumers::create)
@@ -70,6 +76,7 @@ async fn send_one(
     State(app): State<App>,
     caller: Caller,
     request_id: RequestId,
+    QueryParameters(SendEvents { invalid }): QueryParameters<SendEvents>,
     request: Request,
 ) -> Result<(StatusCode, Json<AcceptedEvent>), Problem> {
     caller.require(Scope::EventsWrite)?;
@@ -78,9 +85,15 @@ async fn send_one(
     }
     let submission = submission(&app, caller, &request_id);
     let (budget, tenant_id) = (&app.body_budget, submission.caller.tenant_id());
+    // A part of a larger event is quarantined.
+    let max = if invalid.is_some() { MAX_BATCH_BYTES } else { MAX_EVENT_BYTES };
     let (body, _reservation) =
-        body::read(request, budget, tenant_id, MAX_EVENT_BYTES, ProblemKind::EventTooLarge).await?;
-    Ok((StatusCode::ACCEPTED, Json(app.ingest_event(&submission, body).await?)))
+        body::read(request, budget, tenant_id, max, ProblemKind::EventTooLarge).await?;
+    let accepted = match invalid {
+        None => app.ingest_event(&submission, body).await?,
+        Some(InvalidItems::Quarantine) => app.ingest_or_quarantine(submission, body).await?,
+    };
+    Ok((StatusCode::ACCEPTED, Json(accepted)))
 }
 
 /// `POST /events/batch`: requires `events:write`.
@@ -88,6 +101,7 @@ async fn send_batch(
     State(app): State<App>,
     caller: Caller,
     request_id: RequestId,
+    QueryParameters(SendEvents { invalid }): QueryParameters<SendEvents>,
     request: Request,
 ) -> Result<Response, Problem> {
     caller.require(Scope::EventsWrite)?;
@@ -99,11 +113,11 @@ async fn send_batch(
     let (budget, tenant_id) = (&app.body_budget, submission.caller.tenant_id());
     let (body, _reservation) =
         body::read(request, budget, tenant_id, MAX_BATCH_BYTES, ProblemKind::BatchTooLarge).await?;
-    let ingested = app.ingest_batch(submission, body, format).await;
+    let ingested = app.ingest_batch(Arc::new(submission), body, format, invalid).await;
     let (batch, over_quota) = ingested.map_err(invalid_batch)?;
     // Another poll writes the response.
     tokio::task::yield_now().await;
-    Ok(batch_response(batch, over_quota))
+    Ok(batch_response(batch, over_quota, invalid))
 }
 
 /// `GET /events/schema`: public.
@@ -134,17 +148,21 @@ fn submission(app: &App, caller: Caller, request_id: &RequestId) -> Submission {
 
 fn invalid_batch(error: BatchError) -> Problem {
     let kind = match &error {
-        BatchError::Split(SplitError::NotJson(_)) => ProblemKind::MalformedJson,
-        BatchError::Split(SplitError::NotAList) => ProblemKind::ValidationFailed,
-        BatchError::Split(SplitError::TooMany) => ProblemKind::BatchTooLarge,
+        BatchError::Split(split) => split_problem(split),
         BatchError::Empty => return ProblemKind::EmptyBatch.into(),
-        BatchError::Panicked(_) => return Problem::new(ProblemKind::Internal).caused_by(error),
+        BatchError::Headers | BatchError::Panicked(_) => {
+            return Problem::new(ProblemKind::Internal).caused_by(error);
+        }
     };
     Problem::new(kind).detail(error.to_string())
 }
 
-fn batch_response(batch: BatchResponse, over_quota: Option<OverQuota>) -> Response {
-    let status = batch_status(&batch.results);
+fn batch_response(
+    batch: BatchResponse,
+    over_quota: Option<OverQuota>,
+    invalid: Option<InvalidItems>,
+) -> Response {
+    let status = batch_status(&batch.results, invalid);
     let retryable = batch.results.iter().any(|result| result.retryable == Some(true));
     let mut response = (status, Json(batch)).into_response();
     if retryable {
@@ -158,9 +176,16 @@ fn batch_response(batch: BatchResponse, over_quota: Option<OverQuota>) -> Respon
 }
 
 /// Returns 202 if all events are accepted, 422 if no event can ever be accepted, 429 or 503 if all failed for the same
-/// temporary cause, and 207 otherwise. The body contains the results in every case.
-fn batch_status(results: &[EventResult]) -> StatusCode {
-    let accepted = results.iter().filter(|result| result.status == EventStatus::Accepted).count();
+/// temporary cause, and 207 otherwise. If invalid items are quarantined, the response is 429 or 503 also if only some failed for a
+/// temporary cause. The body contains the results in every case.
+fn batch_status(results: &[EventResult], invalid: Option<InvalidItems>) -> StatusCode {
+    let mut retryable = results.iter().filter(|result| result.retryable == Some(true)).peekable();
+    if invalid.is_some() && retryable.peek().is_some() {
+        let over_quota = Some(ProblemKind::QuotaExceeded.code());
+        let is_over_quota = retryable.any(|result| result.code.as_deref() == over_quota);
+        return if is_over_quota { StatusCode::TOO_MANY_REQUESTS } else { StatusCode::SERVICE_UNAVAILABLE };
+    }
+    let accepted = results.iter().filter(|result| result.status != EventStatus::Rejected).count();
     if accepted == results.len() {
         return StatusCode::ACCEPTED;
     }
@@ -209,7 +234,25 @@ mod tests {
             (vec![Some(ValidationFailed), Some(Overloaded)], 207),
         ] {
             let results: Vec<_> = kinds.iter().copied().map(result).collect();
-            assert_eq!(batch_status(&results).as_u16(), expected, "{kinds:?}");
+            assert_eq!(batch_status(&results, None).as_u16(), expected, "{kinds:?}");
+        }
+    }
+
+    #[test]
+    fn with_quarantine_a_temporary_error_of_one_event_is_the_status_of_the_batch() {
+        use ProblemKind::{Overloaded, QuotaExceeded, ValidationFailed};
+        for (kinds, expected) in [
+            (vec![], 202),
+            (vec![None, None], 202),
+            (vec![None, Some(Overloaded)], 503),
+            (vec![None, Some(ValidationFailed), Some(Overloaded)], 503),
+            (vec![Some(Overloaded), Some(QuotaExceeded)], 429),
+            (vec![None, Some(ValidationFailed)], 207),
+            (vec![Some(ValidationFailed)], 422),
+        ] {
+            let results: Vec<_> = kinds.iter().copied().map(result).collect();
+            let status = batch_status(&results, Some(InvalidItems::Quarantine));
+            assert_eq!(status.as_u16(), expected, "{kinds:?}");
         }
     }
 }

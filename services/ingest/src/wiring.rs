@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use authn::{CredentialCache, CredentialVerifier, SessionClient, TokenReviewer, WorkloadVerifier};
 use bus::{
-    AuditReader, Connection, EventReader, MemoryBudget, PublishLimits, Publisher, Replicas, StreamMode,
-    StreamSet,
+    AuditReader, Connection, DEAD_LETTER_STREAM, EventReader, MemoryBudget, PublishLimits, Publisher,
+    Replicas, StreamMode, StreamSet,
 };
 use prometheus_client::metrics::gauge::Gauge;
 use ratelimit::{LimiterMetrics, LocalLimiter};
@@ -20,7 +20,9 @@ use service::process::{Program, Routers, memory_limit};
 use service::telemetry::{Metrics, Telemetry};
 use service::{Clock, Tasks};
 
-use crate::app::{App, Audit, Dependencies, Quotas, Readers, StreamShare, TenantLimits, body_budget};
+use crate::app::{
+    App, Audit, Dependencies, Quarantine, Quotas, Readers, StreamShare, TenantLimits, body_budget,
+};
 use crate::command::Command;
 use crate::config::Config;
 use crate::http::{self, FailedCredentials};
@@ -89,6 +91,10 @@ pub async fn build(config: &Config, parts: Parts) -> Result<Routers, Box<dyn Err
     let streams = StreamSet::from(&profile).with_replicas(replicas.clone());
     let publisher = Publisher::start(nats.clone(), streams, limits, metrics, &tasks)?;
     let limits = tenant_limits(config, replicas, &publisher, metrics);
+    let dead_letters =
+        Publisher::start(nats.clone(), DEAD_LETTER_STREAM, PublishLimits::default(), metrics, &tasks)?;
+    let quarantine =
+        Quarantine::start(dead_letters, config.quarantine, config.tenant_stream_share, metrics, &tasks);
     let requests = Connection::open(&nats).await?;
     let reader = EventReader::new(requests.clone(), profile.streams, POSITION_INTERVAL, &tasks);
     let audit = Audit::new(AuditReader::new(requests.clone()));
@@ -127,6 +133,7 @@ pub async fn build(config: &Config, parts: Parts) -> Result<Routers, Box<dyn Err
     let app = App::new(Dependencies {
         verifier,
         publisher,
+        quarantine,
         limits,
         clock,
         body_budget: MemoryBudget::new(body_budget(memory_limit())),

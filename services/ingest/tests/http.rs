@@ -18,6 +18,8 @@ mod events;
 mod failed_credentials;
 #[path = "http/health.rs"]
 mod health;
+#[path = "http/quarantine.rs"]
+mod quarantine;
 #[path = "http/quotas.rs"]
 mod quotas;
 #[path = "http/read_events.rs"]

@@ -102,6 +102,7 @@ impl Tenants {
             (Object::Missing, Kind::Tenant) => UNKNOWN.to_owned(),
             (Object::Missing, Kind::DeletedTenant) => format!("t-{}", UserId::generate()),
             (Object::Missing, Kind::UserCode) => "BBBB-BBBB".to_owned(),
+            (Object::Missing, Kind::Quarantined) => sequence(999_999),
             (Object::Missing, _) => UserId::generate().to_string(),
             (_, Kind::Tenant) => tenant_id.to_owned(),
             (_, Kind::DeletedTenant) => {
@@ -127,12 +128,23 @@ impl Tenants {
                 let (key, _) = system.create_api_key(admin, &json!({ "name": "to be revoked" })).await;
                 key.id.to_string()
             }
+            (_, Kind::Quarantined) => {
+                let path = "/events?invalid=quarantine";
+                admin.client.post(path, &json!({ "n": UserId::generate() })).await.expect::<Value>(202);
+                let listed = admin.client.get("/events/quarantine").await.expect::<Value>(200);
+                sequence(listed["items"][0]["sequence"].as_u64().unwrap())
+            }
             (_, Kind::Consumer) => {
                 let body = json!({ "name": UserId::generate(), "tenant_id": tenant_id });
                 text(&system.platform_admin().post("/consumers", &body).await.expect::<Value>(201)["name"])
             }
         }
     }
+}
+
+/// Returns a number in a form that occurs nowhere else in a response.
+fn sequence(number: u64) -> String {
+    format!("{number:0>20}")
 }
 
 /// Creates an invite and returns its id.

@@ -56,7 +56,9 @@ pub(super) fn of(route: &Route) -> Option<Case> {
         "create_api_key" => with(json!({ "name": "created by a case" })),
         "create_tenant" => with(json!({ "tenant_id": "t-{new}", "display_name": "created by a case" })),
         "create_consumer" => with(json!({ "name": "c-{new}" })),
-        "replay_dead_letters" | "delete_dead_letters" => with(json!({ "sequences": [1] })),
+        "replay_dead_letters" | "delete_dead_letters" | "delete_quarantined" => {
+            with(json!({ "sequences": [1] }))
+        }
         // Absent fields are unchanged.
         "start_device" | "update_tenant" | "update_user" => with(json!({})),
         // Otherwise the response does not end.
@@ -64,10 +66,11 @@ pub(super) fn of(route: &Route) -> Option<Case> {
         "send_event" => with(event),
         "send_events" => with(json!([event])),
         "whoami" | "list_sessions" | "revoke_session" | "list_users" | "get_user" | "list_invites"
-        | "list_consumers" | "list_audit" | "delete_consumer" | "list_dead_letters" | "revoke_invite"
-        | "export_user" | "delete_user" | "delete_tenant" | "list_api_keys" | "revoke_api_key"
-        | "list_tenants" | "get_tenant" | "get_openapi" | "read_docs" | "get_event_schema" | "get_health"
-        | "get_version" | "read_problem" | "open_page" | "load_page_file" => plain(),
+        | "list_consumers" | "list_audit" | "list_quarantined" | "get_quarantined" | "delete_consumer"
+        | "list_dead_letters" | "revoke_invite" | "export_user" | "delete_user" | "delete_tenant"
+        | "list_api_keys" | "revoke_api_key" | "list_tenants" | "get_tenant" | "get_openapi"
+        | "read_docs" | "get_event_schema" | "get_health" | "get_version" | "read_problem" | "open_page"
+        | "load_page_file" => plain(),
         _ => return None,
     })
 }

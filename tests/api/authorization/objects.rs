@@ -18,6 +18,8 @@ pub(super) enum Kind {
     Invite,
     Key,
     Consumer,
+    /// Number of a quarantined item.
+    Quarantined,
     /// User code of a device, in the body.
     UserCode,
 }
@@ -43,6 +45,7 @@ impl Kind {
             "invite_id" => Some(Self::Invite),
             "key_id" => Some(Self::Key),
             "consumer_name" => Some(Self::Consumer),
+            "sequence" => Some(Self::Quarantined),
             "name" | "code" | "version" => None,
             other => panic!("add the path parameter {other} to the kinds of objects"),
         }

@@ -47,7 +47,8 @@ impl CatalogEntry {
     }
 
     pub(super) fn variables(&self) -> &'static [Variable] {
-        if self.errors.contains(&ErrorKind::PlatformTokenMissing) {
+        if self.requires == Requirement::Credential && self.errors.contains(&ErrorKind::PlatformTokenMissing)
+        {
             return Requirement::CredentialOrPlatformToken.variables();
         }
         self.requires.variables()

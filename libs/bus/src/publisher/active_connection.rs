@@ -300,14 +300,10 @@ impl ActiveConnection {
         })
     }
 
-    /// Returns the subjects in the stream that match the filter.
-    pub(super) async fn subjects(
-        &self,
-        stream: &str,
-        filter: &str,
-    ) -> Option<impl Iterator<Item = String> + use<>> {
+    /// Returns the subjects in the stream that match the filter, with the number of their messages.
+    pub(super) async fn subjects(&self, stream: &str, filter: &str) -> Option<HashMap<String, u64>> {
         let info = self.stream_info(stream, subjects_filter(filter)).await?;
-        Some(info.state.subjects.into_keys())
+        Some(info.state.subjects)
     }
 
     async fn stream_info(&self, stream: &str, request: String) -> Option<StreamInfo> {

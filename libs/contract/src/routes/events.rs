@@ -1,10 +1,12 @@
 //! Event ingestion, and reading of stored events. Memory budgets and quotas of tenants apply instead of a rate limit per address.
 
-use super::{Access, Operation, RateLimit, RequestBody, Route, RouteResponse, SchemaRef, routes};
-use crate::events::{AcceptedEvent, BatchResponse, Health, ReadEvents, StreamedEvent};
-use crate::{ProblemKind, Scope};
+use super::{Access, Operation, PAGING, RateLimit, RequestBody, Route, RouteResponse, SchemaRef, routes};
+use crate::consumers::{DeadLetter, DeadLetterSequences, DeletedDeadLetters, QuarantineQuery};
+use crate::events::{AcceptedEvent, BatchResponse, Health, ReadEvents, SendEvents, StreamedEvent};
+use crate::{Page, ProblemKind, Scope};
 
 const WRITER: &[Access] = &[Access::Member, Access::Key(Scope::EventsWrite)];
+const ADMINS: &[Access] = &[Access::Admin, Access::PlatformAdmin];
 
 routes! {
     EVENTS = "Events", "Send UDM events into the stream, and read them.":
@@ -13,12 +15,14 @@ routes! {
     ///
     /// Responds once the stream has stored the event. Events with the same `source_id` and `event_id` within two minutes
     /// are stored once. At most 256 KiB; `Content-Encoding` may be `gzip` or `zstd`. Each name of a known field can be written in
-    /// `snake_case` or `lowerCamelCase`: `event_type` and `eventType` are the same field.
+    /// `snake_case` or `lowerCamelCase`: `event_type` and `eventType` are the same field. With `invalid=quarantine`, an invalid event of at
+    /// most 10 MiB is stored as a dead letter of the tenant, with at most 256 KiB of it, and the response is 202 too.
     SEND_EVENT = Operation::post("/events")
         .access(WRITER)
         .rate_limit(RateLimit::Credential)
+        .query(&[SchemaRef::of::<SendEvents>()])
         .body(RequestBody::Event)
-        .responses(&[RouteResponse::json::<AcceptedEvent>(202, "The event is stored.")])
+        .responses(&[RouteResponse::json::<AcceptedEvent>(202, "The event is stored or quarantined.")])
         .problems(&[
             ProblemKind::SourceNotAllowed,
             ProblemKind::EventTooLarge,
@@ -33,19 +37,28 @@ routes! {
     /// At most 1,000 events and 10 MiB; `Content-Encoding` may be `gzip` or `zstd`. The response contains one result per
     /// event. If `retryable` is true for some of them, send those again after `Retry-After`. Of a batch above the quota of the
     /// tenant, the first events are stored and the others are rejected with `quota_exceeded`, which is retryable.
+    ///
+    /// With `invalid=quarantine`, an invalid item is stored as a dead letter of the tenant and counts as success, and so is a body that is
+    /// not a batch. If any item fails for a temporary reason, the response is 429 or 503. Then send the same body again: events without an
+    /// id get one that follows from their bytes and their number among equal items of the request, so that nothing is stored twice. A
+    /// request is then admitted as a whole if the tenant has any quota left.
     SEND_EVENTS = Operation::post("/events/batch")
         .access(WRITER)
         .rate_limit(RateLimit::Credential)
+        .query(&[SchemaRef::of::<SendEvents>()])
         .body(RequestBody::Events)
         .responses(&[
-            RouteResponse::json::<BatchResponse>(202, "All events are stored."),
+            RouteResponse::json::<BatchResponse>(202, "All events are stored, or quarantined with `invalid=quarantine`."),
             RouteResponse::json::<BatchResponse>(
                 207,
                 "Some of the events are stored, or no event is stored and the errors differ in whether a retry can succeed.",
             ),
             RouteResponse::json::<BatchResponse>(422, "No event is stored: all are invalid."),
             RouteResponse::json::<BatchResponse>(429, "No event is stored: the quota of the tenant is exceeded."),
-            RouteResponse::json::<BatchResponse>(503, "No event is stored: a temporary error affects all of them."),
+            RouteResponse::json::<BatchResponse>(
+                503,
+                "No event is stored: a temporary error affects all of them. With `invalid=quarantine`, it affects some of them.",
+            ),
         ])
         .problems(&[
             ProblemKind::EmptyBatch,
@@ -66,6 +79,37 @@ routes! {
         .query(&[SchemaRef::of::<ReadEvents>()])
         .responses(&[RouteResponse::event_stream::<StreamedEvent>("The events.")])
         .problems(&[ProblemKind::SourceNotAllowed, ProblemKind::TooManyStreams, ProblemKind::Overloaded]);
+
+    /// List quarantined items
+    ///
+    /// Lists the items that were sent with `invalid=quarantine` and are not valid events, the oldest first. An administrator of a tenant gets
+    /// those of this tenant. A page ends early when its items exceed 4 MiB.
+    LIST_QUARANTINED = Operation::get("/events/quarantine")
+        .access(ADMINS)
+        .rate_limit(RateLimit::Credential)
+        .query(&[PAGING, SchemaRef::of::<QuarantineQuery>()])
+        .responses(&[RouteResponse::json::<Page<DeadLetter>>(200, "A page of quarantined items, ordered by number.")])
+        .problems(&[ProblemKind::Overloaded]);
+
+    /// Get a quarantined item
+    ///
+    /// The field `quarantine.payload` contains the stored bytes. To send the item, correct it and send it as a new event.
+    GET_QUARANTINED = Operation::get("/events/quarantine/{sequence}")
+        .access(ADMINS)
+        .rate_limit(RateLimit::Credential)
+        .responses(&[RouteResponse::json::<DeadLetter>(200, "The quarantined item.")])
+        .problems(&[ProblemKind::Overloaded]);
+
+    /// Delete quarantined items
+    ///
+    /// An administrator of a tenant deletes items of this tenant only.
+    DELETE_QUARANTINED = Operation::post("/events/quarantine/delete")
+        .idempotent()
+        .access(ADMINS)
+        .rate_limit(RateLimit::Credential)
+        .json::<DeadLetterSequences>()
+        .responses(&[RouteResponse::json::<DeletedDeadLetters>(200, "The deleted and the skipped items.")])
+        .problems(&[ProblemKind::Overloaded]);
 
     /// Get the JSON Schema of an event
     GET_EVENT_SCHEMA = Operation::get("/events/schema")

@@ -352,6 +352,7 @@ fn parameter(name: &str) -> SchemaRef {
         "session_id" => SchemaRef::of::<SessionId>(),
         "key_id" => SchemaRef::of::<KeyId>(),
         "consumer_name" => SchemaRef::of::<ConsumerName>(),
+        "sequence" => SchemaRef::of::<u64>(),
         _ => SchemaRef::of::<String>(),
     }
 }

@@ -76,6 +76,7 @@ fn a_request_that_creates_something_is_not_idempotent() {
             "inspect_device",
             "update_user",
             "inspect_invite",
+            "delete_quarantined",
             "create_consumer",
             "delete_dead_letters",
             "update_tenant"
@@ -93,7 +94,9 @@ fn every_scope_grants_a_route() {
 #[test]
 fn pointers_of_errors_are_unambiguous() {
     // A pointer names a field of the body or a query parameter.
-    for route in all() {
+    let has_events = |route: &Route| matches!(route.body, Some(RequestBody::Event | RequestBody::Events));
+    // The parameter of the event routes is no known field of an event.
+    for route in all().filter(|route| !has_events(route)) {
         assert!(route.body.is_none() || !route.has_query, "{}", route.path);
     }
 }

@@ -79,6 +79,7 @@ const TABLE: [Row; 4] = [
             "$JS.API.CONSUMER.MSG.NEXT.UDM_00_15.read-x",
             "$JS.API.CONSUMER.DELETE.UDM.read-x",
             "udm.v1.07.acme.LOGIN",
+            "udm.dlq.v1.acme._ingest",
             "svc.ingest.replicas.v1",
             "$JS.API.STREAM.INFO.UDM",
             "$JS.API.STREAM.CREATE.UDM",

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use bus::{AuditFilter, AuditReader, MemoryBudget, ReadFrom, StoredAudit};
+use bus::{AuditFilter, AuditReader, MemoryBudget, ReadFrom, Reservation, StoredAudit};
 use chrono::{DateTime, Utc};
 use contract::audit::{AuditRecord, EventName};
 use contract::{Page, ProblemKind};
@@ -42,6 +42,15 @@ impl Audit {
     pub(crate) fn new(reader: AuditReader) -> Self {
         Self { reader, requests: MemoryBudget::with_max_reservations(MAX_REQUESTS, MAX_REQUESTS) }
     }
+
+    /// Counts a request that reads messages one by one. Those of the platform administrator, who has no tenant, are not limited.
+    ///
+    /// # Errors
+    /// 503 for too many requests of the tenant or of all.
+    pub(super) fn reserve(&self, tenant_id: Option<&TenantId>) -> Result<Option<Reservation>, Problem> {
+        let reservation = tenant_id.map(|tenant_id| self.requests.reserve(tenant_id, 1)).transpose();
+        reservation.map_err(|_| ProblemKind::Overloaded.into())
+    }
 }
 
 impl App {
@@ -55,9 +64,8 @@ impl App {
         request: AuditRequest,
         paging: &Paging<u64>,
     ) -> Result<Page<AuditRecord>, Problem> {
-        let Audit { reader, requests } = &self.audit;
-        let reservation = request.tenant.as_ref().map(|tenant| requests.reserve(tenant, 1)).transpose();
-        let _reservation = reservation.map_err(|_| ProblemKind::Overloaded)?;
+        let reader = &self.audit.reader;
+        let _reservation = self.audit.reserve(request.tenant.as_ref())?;
         let filter = AuditFilter::new(request.tenant.clone(), request.kind.map(EventName::as_str))
             .map_err(|error| Problem::new(ProblemKind::Internal).caused_by(error))?;
         let started = Instant::now();

@@ -1,13 +1,16 @@
-//! Dead letters of consumers, for the platform administrator.
+//! Dead letters of consumers, for the platform administrator, and quarantined items, also for the administrators of their tenant.
 
-use bus::{DeadLetters, PublishError};
+use bus::{DeadLetters, PublishError, QUARANTINE};
 use contract::consumers::{
-    ConsumerName, DeadLetter, DeletedDeadLetters, MAX_DEAD_LETTER_SEQUENCES, ReplayedDeadLetters,
+    ConsumerName, DeadLetter, DeletedDeadLetters, MAX_DEAD_LETTER_SEQUENCES, QuarantineDetails,
+    ReplayedDeadLetters,
 };
 use contract::{Page, ProblemKind};
+use data_encoding::BASE64;
 use serde_json::Value;
 use service::Problem;
 use service::http::Paging;
+use tenancy::TenantId;
 use tokio::time::Instant;
 
 use super::{App, PUBLISH_TIMEOUT, problem_kind, unavailable};
@@ -25,20 +28,58 @@ impl App {
         consumer: &ConsumerName,
         paging: &Paging<u64>,
     ) -> Result<Page<DeadLetter>, Problem> {
-        let stored = self.dead_letters(consumer).await?;
-        let (mut items, mut bytes) = (Vec::new(), 0);
-        let mut from = paging.after.unwrap_or_default().saturating_add(1);
-        while let Some(found) = stored.first_from(consumer.as_str(), from).await.map_err(unavailable)? {
-            if bytes > MAX_PAGE_BYTES {
-                return Ok(Page { items, next_cursor: Some((from - 1).to_string()) });
-            }
-            (from, bytes) = (found.sequence + 1, bytes + found.payload.len());
-            items.push(dead_letter(&found));
-            if items.len() > paging.limit() {
-                break;
-            }
+        page(&self.dead_letters(consumer).await?, None, consumer.as_str(), paging).await
+    }
+
+    /// Returns a page of the quarantined items of one tenant or of all, the oldest first.
+    ///
+    /// # Errors
+    /// 503 for too many requests of the tenant or without the broker.
+    pub(crate) async fn list_quarantined(
+        &self,
+        tenant_id: Option<&TenantId>,
+        paging: &Paging<u64>,
+    ) -> Result<Page<DeadLetter>, Problem> {
+        let _reservation = self.audit.reserve(tenant_id)?;
+        let stored = DeadLetters::over(&self.nats).map_err(unavailable)?;
+        page(&stored, tenant_id, QUARANTINE, paging).await
+    }
+
+    /// Returns a quarantined item of one tenant or of any, with its bytes.
+    ///
+    /// # Errors
+    /// 404 for an unknown number, 503 for too many requests of the tenant or without the broker.
+    pub(crate) async fn get_quarantined(
+        &self,
+        tenant_id: Option<&TenantId>,
+        sequence: u64,
+    ) -> Result<DeadLetter, Problem> {
+        let _reservation = self.audit.reserve(tenant_id)?;
+        let stored = DeadLetters::over(&self.nats).map_err(unavailable)?;
+        let found = stored.get(tenant_id, QUARANTINE, sequence).await.map_err(unavailable)?;
+        let found = found.ok_or(ProblemKind::NotFound)?;
+        let mut letter = dead_letter(&found);
+        if let Some(details) = &mut letter.quarantine {
+            details.payload = Some(BASE64.encode(&found.payload));
         }
-        Ok(paging.page(items, |letter| letter.sequence))
+        Ok(letter)
+    }
+
+    /// Deletes quarantined items of one tenant or of any.
+    ///
+    /// # Errors
+    /// 422 for too many numbers, 503 for too many requests of the tenant or without the broker: the request can be repeated.
+    pub(crate) async fn delete_quarantined(
+        &self,
+        tenant_id: Option<&TenantId>,
+        sequences: &[u64],
+    ) -> Result<DeletedDeadLetters, Problem> {
+        check_number_of(sequences)?;
+        let _reservation = self.audit.reserve(tenant_id)?;
+        let stored = DeadLetters::over(&self.nats).map_err(unavailable)?;
+        let result = delete(&stored, tenant_id, QUARANTINE, sequences).await?;
+        tracing::info!(tenant_id = tenant_id.map(TenantId::as_str), ?result, "quarantined items deleted");
+        Ok(result)
     }
 
     /// Stores dead letters as events again and deletes them.
@@ -60,7 +101,7 @@ impl App {
         }
         let mut result = ReplayedDeadLetters { replayed: Vec::new(), skipped: Vec::new() };
         for &sequence in sequences {
-            let found = stored.get(consumer.as_str(), sequence).await.map_err(unavailable)?;
+            let found = stored.get(None, consumer.as_str(), sequence).await.map_err(unavailable)?;
             let replay = found.and_then(|letter| Some((letter.replay().ok()?, letter)));
             let Some((message, letter)) = replay else {
                 result.skipped.push(sequence);
@@ -91,16 +132,7 @@ impl App {
     ) -> Result<DeletedDeadLetters, Problem> {
         check_number_of(sequences)?;
         let stored = self.dead_letters(consumer).await?;
-        let mut result = DeletedDeadLetters { deleted: Vec::new(), skipped: Vec::new() };
-        for &sequence in sequences {
-            match stored.get(consumer.as_str(), sequence).await.map_err(unavailable)? {
-                Some(letter) => {
-                    stored.delete(&letter).await.map_err(unavailable)?;
-                    result.deleted.push(sequence);
-                }
-                None => result.skipped.push(sequence),
-            }
-        }
+        let result = delete(&stored, None, consumer.as_str(), sequences).await?;
         tracing::info!(%consumer, ?result, "dead letters deleted");
         Ok(result)
     }
@@ -109,12 +141,52 @@ impl App {
     /// 404 if the consumer does not exist and has no dead letters, 503 without the broker.
     async fn dead_letters(&self, consumer: &ConsumerName) -> Result<DeadLetters, Problem> {
         let stored = DeadLetters::over(&self.nats).map_err(unavailable)?;
-        let is_known = stored.first_from(consumer.as_str(), 0).await.map_err(unavailable)?.is_some();
+        let is_known = stored.first_from(None, consumer.as_str(), 0).await.map_err(unavailable)?.is_some();
         if !is_known && !self.has_consumer(consumer).await? {
             return Err(ProblemKind::NotFound.into());
         }
         Ok(stored)
     }
+}
+
+async fn page(
+    stored: &DeadLetters,
+    tenant_id: Option<&TenantId>,
+    consumer: &str,
+    paging: &Paging<u64>,
+) -> Result<Page<DeadLetter>, Problem> {
+    let (mut items, mut bytes) = (Vec::new(), 0);
+    let mut from = paging.after.unwrap_or_default().saturating_add(1);
+    while let Some(found) = stored.first_from(tenant_id, consumer, from).await.map_err(unavailable)? {
+        if bytes > MAX_PAGE_BYTES {
+            return Ok(Page { items, next_cursor: Some((from - 1).to_string()) });
+        }
+        (from, bytes) = (found.sequence + 1, bytes + found.payload.len());
+        items.push(dead_letter(&found));
+        if items.len() > paging.limit() {
+            break;
+        }
+    }
+    Ok(paging.page(items, |letter| letter.sequence))
+}
+
+async fn delete(
+    stored: &DeadLetters,
+    tenant_id: Option<&TenantId>,
+    consumer: &str,
+    sequences: &[u64],
+) -> Result<DeletedDeadLetters, Problem> {
+    let mut result = DeletedDeadLetters { deleted: Vec::new(), skipped: Vec::new() };
+    for &sequence in sequences {
+        match stored.get(tenant_id, consumer, sequence).await.map_err(unavailable)? {
+            Some(letter) => {
+                stored.delete(&letter).await.map_err(unavailable)?;
+                result.deleted.push(sequence);
+            }
+            None => result.skipped.push(sequence),
+        }
+    }
+    Ok(result)
 }
 
 fn check_number_of(sequences: &[u64]) -> Result<(), Problem> {
@@ -138,5 +210,13 @@ fn dead_letter(letter: &bus::DeadLetter) -> DeadLetter {
         attempts: letter.attempts(),
         event: serde_json::from_slice(&letter.payload)
             .unwrap_or_else(|_| Value::String(String::from_utf8_lossy(&letter.payload).into_owned())),
+        quarantine: letter.quarantine().map(|details| QuarantineDetails {
+            code: details.code,
+            request_id: details.request_id,
+            credential: details.credential,
+            truncated_from: details.truncated,
+            part: details.part,
+            payload: None,
+        }),
     }
 }

@@ -25,6 +25,16 @@ pub(crate) struct OverQuota {
     pub(crate) retry_after: Duration,
 }
 
+/// Which events of a request are admitted, if not all are within the limits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Admit {
+    /// The first ones.
+    First,
+    /// All if the tenant has any tokens left, else none. Later requests wait for the tokens that it takes of the future. So a request that is
+    /// repeated as a whole succeeds at last.
+    AllOrNone,
+}
+
 /// The result for the events of a request: the first ones are admitted, the others exceed a limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Admission {

@@ -11,7 +11,7 @@ use ratelimit::Gcra;
 use tenancy::{PerTenant, TenantId};
 use tokio::time::Instant;
 
-use super::over_quota::{Admission, Limit, MAX_RETRY_AFTER, OverQuota};
+use super::over_quota::{Admission, Admit, Limit, MAX_RETRY_AFTER, OverQuota};
 
 /// The tokens that a tenant can take at once are those of one second.
 const BURST: Duration = Duration::from_secs(1);
@@ -54,12 +54,13 @@ impl Quotas {
     }
 
     /// Takes tokens for the events of a request, given by their sizes in bytes, in order. After the first event above the
-    /// quota, no other one is admitted, so that the order is kept.
+    /// quota, no other one is admitted, so that the order is kept. With [`Admit::AllOrNone`], only the first event is checked.
     pub(super) fn admit(
         &self,
         tenant_id: &TenantId,
         quota: &Quota,
         sizes: &[usize],
+        admit: Admit,
         now: Instant,
     ) -> Admission {
         let limits = Quota {
@@ -76,7 +77,7 @@ impl Quotas {
             |buckets| {
                 Bucket::update(&mut buckets.events, limits.events_per_second, replicas, now);
                 Bucket::update(&mut buckets.bytes, limits.bytes_per_second, replicas, now);
-                buckets.admit(sizes)
+                buckets.admit(sizes, admit)
             },
         )
     }
@@ -91,13 +92,15 @@ impl Quotas {
 }
 
 impl Buckets {
-    fn admit(&mut self, sizes: &[usize]) -> Admission {
+    fn admit(&mut self, sizes: &[usize], admit: Admit) -> Admission {
         for (index, size) in sizes.iter().enumerate() {
+            let checked = if admit == Admit::AllOrNone && index > 0 { 0 } else { usize::MAX };
             let over_quota = [
                 (&self.events, Limit::EventsPerSecond as fn(u32) -> Limit),
                 (&self.bytes, Limit::BytesPerSecond),
             ]
             .into_iter()
+            .take(checked)
             .find_map(|(bucket, limit)| {
                 let bucket = bucket.as_ref()?;
                 let retry_after = bucket.rate.rule().decide(bucket.lead, Duration::ZERO).err()?;
@@ -189,20 +192,20 @@ mod tests {
     #[test]
     fn the_first_events_of_a_request_are_admitted_up_to_the_quota() {
         let (quotas, now) = (quotas(Quota::default(), 1), Instant::now());
-        let admission = quotas.admit(&acme(), &quota(5, None), &[100; 1000], now);
+        let admission = quotas.admit(&acme(), &quota(5, None), &[100; 1000], Admit::First, now);
         assert_eq!(admission.admitted, 5);
         let over_quota = admission.over_quota.unwrap();
         assert_eq!(over_quota.limit, Limit::EventsPerSecond(5));
         assert_eq!(over_quota.retry_after, Duration::from_millis(200));
         let later = now + Duration::from_secs(1);
-        assert_eq!(quotas.admit(&acme(), &quota(5, None), &[100; 995], later).admitted, 5);
+        assert_eq!(quotas.admit(&acme(), &quota(5, None), &[100; 995], Admit::First, later).admitted, 5);
     }
 
     #[test]
     fn bytes_are_counted_too_and_an_event_above_the_quota_is_admitted_once() {
         let (quotas, now) = (quotas(Quota::default(), 1), Instant::now());
         let send = |sizes: &[usize], seconds| {
-            quotas.admit(&acme(), &quota(1000, 1000), sizes, now + Duration::from_secs(seconds))
+            quotas.admit(&acme(), &quota(1000, 1000), sizes, Admit::First, now + Duration::from_secs(seconds))
         };
         assert_eq!(send(&[400; 10], 0).admitted, 3, "the third one takes tokens of the future");
         let large = send(&[100_000, 1], 5);
@@ -218,7 +221,9 @@ mod tests {
     fn a_changed_quota_applies_at_once_also_to_a_debt() {
         let (quotas, now) = (quotas(Quota::default(), 1), Instant::now());
         let send = |own: Quota, size, milliseconds| {
-            quotas.admit(&acme(), &own, &[size; 100], now + Duration::from_millis(milliseconds)).admitted
+            quotas
+                .admit(&acme(), &own, &[size; 100], Admit::First, now + Duration::from_millis(milliseconds))
+                .admitted
         };
         assert_eq!(send(quota(2, None), 1, 0), 2);
         assert_eq!(send(quota(1000, None), 1, 10), 10);
@@ -233,7 +238,7 @@ mod tests {
         let (quotas, now) = (quotas(Quota::default(), 1), Instant::now());
         let own = quota(None, i32::MAX.unsigned_abs());
         let size = 256 * 1024;
-        let admitted = quotas.admit(&acme(), &own, &vec![size; 10_000], now).admitted;
+        let admitted = quotas.admit(&acme(), &own, &vec![size; 10_000], Admit::First, now).admitted;
         assert!((8192..=8193).contains(&admitted), "{admitted}");
     }
 
@@ -244,6 +249,7 @@ mod tests {
                 &acme(),
                 &quota(events, None),
                 &[1; 200],
+                Admit::First,
                 Instant::now(),
             );
             assert_eq!(admission.admitted, admitted, "{events} events, {replicas} replicas");
@@ -254,7 +260,7 @@ mod tests {
     fn the_default_applies_to_each_limit_that_a_tenant_does_not_have() {
         let admitted = |own: Quota| {
             let quotas = quotas(quota(10, 1000), 1);
-            quotas.admit(&acme(), &own, &[50; 100], Instant::now()).admitted
+            quotas.admit(&acme(), &own, &[50; 100], Admit::First, Instant::now()).admitted
         };
         assert_eq!(admitted(Quota::default()), 10);
         assert_eq!(admitted(quota(15, None)), 15);
@@ -266,32 +272,56 @@ mod tests {
     fn tenants_have_separate_tokens_and_a_tenant_without_a_quota_is_not_limited() {
         let (quotas, now) = (quotas(Quota::default(), 1), Instant::now());
         let other = "other".parse().unwrap();
-        assert_eq!(quotas.admit(&acme(), &quota(5, None), &[1; 10], now).admitted, 5);
-        assert_eq!(quotas.admit(&other, &quota(5, None), &[1; 10], now).admitted, 5);
-        assert_eq!(quotas.admit(&acme(), &Quota::default(), &[1; 10], now).admitted, 10);
+        assert_eq!(quotas.admit(&acme(), &quota(5, None), &[1; 10], Admit::First, now).admitted, 5);
+        assert_eq!(quotas.admit(&other, &quota(5, None), &[1; 10], Admit::First, now).admitted, 5);
+        assert_eq!(quotas.admit(&acme(), &Quota::default(), &[1; 10], Admit::First, now).admitted, 10);
         assert_eq!(quotas.tenants.count(), 2);
     }
 
     #[test]
     fn tokens_of_events_that_were_not_stored_are_given_back() {
         let (quotas, now) = (quotas(Quota::default(), 1), Instant::now());
-        let send = |count| quotas.admit(&acme(), &quota(5, 500), &vec![100; count], now).admitted;
+        let send =
+            |count| quotas.admit(&acme(), &quota(5, 500), &vec![100; count], Admit::First, now).admitted;
         assert_eq!([send(5), send(5)], [5, 0]);
         quotas.give_back(&acme(), &[100, 100]);
         assert_eq!(send(5), 2);
     }
 
     #[test]
+    fn a_request_as_a_whole_is_admitted_while_tokens_are_left_and_the_next_one_waits_for_its_tokens() {
+        let (quotas, now) = (quotas(Quota::default(), 1), Instant::now());
+        let send = |count, seconds| {
+            let now = now + Duration::from_secs(seconds);
+            quotas.admit(&acme(), &quota(5, None), &vec![1; count], Admit::AllOrNone, now)
+        };
+        assert_eq!(send(1000, 0), Admission { admitted: 1000, over_quota: None });
+        for (seconds, admitted) in [(1, 0), (198, 0), (200, 10), (201, 0)] {
+            let admission = send(10, seconds);
+            assert_eq!(
+                (admission.admitted, admission.over_quota.is_some()),
+                (admitted, admitted == 0),
+                "{seconds}"
+            );
+        }
+    }
+
+    #[test]
     fn idle_tenants_are_removed_and_tenants_in_debt_are_kept() {
         let (quotas, now) = (quotas(Quota::default(), 1), Instant::now());
         let in_debt = "in-debt".parse().unwrap();
-        quotas.admit(&in_debt, &quota(None, 1), &[1000], now);
+        quotas.admit(&in_debt, &quota(None, 1), &[1000], Admit::First, now);
         for number in 0..2048 {
             let tenant_id = format!("tenant{number}").parse().unwrap();
             let later = now + Duration::from_secs(2) * number / 10;
-            quotas.admit(&tenant_id, &quota(5, 500), &[100], later);
+            quotas.admit(&tenant_id, &quota(5, 500), &[100], Admit::First, later);
         }
         assert!(quotas.tenants.count() <= 1024);
-        assert_eq!(quotas.admit(&in_debt, &quota(None, 1), &[1], now + Duration::from_mins(8)).admitted, 0);
+        assert_eq!(
+            quotas
+                .admit(&in_debt, &quota(None, 1), &[1], Admit::First, now + Duration::from_mins(8))
+                .admitted,
+            0
+        );
     }
 }

@@ -85,12 +85,21 @@ impl StreamShare {
 
     /// Returns how many bytes of one tenant this replica can store while this many are free.
     fn limit(&self, free: u64) -> u64 {
-        let of_all = u128::from(free) * u128::from(self.percent) / u128::from(100 - self.percent);
-        u64::try_from(of_all / u128::from(self.replicas.count())).unwrap_or(u64::MAX)
+        of_free(self.percent, free) / u64::from(self.replicas.count())
     }
 }
 
-fn with_overhead(size: usize) -> u64 {
+/// Returns how many bytes one tenant can store while this many are free. `percent` is its share of an otherwise empty stream.
+pub(super) fn of_free(percent: u8, free: u64) -> u64 {
+    if percent >= 100 {
+        return u64::MAX;
+    }
+    let bytes = u128::from(free) * u128::from(percent) / u128::from(100 - percent);
+    u64::try_from(bytes).unwrap_or(u64::MAX)
+}
+
+/// Returns the approximate size of a stored message with a payload of this size.
+pub(super) fn with_overhead(size: usize) -> u64 {
     size as u64 + OVERHEAD
 }
 

@@ -10,7 +10,7 @@ use service::telemetry::Metrics;
 use tenancy::{PerTenant, TenantId};
 use tokio::time::Instant;
 
-use super::over_quota::{Admission, Limit, MAX_RETRY_AFTER, OverQuota};
+use super::over_quota::{Admission, Admit, Limit, MAX_RETRY_AFTER, OverQuota};
 use super::quotas::Quotas;
 use super::stream_share::StreamShare;
 
@@ -28,11 +28,11 @@ struct Shared {
     rejections: Rejections,
 }
 
-/// The size of an event, and the number of its stream.
+/// The size of an event, and the number of its stream; `None` for an invalid item, which [`Quarantine`](super::Quarantine) bounds.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct EventSize {
     pub(crate) bytes: usize,
-    pub(crate) stream: usize,
+    pub(crate) stream: Option<usize>,
 }
 
 impl TenantLimits {
@@ -40,16 +40,28 @@ impl TenantLimits {
         Self(Arc::new(Shared { quotas, shares, rejections: Rejections::new(metrics) }))
     }
 
-    /// Admits the first events of a request up to the limits of the tenant.
-    pub(crate) fn admit(&self, tenant_id: &TenantId, quota: &Quota, events: &[EventSize]) -> Admission {
+    /// Admits the events of a request up to the limits of the tenant.
+    pub(crate) fn admit(
+        &self,
+        tenant_id: &TenantId,
+        quota: &Quota,
+        events: &[EventSize],
+        admit: Admit,
+    ) -> Admission {
         let (Shared { quotas, shares, rejections }, now) = (&*self.0, Instant::now());
         let sizes: Vec<_> = events.iter().map(|event| event.bytes).collect();
-        let mut admission = quotas.admit(tenant_id, quota, &sizes, now);
+        let mut admission = quotas.admit(tenant_id, quota, &sizes, admit, now);
+        let share_of = |event: &EventSize| event.stream.and_then(|stream| shares.get(stream));
         let within_quota = events.iter().take(admission.admitted);
-        let within_share = within_quota.take_while(|event| {
-            shares.get(event.stream).is_none_or(|share| share.admit(tenant_id, event.bytes, now))
-        });
-        let within_share = within_share.count();
+        let within_share = within_quota
+            .take_while(|event| share_of(event).is_none_or(|share| share.admit(tenant_id, event.bytes, now)));
+        let mut within_share = within_share.count();
+        if admit == Admit::AllOrNone && within_share < admission.admitted {
+            for event in &events[..within_share] {
+                share_of(event).inspect(|share| share.remove(tenant_id, event.bytes));
+            }
+            within_share = 0;
+        }
         if within_share < admission.admitted {
             quotas.give_back(tenant_id, &sizes[within_share..admission.admitted]);
             let over_quota = OverQuota { limit: Limit::StreamShare, retry_after: MAX_RETRY_AFTER };
@@ -76,7 +88,7 @@ impl TenantLimits {
                 Err(PublishError::AckTimeout) => continue,
                 Err(_) => failed.push(event.bytes),
             }
-            if let Some(share) = self.0.shares.get(event.stream) {
+            if let Some(share) = event.stream.and_then(|stream| self.0.shares.get(stream)) {
                 share.remove(tenant_id, event.bytes);
             }
         }
@@ -150,15 +162,15 @@ mod tests {
 
     #[tokio::test]
     async fn tokens_are_returned_after_unavailable_but_not_after_ack_timeout() {
-        let (acme, events) = ("acme".parse().unwrap(), [EventSize { bytes: 100, stream: 0 }; 2]);
+        let (acme, events) = ("acme".parse().unwrap(), [EventSize { bytes: 100, stream: Some(0) }; 2]);
         let quota = Quota { events_per_second: Some(2), bytes_per_second: None };
         let admitted_again = |outcome: PublishError| {
             let quotas = Quotas::new(Quota::default(), Replicas::fixed(1));
             let limits = TenantLimits::new(quotas, Vec::new(), &Metrics::new("test"));
-            assert_eq!(limits.admit(&acme, &quota, &events).admitted, 2);
+            assert_eq!(limits.admit(&acme, &quota, &events, Admit::First).admitted, 2);
             let outcome = Err(outcome);
             limits.settle(&acme, events.map(|event| (event, &outcome)));
-            limits.admit(&acme, &quota, &events).admitted
+            limits.admit(&acme, &quota, &events, Admit::First).admitted
         };
         assert_eq!(admitted_again(PublishError::AckTimeout), 0, "the stream may still store the events");
         assert_eq!(admitted_again(PublishError::Unavailable), 2);

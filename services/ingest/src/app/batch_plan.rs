@@ -1,0 +1,356 @@
+//! The plan for a batch: which of its items are published, quarantined or rejected.
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::iter;
+use std::ops::Range;
+use std::pin::pin;
+use std::sync::Arc;
+
+use bus::{Message, QuarantinedItem};
+use bytes::Bytes;
+use contract::ProblemKind;
+use contract::events::{EventResult, EventStatus, InvalidItems};
+use futures::StreamExt as _;
+use tokio::task::JoinError;
+use udm::{Event, ParseError, SplitError, split_lines, split_list};
+
+use super::paced::paced;
+use super::{EventIds, Submission, random_id};
+
+/// Representation of a batch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Format {
+    /// One event.
+    Single,
+    /// A JSON list.
+    List,
+    /// One event per line.
+    Lines,
+}
+
+/// The body is not a batch.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum BatchError {
+    #[error(transparent)]
+    Split(#[from] SplitError),
+    #[error("the batch contains no event")]
+    Empty,
+    #[error("failed to build a message")]
+    Headers,
+    #[error("failed to validate the batch")]
+    Panicked(#[from] JoinError),
+}
+
+/// The plan for one item of a batch.
+pub(super) enum Plan {
+    /// The item is rejected with this result.
+    Rejected(EventResult),
+    /// The item is stored as the dead letters with these indexes. If the quarantine is full, it is rejected with this result.
+    Quarantined { ids: EventIds, dead_letters: Range<usize>, result: EventResult },
+    /// The item is published as the message with this index.
+    Published { ids: EventIds, message: usize },
+    /// The item equals an earlier one and has the outcome of its message.
+    Duplicate { ids: EventIds, message: usize },
+}
+
+/// The plans of the items, and the messages to publish.
+#[derive(Default)]
+struct BatchPlan<'a> {
+    plans: Vec<Plan>,
+    messages: Vec<Message>,
+    dead_letters: Vec<Message>,
+    /// Bytes and message of the first item with each source and event id.
+    seen: HashMap<(String, String), (&'a [u8], usize)>,
+    /// The numbers of equal items, if invalid items are quarantined.
+    equal: Option<HashMap<&'a [u8], usize>>,
+}
+
+/// The messages of a batch.
+pub(super) struct Planned {
+    pub(super) plans: Vec<Plan>,
+    pub(super) messages: Vec<Message>,
+    pub(super) dead_letters: Vec<Message>,
+}
+
+/// Plans a batch.
+///
+/// # Errors
+/// The body is not a batch.
+pub(super) async fn plan_batch(
+    submission: Arc<Submission>,
+    body: Bytes,
+    format: Format,
+    invalid: Option<InvalidItems>,
+) -> Result<Planned, BatchError> {
+    match format {
+        Format::Single => plan_items(&submission, iter::once(Ok(&body[..])), body.len(), invalid).await,
+        Format::List => plan_items(&submission, split_list(&body), body.len(), invalid).await,
+        Format::Lines => plan_items(&submission, split_lines(&body), body.len(), invalid).await,
+    }
+}
+
+async fn plan_items<'a>(
+    submission: &Submission,
+    items: impl Iterator<Item = Result<&'a [u8], SplitError>>,
+    body_len: usize,
+    invalid: Option<InvalidItems>,
+) -> Result<Planned, BatchError> {
+    let mut batch = BatchPlan { equal: invalid.map(|_| HashMap::new()), ..BatchPlan::default() };
+    let mut items = pin!(paced(items, body_len).enumerate());
+    while let Some((index, item)) = items.next().await {
+        let item = item?;
+        let plan = match udm::parse(item) {
+            Ok(event) => batch.plan_event(submission, index, &event),
+            Err(error) => batch.plan_invalid(submission, item, InvalidItem::new(index, error)),
+        };
+        batch.plans.push(plan);
+    }
+    if batch.plans.is_empty() && invalid.is_none() {
+        return Err(BatchError::Empty);
+    }
+    let BatchPlan { plans, messages, dead_letters, .. } = batch;
+    Ok(Planned { plans, messages, dead_letters })
+}
+
+/// Plans to quarantine a body that is not a batch. All of its bytes are stored.
+pub(super) fn plan_body(
+    submission: &Submission,
+    body: &[u8],
+    error: &SplitError,
+) -> Result<Planned, BatchError> {
+    let kind = split_problem(error);
+    let reason = error.to_string();
+    let result = rejected(0, None, kind, reason.clone(), None);
+    let invalid = InvalidItem { source_id: None, reason, result };
+    let content_id = bus::content_id(body, 0);
+    let dead_letters = invalid.quarantine(&content_id, body).parts(&submission.context);
+    let dead_letters = dead_letters.map_err(|_| BatchError::Headers)?;
+    let (ids, all) = (submission.ids("", content_id), 0..dead_letters.len());
+    let plan = Plan::Quarantined { ids, dead_letters: all, result: invalid.result };
+    Ok(Planned { plans: vec![plan], messages: Vec::new(), dead_letters })
+}
+
+/// Returns the problem of a body that is not a batch.
+pub(crate) fn split_problem(error: &SplitError) -> ProblemKind {
+    match error {
+        SplitError::NotJson(_) => ProblemKind::MalformedJson,
+        SplitError::NotAList => ProblemKind::ValidationFailed,
+        SplitError::TooMany => ProblemKind::BatchTooLarge,
+    }
+}
+
+impl<'a> BatchPlan<'a> {
+    fn plan_event(&mut self, submission: &Submission, index: usize, event: &Event<'a>) -> Plan {
+        let item = event.raw;
+        let number = event.event_id.is_none().then(|| self.number(item)).flatten();
+        let generate = || number.map_or_else(random_id, |number| bus::content_id(item, number));
+        // A copy: a slice would keep the whole body in memory until its last event is acknowledged.
+        let (ids, message) = match submission.message(event, generate, Bytes::copy_from_slice(item)) {
+            Ok(message) => message,
+            Err(kind) => {
+                let event_id = event.event_id.as_ref().map(ToString::to_string);
+                let pointer =
+                    (kind == ProblemKind::SourceNotAllowed).then(|| format!("/{}", event.source_id_name));
+                return self.plan_invalid(
+                    submission,
+                    item,
+                    InvalidItem::of(event, index, event_id, kind, pointer),
+                );
+            }
+        };
+        match self.seen.entry((event.source_id.to_string(), ids.event_id.clone())) {
+            Entry::Occupied(first) if first.get().0 == item => {
+                Plan::Duplicate { ids, message: first.get().1 }
+            }
+            Entry::Occupied(_) => {
+                let pointer = Some(format!("/{}", event.event_id_name));
+                let kind = ProblemKind::EventIdConflict;
+                let invalid = InvalidItem::of(event, index, Some(ids.event_id), kind, pointer);
+                self.plan_invalid(submission, item, invalid)
+            }
+            Entry::Vacant(entry) => {
+                let at = self.messages.len();
+                entry.insert((item, at));
+                self.messages.push(message);
+                Plan::Published { ids, message: at }
+            }
+        }
+    }
+
+    /// Plans to quarantine an item, if invalid items are quarantined.
+    fn plan_invalid(&mut self, submission: &Submission, item: &'a [u8], invalid: InvalidItem) -> Plan {
+        let is_permanent = invalid.result.retryable == Some(false);
+        let Some(number) = self.number(item).filter(|_| is_permanent) else {
+            return Plan::Rejected(invalid.result);
+        };
+        let content_id = bus::content_id(item, number);
+        let Ok(message) = invalid.quarantine(&content_id, item).message(&submission.context) else {
+            return Plan::Rejected(invalid.result);
+        };
+        let at = self.dead_letters.len();
+        self.dead_letters.push(message);
+        let event_id = invalid.result.event_id.clone().unwrap_or(content_id);
+        let ids = submission.ids(invalid.source_id.as_deref().unwrap_or_default(), event_id);
+        Plan::Quarantined { ids, dead_letters: at..at + 1, result: invalid.result }
+    }
+
+    /// Returns the number of an item among the equal ones, if invalid items are quarantined.
+    fn number(&mut self, item: &'a [u8]) -> Option<usize> {
+        let next = self.equal.as_mut()?.entry(item).or_default();
+        *next += 1;
+        Some(*next - 1)
+    }
+}
+
+/// An item that is not a valid event of the sender.
+struct InvalidItem {
+    source_id: Option<String>,
+    reason: String,
+    /// The result if the item is rejected.
+    result: EventResult,
+}
+
+impl InvalidItem {
+    fn new(index: usize, error: ParseError) -> Self {
+        let reason = match &error {
+            ParseError::NotJson(_) | ParseError::TooLarge => error.to_string(),
+            ParseError::Invalid { errors, .. } => {
+                let errors = errors.iter().map(|error| format!("{}: {}", error.pointer, error.message));
+                errors.collect::<Vec<_>>().join("; ")
+            }
+        };
+        let source_id = match &error {
+            ParseError::Invalid { source_id, .. } => source_id.clone(),
+            ParseError::NotJson(_) | ParseError::TooLarge => None,
+        };
+        Self { source_id, reason, result: rejected_by_validation(index, error) }
+    }
+
+    /// Returns a valid event that its sender must not send.
+    fn of(
+        event: &Event<'_>,
+        index: usize,
+        event_id: Option<String>,
+        kind: ProblemKind,
+        pointer: Option<String>,
+    ) -> Self {
+        let reason = format!("{}: {}", pointer.as_deref().unwrap_or_default(), kind.title());
+        let result = rejected(index, event_id, kind, kind.title().to_owned(), pointer);
+        Self { source_id: Some(event.source_id.to_string()), reason, result }
+    }
+
+    fn quarantine<'a>(&'a self, content_id: &'a str, bytes: &'a [u8]) -> QuarantinedItem<'a> {
+        QuarantinedItem {
+            content_id,
+            event_id: self.result.event_id.as_deref().unwrap_or(content_id),
+            source_id: self.source_id.as_deref(),
+            code: self.result.code.as_deref().unwrap_or_default(),
+            reason: &self.reason,
+            bytes,
+        }
+    }
+}
+
+fn rejected_by_validation(index: usize, error: ParseError) -> EventResult {
+    let message = error.to_string();
+    match error {
+        ParseError::NotJson(_) => rejected(index, None, ProblemKind::MalformedJson, message, None),
+        ParseError::TooLarge => rejected(index, None, ProblemKind::EventTooLarge, message, None),
+        ParseError::Invalid { event_id, errors, .. } => {
+            let kind = ProblemKind::ValidationFailed;
+            match errors.into_iter().next() {
+                Some(first) => rejected(index, event_id, kind, first.message, Some(first.pointer)),
+                None => rejected(index, event_id, kind, message, None),
+            }
+        }
+    }
+}
+
+pub(super) fn rejected(
+    index: usize,
+    event_id: Option<String>,
+    kind: ProblemKind,
+    message: String,
+    pointer: Option<String>,
+) -> EventResult {
+    EventResult {
+        index,
+        event_id,
+        status: EventStatus::Rejected,
+        duplicate: None,
+        server_event_id: None,
+        code: Some(kind.code().to_owned()),
+        message: Some(message),
+        pointer,
+        retryable: Some(kind.is_retryable()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::task::Poll;
+
+    use authn::{Caller, CredentialVerifier, Introspection, Unavailable};
+    use axum::extract::FromRequestParts as _;
+    use chrono::DateTime;
+    use contract::identity::Quota;
+    use contract::internal::{Credential, Subject};
+    use hashing::{RawToken, SystemEntropy, TokenDigest, TokenKind};
+    use http::Request;
+    use http::header::AUTHORIZATION;
+    use tenancy::KeyId;
+
+    use super::*;
+
+    /// Knows one credential, with any token.
+    struct OneCredential(Arc<Subject>);
+
+    #[async_trait::async_trait]
+    impl CredentialVerifier for OneCredential {
+        async fn introspect(&self, _: TokenDigest) -> Result<Introspection, Unavailable> {
+            Ok(Some(Arc::clone(&self.0)))
+        }
+
+        async fn review(&self, _: &str) -> Result<Option<TokenDigest>, Unavailable> {
+            Ok(None)
+        }
+    }
+
+    async fn submission() -> Submission {
+        let subject = Subject {
+            credential: Credential::ApiKey { key_id: KeyId::generate(), scopes: vec![], source_ids: vec![] },
+            tenant_id: "acme".parse().unwrap(),
+            quota: Quota::default(),
+            expires_at: DateTime::UNIX_EPOCH,
+        };
+        let verifier: Arc<dyn CredentialVerifier> = Arc::new(OneCredential(Arc::new(subject)));
+        let token = RawToken::generate(TokenKind::ApiKey, &SystemEntropy);
+        let bearer = format!("Bearer {}", token.expose());
+        let (mut parts, ()) = Request::builder().header(AUTHORIZATION, bearer).body(()).unwrap().into_parts();
+        let caller = Caller::from_request_parts(&mut parts, &verifier).await.unwrap();
+        Submission::new(caller, DateTime::UNIX_EPOCH, "request", None)
+    }
+
+    #[tokio::test]
+    async fn other_tasks_run_while_a_batch_is_validated() {
+        for (events, bytes, expected) in [(1, 1024, 0..=0), (200, 1024, 8..=16), (900, 1, 8..=16)] {
+            let padding = "x".repeat(bytes);
+            let lines = format!(
+                r#"{{"source_id":"s","additional":{{"padding":"{padding}"}}}}
+"#
+            )
+            .repeat(events);
+            let mut plan = pin!(plan_batch(Arc::new(submission().await), lines.into(), Format::Lines, None));
+            let mut yields = 0;
+            let planned = loop {
+                match futures::poll!(&mut plan) {
+                    Poll::Pending => yields += 1,
+                    Poll::Ready(planned) => break planned.unwrap(),
+                }
+            };
+            assert_eq!(planned.plans.len(), events);
+            assert!(expected.contains(&yields), "{yields} yields for {events} events of {bytes} bytes");
+        }
+    }
+}

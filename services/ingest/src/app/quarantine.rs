@@ -1,0 +1,344 @@
+//! The quarantine: invalid items of requests, stored as dead letters of their tenant. Its size is bounded for each tenant.
+//!
+//! NATS counts the items of a tenant, and not their bytes. So each replica estimates the bytes: it knows the size of what it has stored itself,
+//! and takes the average for the rest. Before it stores items, it asks for their number, so that deleted and expired items do not count.
+//! Items that other replicas store at the same time can exceed the bounds a little; NATS stores at most 10,000 for a tenant.
+//!
+//! Quarantined items use at most half of the stream, of which one tenant gets its share. The other half is for the dead letters of
+//! consumers.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::time::Duration;
+
+use bus::{Ack, Message, PublishError, Publisher, StreamUsage, quarantine_subject};
+use contract::ProblemKind;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::gauge::Gauge;
+use service::Tasks;
+use service::telemetry::Metrics;
+use tenancy::{PerTenant, TenantId};
+use tokio::time::{Instant, sleep};
+
+use super::stream_share::{of_free, with_overhead};
+use crate::config::QuarantineSettings;
+
+/// Interval at which the metric of the used part is measured.
+const MEASUREMENT_INTERVAL: Duration = Duration::from_secs(5);
+/// The problems of items that can be quarantined.
+const REASONS: [ProblemKind; 6] = [
+    ProblemKind::MalformedJson,
+    ProblemKind::EventTooLarge,
+    ProblemKind::BatchTooLarge,
+    ProblemKind::ValidationFailed,
+    ProblemKind::SourceNotAllowed,
+    ProblemKind::EventIdConflict,
+];
+
+/// Stores invalid items. Clones share the state.
+#[derive(Clone)]
+pub(crate) struct Quarantine(Arc<Shared>);
+
+struct Shared {
+    publisher: Publisher,
+    bounds: Bounds,
+    tenants: PerTenant<Usage>,
+    metrics: QuarantineMetrics,
+}
+
+/// What one tenant can use.
+struct Bounds {
+    max_items: u64,
+    max_bytes: u64,
+    /// Share of an otherwise empty stream in percent.
+    stream_share: u8,
+}
+
+/// The quarantined items of a tenant.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Usage {
+    stored: Size,
+    /// Admitted, and not settled yet.
+    in_flight: Size,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Size {
+    items: u64,
+    bytes: u64,
+}
+
+/// Admitted items. They are released when the request is settled, or dropped because its client is gone.
+struct InFlight<'a> {
+    tenants: &'a PerTenant<Usage>,
+    tenant_id: &'a TenantId,
+    sizes: &'a [usize],
+}
+
+impl Drop for InFlight<'_> {
+    fn drop(&mut self) {
+        self.tenants.update_known(self.tenant_id, |own| own.release(self.sizes));
+    }
+}
+
+impl Quarantine {
+    /// Starts the measurement of the metrics. `stream_share` is the share of a stream that one tenant can fill, in percent.
+    pub(crate) fn start(
+        publisher: Publisher,
+        settings: QuarantineSettings,
+        stream_share: u8,
+        metrics: &Metrics,
+        tasks: &Tasks,
+    ) -> Self {
+        let QuarantineSettings { max_items, max_bytes } = settings;
+        let bounds = Bounds { max_items, max_bytes, stream_share };
+        let metrics = QuarantineMetrics::new(metrics);
+        let quarantine = Self(Arc::new(Shared { publisher, bounds, tenants: PerTenant::default(), metrics }));
+        let (measured, stop) = (quarantine.clone(), tasks.stopping().clone());
+        tasks.spawn("quarantine measurement", async move {
+            while stop.run_until_cancelled(sleep(MEASUREMENT_INTERVAL)).await.is_some() {
+                measured.measure().await;
+            }
+        });
+        quarantine
+    }
+
+    /// Stores the messages of a request. Returns one outcome per message, in the same order. `StreamFull` means that the quarantine of the
+    /// tenant is full. With `together`, all messages are one item, of which nothing is stored if it does not fit.
+    pub(super) async fn store(
+        &self,
+        tenant_id: &TenantId,
+        messages: Vec<Message>,
+        together: bool,
+        deadline: Instant,
+    ) -> Vec<Result<Ack, PublishError>> {
+        let Shared { publisher, bounds, tenants, .. } = &*self.0;
+        let count = messages.len();
+        if count == 0 {
+            return Vec::new();
+        }
+        let usage = match publisher.usage(&quarantine_subject(Some(tenant_id))).await {
+            Ok(usage) => usage,
+            Err(error) => return vec![Err(error); count],
+        };
+        let sizes: Vec<_> = messages.iter().map(|message| message.payload().len()).collect();
+        let admitted = tenants.update(tenant_id, Usage::is_idle, |own| {
+            own.observe(usage.matching, average(&usage));
+            own.admit(bounds, &usage, &sizes, together)
+        });
+        let in_flight = InFlight { tenants, tenant_id, sizes: &sizes[..admitted] };
+        let messages: Vec<_> = messages.into_iter().take(admitted).collect();
+        let mut outcomes = match admitted {
+            0 => Vec::new(),
+            _ => publisher.publish_all(tenant_id, messages, deadline).await,
+        };
+        tenants.update_known(tenant_id, |own| own.add_stored(&sizes, &outcomes));
+        drop(in_flight);
+        outcomes.resize(count, Err(PublishError::StreamFull));
+        outcomes
+    }
+
+    /// Counts items that were quarantined, or rejected because the quarantine is full.
+    pub(super) fn count(&self, code: &str, outcome: &Result<Ack, PublishError>) {
+        let QuarantineMetrics { items, rejected, .. } = &self.0.metrics;
+        match outcome {
+            Ok(ack) if !ack.duplicate => items.get(code).map(Counter::inc),
+            Err(PublishError::StreamFull) => Some(rejected.inc()),
+            Ok(_) | Err(_) => None,
+        };
+    }
+
+    /// Measures the largest part of its quarantine that a tenant uses.
+    async fn measure(&self) {
+        let Shared { publisher, bounds, tenants, metrics } = &*self.0;
+        let filter = quarantine_subject(None);
+        let (Ok(usage), Ok(counts)) = (publisher.usage(&filter).await, publisher.subjects(&filter).await)
+        else {
+            return;
+        };
+        let parts = counts.iter().filter_map(|(subject, count)| {
+            let tenant_id = subject.split('.').nth(3)?.parse().ok()?;
+            Some(tenants.update(&tenant_id, Usage::is_idle, |own| {
+                own.observe(*count, average(&usage));
+                own.used(bounds)
+            }))
+        });
+        metrics.used.set(parts.fold(0.0, f64::max));
+    }
+}
+
+/// Average size of the payload of a message of the stream.
+fn average(usage: &StreamUsage) -> u64 {
+    let average = usage.bytes.checked_div(usage.messages).unwrap_or_default();
+    average.saturating_sub(with_overhead(0))
+}
+
+impl Usage {
+    fn is_idle(&mut self) -> bool {
+        *self == Self::default()
+    }
+
+    /// Takes the number of items that the stream has. The bytes change in proportion.
+    fn observe(&mut self, items: u64, average: u64) {
+        let known = &mut self.stored;
+        if items < known.items {
+            let bytes = u128::from(known.bytes) * u128::from(items) / u128::from(known.items);
+            known.bytes = u64::try_from(bytes).unwrap_or(u64::MAX);
+        } else {
+            let average = known.bytes.checked_div(known.items).unwrap_or(average);
+            known.bytes = known.bytes.saturating_add((items - known.items).saturating_mul(average));
+        }
+        known.items = items;
+    }
+
+    /// Admits the first items of a request that fit. Returns their number: with `together`, that of all or none.
+    fn admit(&mut self, bounds: &Bounds, stream: &StreamUsage, sizes: &[usize], together: bool) -> usize {
+        let before = self.in_flight;
+        let mut free = stream.max_bytes.map_or(u64::MAX, |max| (max / 2).saturating_sub(stream.bytes));
+        for (admitted, &size) in sizes.iter().enumerate() {
+            let [items, bytes] =
+                [self.stored.items + self.in_flight.items, self.stored.bytes + self.in_flight.bytes];
+            let in_stream = bytes + items * with_overhead(0);
+            let fits = items < bounds.max_items
+                && bytes + size as u64 <= bounds.max_bytes
+                && with_overhead(size) <= free
+                && (items == 0 || in_stream < of_free(bounds.stream_share, free));
+            if !fits {
+                if together {
+                    self.in_flight = before;
+                }
+                return if together { 0 } else { admitted };
+            }
+            self.in_flight.items += 1;
+            self.in_flight.bytes += size as u64;
+            free -= with_overhead(size);
+        }
+        sizes.len()
+    }
+
+    /// Counts the items that were stored.
+    fn add_stored(&mut self, sizes: &[usize], outcomes: &[Result<Ack, PublishError>]) {
+        let stored = |(size, outcome): (&usize, &Result<Ack, PublishError>)| {
+            matches!(outcome, Ok(ack) if !ack.duplicate).then_some(*size as u64)
+        };
+        for size in sizes.iter().zip(outcomes).filter_map(stored) {
+            self.stored.items += 1;
+            self.stored.bytes += size;
+        }
+    }
+
+    /// Removes items from those in flight.
+    fn release(&mut self, sizes: &[usize]) {
+        self.in_flight.items = self.in_flight.items.saturating_sub(sizes.len() as u64);
+        self.in_flight.bytes = self.in_flight.bytes.saturating_sub(sizes.iter().sum::<usize>() as u64);
+    }
+
+    /// Returns the used part of the bounds: 0 to 1.
+    fn used(&self, bounds: &Bounds) -> f64 {
+        #[expect(clippy::cast_precision_loss, reason = "a part needs few digits")]
+        let part = |used: u64, max: u64| if max == 0 { 0.0 } else { used as f64 / max as f64 };
+        part(self.stored.items, bounds.max_items).max(part(self.stored.bytes, bounds.max_bytes)).min(1.0)
+    }
+}
+
+struct QuarantineMetrics {
+    /// By problem code.
+    items: HashMap<&'static str, Counter>,
+    rejected: Counter,
+    used: Gauge<f64, AtomicU64>,
+}
+
+impl QuarantineMetrics {
+    fn new(metrics: &Metrics) -> Self {
+        let items = |reason: ProblemKind| {
+            let help = "Invalid items stored in the quarantine of their tenant";
+            (reason.code(), metrics.metric("quarantined_items", help, &[("reason", reason.code())]))
+        };
+        Self {
+            items: REASONS.map(items).into(),
+            rejected: metrics.metric(
+                "quarantine_rejected_items",
+                "Invalid items rejected because the quarantine of their tenant is full",
+                &[],
+            ),
+            used: metrics.metric(
+                "quarantine_used_ratio",
+                "Largest part of its quarantine that a tenant uses: 0 to 1",
+                &[],
+            ),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MIB: u64 = 1024 * 1024;
+
+    fn bounds(max_items: u64, max_bytes: u64) -> Bounds {
+        Bounds { max_items, max_bytes, stream_share: 25 }
+    }
+
+    /// A stream with these bytes of 64 MiB.
+    fn stream(bytes: u64) -> StreamUsage {
+        StreamUsage { max_bytes: Some(64 * MIB), bytes, messages: 0, matching: 0 }
+    }
+
+    fn stored(duplicate: bool) -> Ack {
+        Ack { stream: "UDM_DLQ".into(), sequence: 1, duplicate }
+    }
+
+    #[test]
+    fn items_are_admitted_up_to_their_number_and_bytes() {
+        let mut own = Usage::default();
+        assert_eq!(own.admit(&bounds(3, 1000), &stream(0), &[10; 5], false), 3);
+        own.add_stored(&[10; 3], &[Ok(stored(false)), Ok(stored(true)), Err(PublishError::Unavailable)]);
+        own.release(&[10; 3]);
+        assert_eq!(own, Usage { stored: Size { items: 1, bytes: 10 }, in_flight: Size::default() });
+        assert_eq!(own.admit(&bounds(100, 1000), &stream(0), &[400; 5], false), 2, "800 of 990 bytes");
+        assert_eq!(own.admit(&bounds(0, 1000), &stream(0), &[1], false), 0);
+    }
+
+    #[test]
+    fn an_item_in_parts_is_admitted_as_a_whole() {
+        let mut own = Usage::default();
+        assert_eq!(own.admit(&bounds(10, 1000), &stream(0), &[400; 3], true), 0);
+        assert_eq!(own, Usage::default());
+        assert_eq!(own.admit(&bounds(10, 1200), &stream(0), &[400; 3], true), 3);
+    }
+
+    #[test]
+    fn deleted_items_and_those_of_other_replicas_are_counted_by_their_number() {
+        let mut own = Usage { stored: Size { items: 10, bytes: 1000 }, in_flight: Size::default() };
+        own.observe(4, 7);
+        assert_eq!(own.stored, Size { items: 4, bytes: 400 });
+        own.observe(6, 7);
+        assert_eq!(own.stored, Size { items: 6, bytes: 600 });
+        own.observe(0, 7);
+        own.observe(5, 7);
+        assert_eq!(own.stored, Size { items: 5, bytes: 35 }, "after a restart, the average of the stream");
+    }
+
+    #[test]
+    fn half_of_the_stream_is_left_for_the_dead_letters_of_consumers() {
+        let (bounds, size) = (bounds(10_000, 64 * MIB), 256 * 1024);
+        let admitted = |used| Usage::default().admit(&bounds, &stream(used), &[size; 1000], false);
+        // A quarter of 32 MiB.
+        assert!((31..=32).contains(&admitted(0)), "{}", admitted(0));
+        assert!((15..=16).contains(&admitted(16 * MIB)), "{}", admitted(16 * MIB));
+        assert_eq!((admitted(31 * MIB + MIB / 2), admitted(32 * MIB)), (1, 0));
+        let unlimited = Bounds { stream_share: 100, ..bounds };
+        let admitted = Usage::default().admit(&unlimited, &stream(0), &[size; 1000], false);
+        assert!((120..=127).contains(&admitted), "{admitted}");
+    }
+
+    #[test]
+    fn the_used_part_is_the_larger_one_of_items_and_bytes() {
+        let usage = |items, bytes| Usage { stored: Size { items, bytes }, in_flight: Size::default() };
+        assert!((usage(5, 10).used(&bounds(10, 100)) - 0.5).abs() < f64::EPSILON);
+        assert!((usage(1, 80).used(&bounds(10, 100)) - 0.8).abs() < f64::EPSILON);
+        assert!(usage(1, 80).used(&bounds(0, 0)).abs() < f64::EPSILON);
+    }
+}

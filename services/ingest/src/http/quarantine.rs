@@ -1,0 +1,55 @@
+//! `/events/quarantine`: an administrator of the tenant, or the platform administrator for one tenant or all.
+
+use authn::AnyCaller;
+use axum::Json;
+use axum::extract::State;
+use contract::consumers::{DeadLetter, DeadLetterSequences, DeletedDeadLetters, QuarantineQuery};
+use contract::{Page, ProblemKind};
+use service::Problem;
+use service::http::{Id, JsonBody, Paging, QueryParameters};
+use tenancy::TenantId;
+
+use crate::app::App;
+
+/// `GET /events/quarantine`.
+pub(super) async fn list(
+    State(app): State<App>,
+    caller: AnyCaller,
+    paging: Paging<u64>,
+    QueryParameters(query): QueryParameters<QuarantineQuery>,
+) -> Result<Json<Page<DeadLetter>>, Problem> {
+    let tenant_id = tenant_of(caller, query.tenant_id)?;
+    Ok(Json(app.list_quarantined(tenant_id.as_ref(), &paging).await?))
+}
+
+/// `GET /events/quarantine/{sequence}`.
+pub(super) async fn get(
+    State(app): State<App>,
+    caller: AnyCaller,
+    Id(sequence): Id<u64>,
+) -> Result<Json<DeadLetter>, Problem> {
+    let tenant_id = tenant_of(caller, None)?;
+    Ok(Json(app.get_quarantined(tenant_id.as_ref(), sequence).await?))
+}
+
+/// `POST /events/quarantine/delete`.
+pub(super) async fn delete(
+    State(app): State<App>,
+    caller: AnyCaller,
+    JsonBody(request): JsonBody<DeadLetterSequences>,
+) -> Result<Json<DeletedDeadLetters>, Problem> {
+    let tenant_id = tenant_of(caller, None)?;
+    Ok(Json(app.delete_quarantined(tenant_id.as_ref(), &request.sequences).await?))
+}
+
+/// Returns the tenant of the items; `None` for those of all tenants.
+fn tenant_of(caller: AnyCaller, requested: Option<TenantId>) -> Result<Option<TenantId>, ProblemKind> {
+    match caller {
+        AnyCaller::PlatformAdmin => Ok(requested),
+        AnyCaller::Caller(caller) if !caller.is_admin() => Err(ProblemKind::Forbidden),
+        AnyCaller::Caller(caller) => match requested {
+            Some(tenant_id) if tenant_id != *caller.tenant_id() => Err(ProblemKind::TenantMismatch),
+            _ => Ok(Some(caller.tenant_id().clone())),
+        },
+    }
+}
