@@ -16,7 +16,7 @@ def unpacked(tools, package):
     for pin in pins:
         if pin[:3] == [release, architecture, package]:
             version, digest = pin[3:]
-            home = tools / f"{package}-{version}"
+            home = tools / f"{package}-{version.replace(':', '_')}"  # a colon separates the paths of libraries
             return home if home.is_dir() or fetch(home, f"{package}={version}", digest) else None
     return None
 

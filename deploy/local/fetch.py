@@ -30,6 +30,8 @@ OLDEST_NATS = (2, 12)
 OLDEST_HELM = (3, 14)
 OLDEST_PROMETHEUS = (2, 42)
 OLDEST_GO = (1, 21)
+# Program and modules, then libraries.
+SYSLOG_NG = ("syslog-ng-core", "syslog-ng-mod-http", "libivykis0", "libnet1", "libpcre3", "libwrap0")
 # Suffix of directories with files for one version of Python only.
 THIS_PYTHON = f"-cp{sys.version_info[0]}{sys.version_info[1]}"
 
@@ -232,6 +234,30 @@ def vector(tools, _):
     return None
 
 
+def syslog_ng(tools, _):
+    """Returns a script that starts the pinned version, which needs libraries that are not installed. Returns None if no pin matches this
+    machine: the test of the recipe is skipped then."""
+    homes = [debian.unpacked(tools, package) for package in SYSLOG_NG]
+    if all(homes):
+        program = homes[0].name
+        libraries = [f'"$tools"/{home.name}/{path}' for home in homes for path in ("lib/*-linux-gnu", "usr/lib/*-linux-gnu", "usr/lib/syslog-ng")]
+        modules = [f'"$tools"/{home.name}/usr/lib/syslog-ng/[0-9]*' for home in homes]
+        lines = [
+            "#!/bin/sh",
+            'tools=$(dirname "$0")',
+            f'for path in {" ".join(libraries)}; do libraries="$libraries:$path"; done',
+            f'for path in {" ".join(modules)}; do modules="$modules:$path"; done',
+            f'LD_LIBRARY_PATH="$libraries" exec "$tools"/{program}/usr/sbin/syslog-ng --module-path="$modules" "$@"',
+        ]
+        script = tools / f"{program}.sh"
+        script.write_text("\n".join(lines) + "\n")
+        script.chmod(0o755)
+        if version(script):
+            return script
+    print("syslog-ng cannot be fetched for this machine: the test of its recipe in docs/producers.md is skipped")
+    return None
+
+
 def without_browser(program):
     print(f"{program} not found (Debian: chromium and chromium-driver): browser tests of the pages are skipped")
 
@@ -247,7 +273,7 @@ FINDERS = {
     "fastjsonschema_path": fastjsonschema, "yaml_path": yaml, "starlark_path": starlark,
     "schemathesis_path": schemathesis, "client_generator_path": client_generator, "prometheus": prometheus,
     "promtool": promtool, "chromium": chromium, "chromedriver": chromedriver, "axe_path": axe, "go": go,
-    "vector": vector, "nats_cli": nats_cli,
+    "vector": vector, "syslog_ng": syslog_ng, "nats_cli": nats_cli,
 }  # fmt: skip
 SERVERS = ["postgres_bin_dir", "nats_server"]
 FOR_TESTS = [name for name in FINDERS if name not in SERVERS]

@@ -12,6 +12,9 @@ use axum::body::Bytes;
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode, Uri};
 use axum::response::{IntoResponse as _, Response};
+use contract::Page;
+use contract::consumers::DeadLetter;
+use data_encoding::BASE64;
 use e2e::{ApiUser, EventStream, Installation, Process, Run, output_of, tools, variable};
 use serde_json::{Value, json};
 use testkit::wait_until;
@@ -164,6 +167,82 @@ async fn vector_sends_all_lines_of_a_file() {
     .await;
     let ids = stream.event_ids().await;
     assert_eq!((ids.len(), ids.values().max()), (5000, Some(&1)));
+}
+
+/// A line that is not a valid event.
+fn invalid_line(n: usize) -> Vec<u8> {
+    match n % 4 {
+        0 => format!("{n} no json").into_bytes(),
+        1 => [b"{\"source_id\":\"fw\",\"n\":\"\xff", n.to_string().as_bytes(), b"\"}"].concat(),
+        2 => json!({ "n": n }).to_string().into_bytes(),
+        _ => json!({ "source_id": "fw", "n": n, "padding": "x".repeat(300_000) }).to_string().into_bytes(),
+    }
+}
+
+#[tokio::test]
+async fn syslog_ng_loses_no_line_and_does_not_stop_if_one_percent_of_the_lines_are_invalid() {
+    const LINES: usize = 5000;
+    let Some(syslog_ng) = installed("syslog_ng") else { return };
+    let installation = Installation::with_cheap_hashes();
+    let run = installation.up().await;
+    // The first request fails, and the response to the second one is lost.
+    let proxy = UnreliableProxy::start(&run.run_file.base_url).await;
+    let is_invalid = |n: usize| n % 100 == 50;
+    let line = |n| {
+        if is_invalid(n) {
+            invalid_line(n / 100)
+        } else {
+            json!({ "source_id": "fw", "n": n }).to_string().into_bytes()
+        }
+    };
+    let lines: Vec<_> = (0..LINES).map(line).collect();
+    let input = installation.path("events.ndjson");
+    std::fs::write(&input, [lines.join(&b'\n'), b"\n".to_vec()].concat()).unwrap();
+    std::fs::create_dir(installation.path("storage")).unwrap();
+    let admin = ApiUser::first_admin(&run.run_file).await;
+    let key: Value = admin.client.post("/api-keys", &json!({ "name": "producer" })).await.expect(201);
+    let mut command = Command::new(syslog_ng);
+    command.args(["--foreground", "--no-caps", "--stderr", "--cfgfile"]).arg(documented("syslog-ng.conf"));
+    for (option, file) in [("--persist-file", "persist"), ("--control", "control"), ("--pidfile", "pid")] {
+        command.arg(option).arg(installation.path(file));
+    }
+    command.env("SVC_ENDPOINT", &proxy.endpoint).env("SVC_API_KEY", key["key"].as_str().unwrap());
+    command.env("LOG_FILE", &input).env("STORAGE", installation.path("storage"));
+    let mut process = Process::start(&mut command, &installation.path("output"));
+    let mut stream = EventStream::connect(&run.run_file.nats_url).await;
+    let mut stored = async |count: usize| {
+        wait_until("all valid lines are stored", async || {
+            process.expect_running();
+            (stream.count().await >= count as u64).then_some(())
+        })
+        .await;
+        stream.event_ids().await
+    };
+    let ids = stored(LINES / 100 * 99).await;
+    assert_eq!((ids.len(), ids.values().max()), (LINES / 100 * 99, Some(&1)));
+
+    let mut quarantined = Vec::new();
+    let mut query = "?limit=200".to_owned();
+    loop {
+        let page: Page<DeadLetter> =
+            admin.client.get(&format!("/events/quarantine{query}")).await.expect(200);
+        quarantined.extend(page.items);
+        let Some(cursor) = page.next_cursor else { break };
+        query = format!("?limit=200&cursor={cursor}");
+    }
+    let mut bytes = Vec::new();
+    for letter in &quarantined {
+        let path = format!("/events/quarantine/{}", letter.sequence);
+        let details = admin.client.get(&path).await.expect::<DeadLetter>(200).quarantine.unwrap();
+        bytes.push(BASE64.decode(details.payload.unwrap().as_bytes()).unwrap());
+    }
+    let sent = lines.iter().enumerate().filter(|(n, _)| is_invalid(*n));
+    let expected: Vec<_> = sent.map(|(_, line)| line[..line.len().min(256 * 1024)].to_vec()).collect();
+    assert!(bytes == expected, "{} of {} invalid lines are quarantined", bytes.len(), expected.len());
+
+    let mut file = std::fs::OpenOptions::new().append(true).open(&input).unwrap();
+    std::io::Write::write_all(&mut file, b"{\"source_id\":\"fw\",\"event_id\":\"last\"}\n").unwrap();
+    assert!(stored(LINES / 100 * 99 + 1).await.contains_key("last"));
 }
 
 #[tokio::test]
