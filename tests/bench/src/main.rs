@@ -49,7 +49,7 @@ struct Options {
         long,
         value_delimiter = ',',
         value_name = "MEASUREMENT",
-        default_value = "images,logins,session-checks,timing,credentials,scale,batch-events,polls,single-events,linger,send-command,sustained,waiting-events,many-tenants,invented-types,relay,tail,strict,replicas,connections"
+        default_value = "images,logins,session-checks,timing,credentials,scale,batch-events,quarantine,polls,single-events,linger,send-command,sustained,waiting-events,many-tenants,invented-types,relay,tail,strict,replicas,connections"
     )]
     only: Vec<Measurement>,
     /// Number of rounds of each measurement [default: as many as fit into ten minutes]
@@ -73,6 +73,8 @@ enum Measurement {
     Scale,
     /// Events per second in batches
     BatchEvents,
+    /// Events per second in batches with 1 % invalid events
+    Quarantine,
     /// The longest poll of a task during a batch of events
     Polls,
     /// Single events per second
@@ -158,6 +160,7 @@ async fn measure(
                 Measurement::Credentials => bench.credentials().await?,
                 Measurement::Scale => bench.scale(launcher).await?,
                 Measurement::BatchEvents => bench.batch_events().await?,
+                Measurement::Quarantine => bench.quarantine().await?,
                 Measurement::Polls => bench.polls().await?,
                 Measurement::SingleEvents => bench.single_events().await?,
                 Measurement::Linger => bench.linger().await?,

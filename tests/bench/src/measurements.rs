@@ -9,6 +9,7 @@ mod images;
 mod linger;
 mod logins;
 mod polls;
+mod quarantine;
 mod relay;
 mod scale;
 mod send_command;
