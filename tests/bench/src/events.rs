@@ -19,17 +19,26 @@ const SOURCES: usize = 32;
 
 /// New events with unique ids.
 pub(crate) fn events(count: usize) -> Vec<Bytes> {
-    (0..count).map(|number| event(number % SOURCES)).collect()
+    (0..count).map(|number| event(number % SOURCES, &[])).collect()
+}
+
+/// New events with unique ids and names in `lowerCamelCase`.
+pub(crate) fn events_in_camel_case(count: usize) -> Vec<Bytes> {
+    let names = ["source_id", "event_id", "event_timestamp", "event_type", "vendor_name", "product_name"];
+    let spellings = ["sourceId", "eventId", "eventTimestamp", "eventType", "vendorName", "productName"];
+    let names: Vec<_> = names.into_iter().zip(spellings).collect();
+    (0..count).map(|number| event(number % SOURCES, &names)).collect()
 }
 
 /// New events with unique ids and random sources.
 pub(crate) fn events_of(count: usize, sources: usize) -> Vec<Bytes> {
     // The lowest bits of the id are random.
     let source = || usize::try_from(Uuid::now_v7().as_u128() % sources as u128).unwrap_or_default();
-    (0..count).map(|_| event(source())).collect()
+    (0..count).map(|_| event(source(), &[])).collect()
 }
 
-fn event(source: usize) -> Bytes {
+/// Returns an event with other spellings of these names.
+fn event(source: usize, names: &[(&str, &str)]) -> Bytes {
     let mut text = format!(
         concat!(
             r#"{{"source_id":"fw-{source:02}","event_id":"{id}","metadata":{{"event_timestamp":"2026-01-31T12:00:00.250Z","#,
@@ -41,6 +50,9 @@ fn event(source: usize) -> Bytes {
         network = source % 256,
         id = Uuid::now_v7(),
     );
+    for (name, spelling) in names {
+        text = text.replace(&format!("\"{name}\""), &format!("\"{spelling}\""));
+    }
     let end = r#""}}"#;
     text.extend(std::iter::repeat_n('x', BYTES.saturating_sub(text.len() + end.len())));
     text.push_str(end);
@@ -111,7 +123,7 @@ mod tests {
 
     #[test]
     fn events_are_valid_and_unique_and_have_500_bytes() {
-        let events = [events(40), events_of(40, 100_000)].concat();
+        let events = [events(20), events_in_camel_case(20), events_of(40, 100_000)].concat();
         assert!(events.iter().all(|event| event.len() == BYTES));
         let messages = messages(&"acme".parse().unwrap(), &events).unwrap();
         let mut ids: Vec<_> =

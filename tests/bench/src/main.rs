@@ -75,6 +75,8 @@ enum Measurement {
     BatchEvents,
     /// Events per second in batches with 1 % invalid events
     Quarantine,
+    /// Events in batches with names in camelCase and in `snake_case`
+    Spellings,
     /// The longest poll of a task during a batch of events
     Polls,
     /// Single events per second
@@ -161,6 +163,7 @@ async fn measure(
                 Measurement::Scale => bench.scale(launcher).await?,
                 Measurement::BatchEvents => bench.batch_events().await?,
                 Measurement::Quarantine => bench.quarantine().await?,
+                Measurement::Spellings => bench.spellings().await?,
                 Measurement::Polls => bench.polls().await?,
                 Measurement::SingleEvents => bench.single_events().await?,
                 Measurement::Linger => bench.linger().await?,

@@ -5,9 +5,10 @@ use std::time::Duration;
 
 use anyhow::ensure;
 use async_nats::jetstream::{self, Context};
+use bytes::Bytes;
 
 use super::{Bench, mebibytes};
-use crate::events::{batch_body, events, messages, publish_baseline};
+use crate::events::{batch_body, events, events_in_camel_case, messages, publish_baseline};
 use crate::http::{BaselineServer, request};
 use crate::load::{per_second, send_once};
 use crate::process::{PeakMemory, cpu_time, cpu_time_with_children};
@@ -32,7 +33,8 @@ impl Bench<'_> {
         // The first round is a warm-up.
         for _ in 0..=self.rounds(BATCH_ROUNDS) {
             let peak = PeakMemory::of(self.system.pid());
-            let elapsed = cpu.measure(self.system, BATCH_EVENTS, self.send_batches()).await?;
+            let elapsed =
+                cpu.measure(self.system, BATCH_EVENTS, self.send_batches(events(BATCH_EVENTS))).await?;
             peaks.push(mebibytes(peak.bytes()));
             let messages = messages(self.user.tenant_id(), &events(BATCH_EVENTS))?;
             let baseline = publish_baseline(&context, messages, BATCH_SIZE, BATCH_CONNECTIONS);
@@ -52,9 +54,29 @@ impl Bench<'_> {
         Ok(())
     }
 
-    async fn send_batches(&self) -> anyhow::Result<Duration> {
+    /// The two spellings of names are sent in turn, so that both have the same load of the machine.
+    pub(crate) async fn spellings(&mut self) -> anyhow::Result<()> {
+        let (mut camel_case, mut snake_case) = (CpuTimes::default(), CpuTimes::default());
+        // The first round is a warm-up.
+        for _ in 0..=self.rounds(BATCH_ROUNDS) {
+            let load = self.send_batches(events_in_camel_case(BATCH_EVENTS));
+            camel_case.measure(self.system, BATCH_EVENTS, load).await?;
+            let load = self.send_batches(events(BATCH_EVENTS));
+            snake_case.measure(self.system, BATCH_EVENTS, load).await?;
+        }
+        let ([camel_case, ..], [snake_case, ..]) = (camel_case.0, snake_case.0);
+        self.report.add_comparison(Comparison {
+            name: "CPU of the services with names in camelCase, µs/event",
+            baseline: "the same events with names in snake_case",
+            rounds: camel_case.into_iter().zip(snake_case).skip(1).collect(),
+            target: Some("≤ 1.05"),
+        });
+        Ok(())
+    }
+
+    async fn send_batches(&self, events: Vec<Bytes>) -> anyhow::Result<Duration> {
         let post = |batch: &[_]| self.user.post("/api/v1/events/batch", &batch_body(batch));
-        let requests = events(BATCH_EVENTS).chunks(BATCH_SIZE).map(post).collect();
+        let requests = events.chunks(BATCH_SIZE).map(post).collect();
         send_once(self.system.address, BATCH_CONNECTIONS, requests, 202).await
     }
 
