@@ -19,27 +19,25 @@ pub fn new_event_id() -> String {
 }
 
 impl OutgoingEvent {
-    /// Creates an event from JSON. `new_id` provides the id if `event_id` (or `eventId`, which is the same field) is missing or
-    /// null; see [`new_event_id`]. The service validates the other fields.
+    /// Creates an event from JSON. If `event_id` (or `eventId`, which is the same field) is missing or null, the id is
+    /// `metadata.id` if that has the form of an event id; else `new_id` provides one, see [`new_event_id`]. The service validates the
+    /// other fields.
     ///
     /// # Errors
     ///
     /// [`TransportErrorKind::InvalidEvent`] if the JSON is not an object, or `event_id` is not a string, occurs twice or is
     /// misspelled, as in `Event_id`.
     pub fn from_json(body: Box<RawValue>, new_id: impl FnOnce() -> String) -> Result<Self, TransportError> {
-        match find_event_id(body.get()).map_err(|error| invalid(error.to_string()))? {
-            Some(written) if written.get() != "null" => {
-                let event_id =
-                    serde_json::from_str(written.get()).map_err(|_| invalid("event_id is not a string"))?;
-                Ok(Self { event_id, body })
-            }
-            written => {
-                let event_id = new_id();
-                let body = with_id(body.get(), written.map(RawValue::get), &event_id)
-                    .map_err(|error| invalid(error.to_string()))?;
-                Ok(Self { event_id, body })
-            }
+        let found = find_event_id(body.get()).map_err(|error| invalid(error.to_string()))?;
+        if let Some(written) = found.event_id.filter(|id| id.get() != "null").or(found.metadata_id) {
+            let event_id =
+                serde_json::from_str(written.get()).map_err(|_| invalid("event_id is not a string"))?;
+            return Ok(Self { event_id, body });
         }
+        let event_id = new_id();
+        let body = with_id(body.get(), found.event_id.map(RawValue::get), &event_id)
+            .map_err(|error| invalid(error.to_string()))?;
+        Ok(Self { event_id, body })
     }
 
     /// Id that the event is sent with.
@@ -108,6 +106,23 @@ mod tests {
         assert_eq!((event.event_id(), event.body()), ("a", text));
         let event = outgoing(r#"{"eventId": null, "n": 1.50}"#).unwrap();
         assert_eq!((event.event_id(), event.body()), ("new", r#"{"eventId": "new", "n": 1.50}"#));
+    }
+
+    #[test]
+    fn id_of_the_metadata_is_the_id_of_an_event_without_one() {
+        for text in [
+            r#"{"metadata":{"id":"AAAAAC4+eg=="}}"#,
+            r#"{"eventId":null, "metadata" : {"id":"AAAAAC4+eg=="}}"#,
+        ] {
+            let event = outgoing(text).unwrap();
+            assert_eq!((event.event_id(), event.body()), ("AAAAAC4+eg==", text));
+        }
+        let event = outgoing(r#"{"metadata":{"id":"a b"}}"#).unwrap();
+        assert_eq!(
+            (event.event_id(), event.body()),
+            ("new", r#"{"event_id":"new","metadata":{"id":"a b"}}"#)
+        );
+        assert_eq!(outgoing(r#"{"event_id":"e","metadata":{"id":"m"}}"#).unwrap().event_id(), "e");
     }
 
     #[test]

@@ -1,16 +1,15 @@
-//! The event types of producers. They are read in both spellings and written in the original one. Unknown fields are kept at every
-//! level.
+//! The event types of producers. They are read in both spellings and in all forms of the JSON of protobuf, and written in the original
+//! spelling. Unknown fields are kept at every level.
 
 use std::fmt;
-use std::net::IpAddr;
 
-use chrono::{DateTime, Utc};
+use chrono::{DateTime, SecondsFormat, Utc};
 use serde::de::{Error as _, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::{Map, Value};
 
-use crate::fields::{EVENT, METADATA, Meaning, NOUN, Object, find};
-use crate::parse::port;
+use crate::fields::{EVENT, Field, METADATA, Meaning, NOUN, Object, Rule, TextRule, find};
+use crate::parse::{event_type, instant, integer, integral, timestamp};
 
 /// A JSON object with unknown fields.
 type OpenObject = Map<String, Value>;
@@ -24,8 +23,8 @@ type OpenObject = Map<String, Value>;
 pub struct UdmEvent {
     /// Source of the event: 1 to 256 bytes, not blank, no control characters.
     pub source_id: String,
-    /// Id of the event. Tenant, source and id are the idempotency key. Without an id the server generates one, and a retry
-    /// creates a second event.
+    /// Id of the event. Tenant, source and id are the idempotency key. Without it, the id is `metadata.id` if that has the same form; else
+    /// the server generates one, and a retry creates a second event.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub event_id: Option<String>,
     /// Time, type and reporting product.
@@ -171,14 +170,14 @@ pub struct Noun {
     /// Id of the machine in the inventory of the producer.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub asset_id: Option<String>,
-    /// IPv4 or IPv6 addresses.
+    /// IPv4 addresses, or IPv6 addresses with or without a zone.
     #[serde(skip_serializing_if = "Vec::is_empty", default, deserialize_with = "null_is_empty")]
-    pub ip: Vec<IpAddr>,
-    /// Hardware addresses: six hexadecimal octets separated by `:` or `-`.
+    pub ip: Vec<String>,
+    /// Hardware addresses: EUI-48 or EUI-64, in groups of two or four hexadecimal digits with `:`, `-` or `.`.
     #[serde(skip_serializing_if = "Vec::is_empty", default, deserialize_with = "null_is_empty")]
     pub mac: Vec<String>,
     /// Network port.
-    #[serde(skip_serializing_if = "Option::is_none", default, deserialize_with = "read_port")]
+    #[serde(skip_serializing_if = "Option::is_none", default)]
     pub port: Option<u16>,
     /// URL, for example of a requested page.
     #[serde(skip_serializing_if = "Option::is_none", default)]
@@ -200,7 +199,7 @@ pub struct Noun {
     pub other: OpenObject,
 }
 
-/// Reads the fields of an object under their original names, so that the derived code needs no second names.
+/// Reads the fields of an object under their original names and in their plain forms, so that the derived code needs no other ones.
 struct OriginalNames(&'static Object);
 
 impl<'de> Visitor<'de> for OriginalNames {
@@ -213,9 +212,9 @@ impl<'de> Visitor<'de> for OriginalNames {
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<OpenObject, A::Error> {
         let mut fields = OpenObject::new();
         while let Some((name, value)) = map.next_entry::<String, Value>()? {
-            let name = match find(self.0.fields, &name) {
-                Meaning::Known(field, _) => field.name.to_owned(),
-                Meaning::Misspelled(_) | Meaning::Unknown => name,
+            let (name, value) = match find(self.0, &name) {
+                Meaning::Known(field, _) => (field.name.to_owned(), field.plain(value)),
+                Meaning::Misspelled(_) | Meaning::Unknown => (name, value),
             };
             if fields.contains_key(&name) {
                 return Err(A::Error::custom(format!("duplicate field `{name}`")));
@@ -259,11 +258,62 @@ where
     Ok(Option::deserialize(deserializer)?.unwrap_or_default())
 }
 
-/// Reads a port like `parse`, which accepts `80.0`.
-fn read_port<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u16>, D::Error> {
-    let number = Option::<f64>::deserialize(deserializer)?;
-    let read = |number| port(number).ok_or_else(|| D::Error::custom("expected an integer from 0 to 65535"));
-    number.map(read).transpose()
+impl Field {
+    /// Returns a value in the form that the derived code reads. A value without such a form is returned unchanged.
+    fn plain(&self, value: Value) -> Value {
+        match value {
+            Value::Null => Value::Null,
+            Value::Array(items) if self.is_repeated() => {
+                items.into_iter().map(|item| self.rule.plain(item)).collect()
+            }
+            value if self.is_repeated() => Value::Array(vec![self.rule.plain(value)]),
+            Value::Array(items) if items.is_empty() && self.rule.is_object() => Value::Null,
+            value => self.rule.plain(value),
+        }
+    }
+}
+
+impl Rule {
+    const fn is_object(self) -> bool {
+        matches!(self, Self::Object(_) | Self::OpenObject)
+    }
+
+    fn plain(self, value: Value) -> Value {
+        let plain = match (self, &value) {
+            (rule, Value::Array(items)) if rule.is_object() && items.is_empty() => {
+                Some(OpenObject::new().into())
+            }
+            (Self::Integer(_), value) => integer_of(value).and_then(plain_integer),
+            (Self::Text(TextRule::EventType), value) => {
+                integer_of(value).and_then(event_type).map(Value::from)
+            }
+            (Self::Text(TextRule::EventTime), Value::String(text)) => timestamp(text).map(rfc3339),
+            (Self::Text(TextRule::EventTime), Value::Object(time)) => {
+                let number = |name| time.get(name).and_then(integer_of);
+                number("seconds")
+                    .and_then(|seconds| instant(seconds, number("nanos").unwrap_or(0)))
+                    .map(rfc3339)
+            }
+            _ => None,
+        };
+        plain.unwrap_or(value)
+    }
+}
+
+fn integer_of(value: &Value) -> Option<i128> {
+    match value {
+        Value::String(text) => integer(text),
+        Value::Number(number) => number.as_i128().or_else(|| number.as_f64().and_then(integral)),
+        _ => None,
+    }
+}
+
+fn plain_integer(number: i128) -> Option<Value> {
+    i64::try_from(number).map(Value::from).or_else(|_| u64::try_from(number).map(Value::from)).ok()
+}
+
+fn rfc3339(time: DateTime<Utc>) -> Value {
+    time.to_rfc3339_opts(SecondsFormat::AutoSi, true).into()
 }
 
 #[cfg(test)]
@@ -302,8 +352,8 @@ mod tests {
     #[test]
     fn both_spellings_are_read_and_the_original_one_is_written() {
         let read = serde_json::from_str::<UdmEvent>;
-        let event = read(r#"{"sourceId":"fw","about":[{"assetId":"a","natIp":[]}]}"#).unwrap();
-        let written = r#"{"source_id":"fw","about":[{"asset_id":"a","natIp":[]}]}"#;
+        let event = read(r#"{"sourceId":"fw","about":[{"assetId":"a","otherName":[]}]}"#).unwrap();
+        let written = r#"{"source_id":"fw","about":[{"asset_id":"a","otherName":[]}]}"#;
         assert_eq!(serde_json::to_string(&event).unwrap(), written);
         for (text, expected) in [
             (r#"{"source_id":"fw","sourceId":"fw"}"#, "duplicate field `source_id`"),
@@ -313,6 +363,21 @@ mod tests {
             let error = read(text).unwrap_err().to_string();
             assert!(error.contains(expected), "{text}: {error}");
         }
+    }
+
+    #[test]
+    fn other_forms_of_values_are_read_and_plain_ones_are_written() {
+        let text = r#"{"sourceId":"fw","metadata":{"eventType":"16001","eventTimestamp":{"seconds":"1767225600","nanos":5e8}},
+            "principal":{"ip":"fe80::1%eth0","port":"443","user":[]},"target":[],"about":{"port":80.0},"securityResult":{"action":"BLOCK"}}"#;
+        let event: UdmEvent = serde_json::from_str(text).unwrap();
+        let expected = serde_json::json!({
+            "source_id": "fw",
+            "metadata": { "event_timestamp": "2026-01-01T00:00:00.500Z", "event_type": "NETWORK_FLOW" },
+            "principal": { "ip": ["fe80::1%eth0"], "port": 443 },
+            "about": [{ "port": 80 }],
+            "security_result": [{ "action": "BLOCK" }],
+        });
+        assert_eq!(serde_json::to_value(&event).unwrap(), expected);
     }
 
     #[test]

@@ -2,17 +2,28 @@
 
 use std::fmt;
 
+use serde::Deserialize;
 use serde::de::{Deserializer as _, Error as _, IgnoredAny, MapAccess, Visitor};
 use serde_json::value::RawValue;
 use uuid::Uuid;
 
 use crate::fields::{EVENT, Field, Meaning, Name, Rule, TextRule, find};
+use crate::parse::is_event_id;
 
-/// Returns the value of the field `event_id`, in either spelling, of JSON that is not validated. The value can be `null`.
+/// The id in the JSON of an event that is not validated.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct FoundEventId<'a> {
+    /// Value of the field `event_id` in either spelling. It can be `null`.
+    pub event_id: Option<&'a RawValue>,
+    /// Value of `metadata.id`, if it has the form of an event id. It is the id if `event_id` is absent or `null`.
+    pub metadata_id: Option<&'a RawValue>,
+}
+
+/// Returns the id of JSON that is not validated.
 ///
 /// # Errors
-/// The text is not a JSON object, contains the field more than once, or misspells its name.
-pub fn find_event_id(json: &str) -> serde_json::Result<Option<&RawValue>> {
+/// The text is not a JSON object, or it contains the field `event_id` more than once or misspells its name.
+pub fn find_event_id(json: &str) -> serde_json::Result<FoundEventId<'_>> {
     let mut json = serde_json::Deserializer::from_str(json);
     let event_id = json.deserialize_map(EventIdVisitor)?;
     json.end()?;
@@ -22,23 +33,27 @@ pub fn find_event_id(json: &str) -> serde_json::Result<Option<&RawValue>> {
 struct EventIdVisitor;
 
 impl<'a> Visitor<'a> for EventIdVisitor {
-    type Value = Option<&'a RawValue>;
+    type Value = FoundEventId<'a>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("an event, which is a JSON object")
     }
 
     fn visit_map<A: MapAccess<'a>>(self, mut map: A) -> Result<Self::Value, A::Error> {
-        let is_event_id = |field: &Field| matches!(field.rule, Rule::Text(TextRule::EventId));
-        let mut event_id = None;
+        let has_event_id = |field: &Field| matches!(field.rule, Rule::Text(TextRule::EventId));
+        let mut found = FoundEventId::default();
         while let Some(Name(name)) = map.next_key()? {
-            match find(EVENT.fields, &name) {
-                Meaning::Known(field, _) if is_event_id(field) => {
-                    if event_id.replace(map.next_value()?).is_some() {
+            match find(&EVENT, &name) {
+                Meaning::Known(field, _) if has_event_id(field) => {
+                    if found.event_id.replace(map.next_value()?).is_some() {
                         return Err(A::Error::custom("the event has more than one event_id"));
                     }
                 }
-                Meaning::Misspelled(field) if is_event_id(field) => {
+                Meaning::Known(field, _) if field.name == "metadata" => {
+                    let metadata: &RawValue = map.next_value()?;
+                    found.metadata_id = find_metadata_id(metadata.get());
+                }
+                Meaning::Misspelled(field) if has_event_id(field) => {
                     return Err(A::Error::custom(format!("{name}: {}", field.correction())));
                 }
                 _ => {
@@ -46,8 +61,19 @@ impl<'a> Visitor<'a> for EventIdVisitor {
                 }
             }
         }
-        Ok(event_id)
+        Ok(found)
     }
+}
+
+/// Returns the value of `id` in the JSON of `metadata`, if it has the form of an event id.
+fn find_metadata_id(metadata: &str) -> Option<&RawValue> {
+    #[derive(Deserialize)]
+    struct MetadataId<'a> {
+        #[serde(borrow)]
+        id: Option<&'a RawValue>,
+    }
+    let id = serde_json::from_str::<MetadataId<'_>>(metadata).ok()?.id?;
+    serde_json::from_str::<Name<'_>>(id.get()).is_ok_and(|Name(id)| is_event_id(&id)).then_some(id)
 }
 
 /// Namespace of server event ids: UUIDv5 of `udm.server_event_id` in the DNS namespace of RFC 9562.
@@ -68,6 +94,22 @@ pub fn server_event_id(tenant: &str, source_id: &str, event_id: &str) -> Uuid {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn id_of_the_metadata_is_found_if_it_has_the_form_of_an_event_id() {
+        for (event, expected) in [
+            (r#"{"metadata":{"id":"AAAAAC4+egHJ1IF+/w==","id2":{}}}"#, Some("AAAAAC4+egHJ1IF+/w==")),
+            (r#"{"metadata":{"\u0069d":"a\u0062"}}"#, Some("ab")),
+            (r#"{"metadata":{"id":"a b"}}"#, None),
+            (r#"{"metadata":{"id":7}}"#, None),
+            (r#"{"metadata":{"id":"a","id":"b"}}"#, None),
+            (r#"{"metadata":[{"id":"a"}],"additional":{"id":"a"},"id":"a"}"#, None),
+        ] {
+            let found = find_event_id(event).unwrap().metadata_id;
+            let id = found.map(|id| serde_json::from_str::<String>(id.get()).unwrap());
+            assert_eq!(id.as_deref(), expected, "{event}");
+        }
+    }
 
     #[test]
     fn namespace_is_the_documented_uuid() {

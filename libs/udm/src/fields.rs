@@ -1,12 +1,16 @@
 //! The known fields of an event in one table: original name, type, whether it is repeated, and the object that it contains. The
 //! second spelling of a name, the check of names, the validation and the JSON Schema are derived from it.
 
+#![expect(non_upper_case_globals, reason = "the objects have the names of their messages")]
+
 mod names;
 #[cfg(test)]
 mod tests;
 
+use std::ops::RangeInclusive;
+
 use names::JsonName;
-pub(crate) use names::{Meaning, Name, Spelling, find, is_same_name};
+pub(crate) use names::{Meaning, Name, Spelling, find, is_same_name, json_name};
 
 /// Maximum number of nouns in `intermediary` and in `about`.
 pub const MAX_NOUNS: usize = 64;
@@ -14,15 +18,19 @@ pub const MAX_NOUNS: usize = 64;
 pub(crate) const MAX_SOURCE_ID_BYTES: usize = 256;
 pub(crate) const MAX_EVENT_ID_BYTES: usize = 128;
 pub(crate) const MAX_TYPE_BYTES: usize = 64;
-const MAX_TEXT_BYTES: usize = 1024;
-const MAX_DESCRIPTION_BYTES: usize = 8 * 1024;
+
+/// The names of the event types and their numbers, in ascending order.
+pub(crate) const EVENT_TYPES: &[(i32, &str)] = &include!("fields/event_types.udm");
 
 /// An object of the model.
 pub(crate) struct Object {
     /// Name of its JSON Schema.
     pub(crate) name: &'static str,
+    /// Empty for an object that the schema describes only by the names and types of its fields.
     pub(crate) description: &'static str,
     pub(crate) fields: &'static [Field],
+    /// Where [`find`] finds a field by its name.
+    slots: &'static [u8],
 }
 
 /// A known field of an object.
@@ -31,9 +39,12 @@ pub(crate) struct Field {
     pub(crate) name: &'static str,
     /// Second spelling, in `lowerCamelCase`. It equals the original name if that is one word.
     pub(crate) json_name: &'static str,
-    /// First and last letter in lower case.
-    ends: [char; 2],
+    /// Hash of every spelling of the name.
+    hash: u32,
+    /// The rule of the value, or of each value if the field is repeated.
     pub(crate) rule: Rule,
+    /// Maximum number of values of a repeated field. 0 if the field is not repeated.
+    pub(crate) max_items: usize,
     pub(crate) description: &'static str,
 }
 
@@ -46,12 +57,16 @@ pub(crate) enum Rule {
     Object(&'static Object),
     /// An object of which no field is known.
     OpenObject,
-    /// A repeated field: a list of at most `max` items.
-    List { items: &'static Rule, max: usize },
-    /// A string.
+    /// A string, or another form of the same value.
     Text(TextRule),
-    /// An integer from 0 to 65535.
-    Port,
+    /// An integer as number or decimal string.
+    Integer(Integer),
+    /// Any number, as number or string.
+    Number,
+    /// `true` or `false`.
+    Boolean,
+    /// The name or the number of a value, also of one that the model does not have.
+    Enumeration,
 }
 
 /// The rule of a string.
@@ -62,10 +77,32 @@ pub(crate) enum TextRule {
     Within(usize),
     SourceId,
     EventId,
+    /// Any string. It can be the id of the event.
+    MetadataId,
+    /// A name, or a number of [`EVENT_TYPES`].
     EventType,
-    Timestamp,
-    Address,
-    Mac,
+    /// The time of the event. It has the same forms as [`Time`](Self::Time).
+    EventTime,
+    /// RFC 3339, or an [`INSTANT`].
+    Time,
+    /// Seconds, such as `1.5s`, or an [`INSTANT`].
+    Duration,
+    IpAddress,
+    MacAddress,
+}
+
+/// The range of an integer.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Integer {
+    Int32,
+    Int64,
+    Uint32,
+    Uint64,
+    Port,
+    /// The seconds of an [`INSTANT`].
+    Seconds,
+    /// The nanoseconds of an [`INSTANT`].
+    Nanos,
 }
 
 impl Field {
@@ -73,118 +110,106 @@ impl Field {
     pub(crate) fn is_required(&self) -> bool {
         matches!(self.rule, Rule::Text(TextRule::SourceId))
     }
+
+    pub(crate) const fn is_repeated(&self) -> bool {
+        self.max_items > 0
+    }
+}
+
+impl TextRule {
+    /// Returns whether the value can be an [`INSTANT`] instead of a string.
+    pub(crate) const fn is_instant(self) -> bool {
+        matches!(self, Self::EventTime | Self::Time | Self::Duration)
+    }
+}
+
+impl Integer {
+    pub(crate) fn range(self) -> RangeInclusive<i128> {
+        match self {
+            Self::Int32 | Self::Nanos => i32::MIN.into()..=i32::MAX.into(),
+            Self::Int64 | Self::Seconds => i64::MIN.into()..=i64::MAX.into(),
+            Self::Uint32 => 0..=u32::MAX.into(),
+            Self::Uint64 => 0..=u64::MAX.into(),
+            Self::Port => 0..=u16::MAX.into(),
+        }
+    }
+}
+
+/// Returns the rule of a type in the table.
+#[rustfmt::skip]
+macro_rules! rule {
+    (string) => { Rule::Text(TextRule::Any) };
+    (bytes) => { Rule::Text(TextRule::Any) };
+    (Text1K) => { Rule::Text(TextRule::Within(1024)) };
+    (Text8K) => { Rule::Text(TextRule::Within(8 * 1024)) };
+    (SourceId) => { Rule::Text(TextRule::SourceId) };
+    (EventId) => { Rule::Text(TextRule::EventId) };
+    (MetadataId) => { Rule::Text(TextRule::MetadataId) };
+    (EventType) => { Rule::Text(TextRule::EventType) };
+    (EventTime) => { Rule::Text(TextRule::EventTime) };
+    (Timestamp) => { Rule::Text(TextRule::Time) };
+    (Duration) => { Rule::Text(TextRule::Duration) };
+    (IpAddress) => { Rule::Text(TextRule::IpAddress) };
+    (MacAddress) => { Rule::Text(TextRule::MacAddress) };
+    (int32) => { Rule::Integer(Integer::Int32) };
+    (int64) => { Rule::Integer(Integer::Int64) };
+    (uint32) => { Rule::Integer(Integer::Uint32) };
+    (uint64) => { Rule::Integer(Integer::Uint64) };
+    (Port) => { Rule::Integer(Integer::Port) };
+    (Seconds) => { Rule::Integer(Integer::Seconds) };
+    (Nanos) => { Rule::Integer(Integer::Nanos) };
+    (float) => { Rule::Number };
+    (double) => { Rule::Number };
+    (bool) => { Rule::Boolean };
+    (enum) => { Rule::Enumeration };
+    (Struct) => { Rule::OpenObject };
+    ($object:ident) => { Rule::Object(&$object) };
 }
 
 /// Returns a field. The compiler derives the second spelling.
 macro_rules! field {
-    ($name:literal, $rule:expr, $description:literal) => {{
-        const JSON_NAME: &JsonName = &JsonName::of($name);
+    ($description:expr, $name:ident, [$rule:tt]) => {
+        field!($description, $name, [$rule; usize::MAX])
+    };
+    ($description:expr, $name:ident, [$rule:tt; $max:expr]) => {
+        field!($description, $name, rule!($rule), $max)
+    };
+    ($description:expr, $name:ident, $rule:tt) => {
+        field!($description, $name, rule!($rule), 0)
+    };
+    ($description:expr, $name:ident, $rule:expr, $max:expr) => {{
+        const JSON_NAME: &JsonName = &JsonName::of(stringify!($name));
         Field {
-            name: $name,
+            name: stringify!($name),
             json_name: JSON_NAME.as_str(),
-            ends: JSON_NAME.ends(),
+            hash: names::hash(stringify!($name)),
             rule: $rule,
+            max_items: $max,
             description: $description,
         }
     }};
 }
 
-const fn text(rule: TextRule) -> Rule {
-    Rule::Text(rule)
+/// Defines the objects of the table.
+macro_rules! model {
+    ($($(#[doc = $about:literal])* $object:ident {
+        $($(#[doc = $description:literal])* $name:ident: $rule:tt),* $(,)?
+    })*) => {$(
+        pub(crate) static $object: Object = {
+            const NAMES: &[&str] = &[$(stringify!($name)),*];
+            const SLOTS: usize = (2 * NAMES.len()).next_power_of_two();
+            Object {
+                name: concat!("Udm", stringify!($object)),
+                description: concat!($($about, "\n",)*),
+                fields: &[$(field!(concat!($($description, "\n",)*), $name, $rule)),*],
+                slots: &names::slots::<SLOTS>(NAMES),
+            }
+        };
+    )*};
 }
 
-/// A list of any length. The size of the event bounds it.
-const fn list(items: &'static Rule) -> Rule {
-    Rule::List { items, max: usize::MAX }
-}
+// A time or a duration as an object, as in the text form of protobuf and in exports of databases.
+model! { Instant { seconds: Seconds, nanos: Nanos } }
+include!("fields/model.udm");
 
-const OPEN: Rule = Rule::OpenObject;
-const SHORT: Rule = text(TextRule::Within(MAX_TEXT_BYTES));
-const NOUN_RULE: Rule = Rule::Object(&NOUN);
-const NOUNS: Rule = Rule::List { items: &NOUN_RULE, max: MAX_NOUNS };
-
-pub(crate) static EVENT: Object = Object {
-    name: "UdmEvent",
-    description: "A UDM event: what happened, the participants, and the reporting product.\n\nNames and nesting follow the Unified \
-        Data Model of Google Security Operations. Each name can also be written in lowerCamelCase, as in ProtoJSON: `eventType` is \
-        the field `event_type`. An object has at most one of the two. Unknown fields pass through unchanged.\n\
-        At most 256 KiB as JSON, nested at most 32 deep.",
-    fields: &[
-        field!(
-            "source_id",
-            text(TextRule::SourceId),
-            "Source of the event: 1 to 256 bytes, not blank, no control characters."
-        ),
-        field!(
-            "event_id",
-            text(TextRule::EventId),
-            "Id of the event. Tenant, source and id are the idempotency key. Without an id the server generates one, and a retry\n\
-            creates a second event."
-        ),
-        field!("metadata", Rule::Object(&METADATA), "Time, type and reporting product."),
-        field!("principal", NOUN_RULE, "Participant that acted."),
-        field!("src", NOUN_RULE, "Source that the principal acted on or through."),
-        field!("target", NOUN_RULE, "Participant that was acted on."),
-        field!("observer", NOUN_RULE, "Observer that did not take part."),
-        field!("intermediary", NOUNS, "Intermediaries, in order."),
-        field!("about", NOUNS, "Other participants that the event refers to."),
-        field!("network", OPEN, "Network details, for example protocol and bytes."),
-        field!("security_result", list(&OPEN), "Results of security products."),
-        field!("extensions", OPEN, "Extensions of the model for the event type."),
-        field!("additional", OPEN, "Additional details."),
-    ],
-};
-
-pub(crate) static METADATA: Object = Object {
-    name: "Metadata",
-    description: "Time, type and reporting product of an event.",
-    fields: &[
-        field!(
-            "event_timestamp",
-            text(TextRule::Timestamp),
-            "Time of the event (RFC 3339), in the years 0001 to 9999. Default: the time of receipt."
-        ),
-        field!(
-            "event_type",
-            text(TextRule::EventType),
-            "Type of the event, for example `USER_LOGIN`. Default: `GENERIC_EVENT`. Unknown types are accepted."
-        ),
-        field!("vendor_name", SHORT, "Vendor of the product that reported the event. At most 1 KiB."),
-        field!("product_name", SHORT, "Product that reported the event. At most 1 KiB."),
-        field!("product_version", SHORT, "Version of the product. At most 1 KiB."),
-        field!("product_event_type", SHORT, "Type of the event in the terms of the product. At most 1 KiB."),
-        field!("product_log_id", SHORT, "Id of the event in the product. At most 1 KiB."),
-        field!(
-            "product_deployment_id",
-            SHORT,
-            "Installation of the product that reported the event. At most 1 KiB."
-        ),
-        field!("url_back_to_product", SHORT, "URL of the event in the product. At most 1 KiB."),
-        field!(
-            "description",
-            text(TextRule::Within(MAX_DESCRIPTION_BYTES)),
-            "Description in natural language. At most 8 KiB."
-        ),
-    ],
-};
-
-pub(crate) static NOUN: Object = Object {
-    name: "Noun",
-    description: "A participant of an event, for example a machine, a user, a process or a file.",
-    fields: &[
-        field!("hostname", text(TextRule::Any), "Host name of the machine."),
-        field!("asset_id", text(TextRule::Any), "Id of the machine in the inventory of the producer."),
-        field!("ip", list(&text(TextRule::Address)), "IPv4 or IPv6 addresses."),
-        field!(
-            "mac",
-            list(&text(TextRule::Mac)),
-            "Hardware addresses: six hexadecimal octets separated by `:` or `-`."
-        ),
-        field!("port", Rule::Port, "Network port."),
-        field!("url", text(TextRule::Any), "URL, for example of a requested page."),
-        field!("user", OPEN, "User or account."),
-        field!("process", OPEN, "Process."),
-        field!("file", OPEN, "File."),
-        field!("resource", OPEN, "Any other resource."),
-    ],
-};
+pub(crate) use self::{Event as EVENT, Instant as INSTANT, Metadata as METADATA, Noun as NOUN};

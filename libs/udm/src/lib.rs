@@ -8,6 +8,7 @@ mod fields;
 mod parse;
 mod schema;
 mod split;
+mod values;
 mod wrapped;
 
 pub use event::{Metadata, Noun, UdmEvent};
@@ -16,4 +17,5 @@ pub use fields::MAX_NOUNS;
 pub use parse::{DEFAULT_EVENT_TYPE, Event, MAX_DEPTH, MAX_EVENT_BYTES, ParseError, is_source_id, parse};
 pub use schema::{pretty_schema, schema};
 pub use split::{MAX_BATCH_EVENTS, SplitError, split_lines, split_list};
+pub use values::values_at;
 pub use wrapped::{WrappedEvent, unwrap_events};

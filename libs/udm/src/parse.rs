@@ -5,6 +5,7 @@
 //! a 64-bit float.
 
 mod check;
+mod errors;
 mod rules;
 
 use std::borrow::Cow;
@@ -15,7 +16,7 @@ use contract::FieldError;
 use check::CheckedEvent;
 
 pub use rules::is_source_id;
-pub(crate) use rules::port;
+pub(crate) use rules::{event_type, instant, integer, integral, is_event_id, timestamp};
 
 /// Maximum size of an event in bytes.
 pub const MAX_EVENT_BYTES: usize = 256 * 1024;
@@ -31,11 +32,11 @@ pub struct Event<'a> {
     pub source_id: Cow<'a, str>,
     /// Name of the field `source_id` in the spelling of the producer.
     pub source_id_name: &'static str,
-    /// Id of the event, if the producer set one.
+    /// Id of the event: `event_id`, or `metadata.id` if it has the form of an event id.
     pub event_id: Option<Cow<'a, str>>,
-    /// Name of the field `event_id` in the spelling of the producer.
-    pub event_id_name: &'static str,
-    /// Type of the event, [`DEFAULT_EVENT_TYPE`] by default.
+    /// Path of the field with the id: `event_id` in the spelling of the producer, or `metadata/id`.
+    pub event_id_path: &'static str,
+    /// Name of the type of the event, [`DEFAULT_EVENT_TYPE`] by default.
     pub event_type: Cow<'a, str>,
     /// Time of the event, if the producer set one.
     pub event_timestamp: Option<DateTime<Utc>>,
@@ -72,19 +73,23 @@ pub fn parse(bytes: &[u8]) -> Result<Event<'_>, ParseError> {
     let text = str::from_utf8(bytes).map_err(|error| ParseError::NotJson(error.to_string()))?;
     let event = CheckedEvent::read(text)?;
     let (routing, errors) = (event.routing, event.errors.into_vec());
+    let (event_id, event_id_path) = match (routing.event_id, routing.metadata_id) {
+        (None, Some(id)) => (Some(id), "metadata/id"),
+        (id, _) => (id, routing.event_id_path),
+    };
     match routing.source_id {
         Some(source_id) if errors.is_empty() => Ok(Event {
             source_id,
             source_id_name: routing.source_id_name,
-            event_id: routing.event_id,
-            event_id_name: routing.event_id_name,
+            event_id,
+            event_id_path,
             event_type: routing.event_type.unwrap_or(Cow::Borrowed(DEFAULT_EVENT_TYPE)),
             event_timestamp: routing.event_timestamp,
             raw: bytes,
         }),
         _ => Err(ParseError::Invalid {
             source_id: routing.source_id.map(Cow::into_owned),
-            event_id: routing.event_id.map(Cow::into_owned),
+            event_id: event_id.map(Cow::into_owned),
             errors,
         }),
     }

@@ -20,8 +20,8 @@ const WRAPPERS: [&str; 10] = [
     "collection_elements",
     "references",
 ];
-/// Maximum number of wrappers around an event.
-const MAX_WRAPPERS: usize = 8;
+/// Maximum number of objects and lists around an event.
+const MAX_LEVELS: usize = 16;
 
 /// An event that another document contains.
 #[derive(Clone, Debug)]
@@ -57,15 +57,18 @@ pub(crate) fn is_wrapper(name: &str) -> bool {
 fn search<'a>(
     value: &'a RawValue,
     pointer: String,
-    wrappers: usize,
+    levels: usize,
     events: &mut Vec<WrappedEvent<'a>>,
 ) -> bool {
+    if levels > MAX_LEVELS {
+        return false;
+    }
     if let Ok(items) = serde_json::from_str::<Vec<&RawValue>>(value.get()) {
         let first = events.len();
         let mut has_event = false;
         for (index, item) in items.into_iter().enumerate() {
             let pointer = format!("{pointer}/{index}");
-            if search(item, pointer.clone(), wrappers, events) {
+            if search(item, pointer.clone(), levels + 1, events) {
                 has_event = true;
             } else {
                 events.push(WrappedEvent { pointer, event: item });
@@ -78,15 +81,15 @@ fn search<'a>(
     }
     let Ok(members) = serde_json::from_str::<BTreeMap<String, &RawValue>>(value.get()) else { return false };
     let mut has_event = false;
-    if wrappers < MAX_WRAPPERS && !members.iter().any(|(name, value)| is_field("metadata", name, value)) {
+    if !members.iter().any(|(name, value)| is_field("metadata", name, value)) {
         for (name, value) in members.iter().filter(|(name, _)| is_wrapper(name)) {
             let pointer = format!("{pointer}/{}", escape_pointer_token(name));
-            has_event |= search(value, pointer, wrappers + 1, events);
+            has_event |= search(value, pointer, levels + 1, events);
         }
     }
     let fields = EVENT.fields.iter().map(|field| field.name).filter(|name| *name != "additional");
     let mut fields = fields.filter(|field| members.iter().any(|(name, value)| is_field(field, name, value)));
-    if !has_event && wrappers > 0 && fields.next().is_some() {
+    if !has_event && levels > 0 && fields.next().is_some() {
         events.push(WrappedEvent { pointer, event: value });
         return true;
     }
@@ -95,7 +98,7 @@ fn search<'a>(
 
 /// Returns whether a member is this field of an event: an object or a list, or the text of `source_id`.
 fn is_field(field: &str, name: &str, value: &RawValue) -> bool {
-    match find(EVENT.fields, name) {
+    match find(&EVENT, name) {
         Meaning::Known(known, _) if known.name == field => match known.rule {
             Rule::Text(TextRule::SourceId) => value.get().starts_with('"'),
             _ => value.get().starts_with(['{', '[']),
@@ -190,10 +193,12 @@ mod tests {
     }
 
     #[test]
-    fn the_number_of_wrappers_is_limited() {
+    fn the_number_of_levels_is_limited() {
         let document =
             |wrappers: usize| format!("{}{EVENT}{}", r#"{"udm":"#.repeat(wrappers), "}".repeat(wrappers));
-        assert_eq!(unwrapped(&document(8)).len(), 1);
-        assert_eq!(unwrapped(&document(9)), []);
+        assert_eq!(unwrapped(&document(16)).len(), 1);
+        assert_eq!(unwrapped(&document(17)), []);
+        let lists = format!(r#"{{"events":{}{EVENT}{}}}"#, "[".repeat(100_000), "]".repeat(100_000));
+        assert_eq!(unwrapped(&lists), []);
     }
 }

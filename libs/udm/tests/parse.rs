@@ -57,9 +57,18 @@ fn several_errors_are_reported_with_their_locations() {
 fn a_value_of_another_type_is_rejected_with_the_expected_type() {
     for (value, expectation) in [
         (r#""metadata":true"#, "expected an object"),
-        (r#""about":true"#, "expected a list"),
+        (r#""about":true"#, "expected an object, or a list of such values"),
         (r#""event_id":true"#, "expected a string"),
         (r#""src":{"port":true}"#, "expected an integer from 0 to 65535"),
+        (r#""src":{"ip":true}"#, "expected a string, or a list of such values"),
+        (r#""src":{"platform":true}"#, "expected the name or the number of a value"),
+        (r#""src":{"location":{"region_latitude":true}}"#, "expected a number"),
+        (r#""network":{"ipv6":"true"}"#, "expected true or false"),
+        (
+            r#""network":{"totalBytes":true}"#,
+            "expected an integer from -9223372036854775808 to 9223372036854775807",
+        ),
+        (r#""metadata":{"eventType":true}"#, "expected the name or the number of an event type"),
     ] {
         let event = format!(r#"{{"source_id":"fw",{value}}}"#);
         let Err(ParseError::Invalid { errors, .. }) = parse(event.as_bytes()) else { panic!("{event}") };
@@ -105,7 +114,7 @@ fn both_spellings_of_a_name_are_the_same_field() {
     let event = parse(br#"{"sourceId":"fw","event_id":"e","metadata":{"eventType":"A","event_timestamp":"2026-01-31T12:00:00Z"}}"#);
     let event = event.unwrap();
     assert_eq!((&*event.source_id, event.event_id.as_deref(), &*event.event_type), ("fw", Some("e"), "A"));
-    assert_eq!((event.source_id_name, event.event_id_name), ("sourceId", "event_id"));
+    assert_eq!((event.source_id_name, event.event_id_path), ("sourceId", "event_id"));
     assert_eq!(event.event_timestamp.unwrap().to_rfc3339(), "2026-01-31T12:00:00+00:00");
     assert!(parse(br#"{"source\u0049d":"fw"}"#).is_ok());
     expect(
@@ -206,22 +215,235 @@ fn times_are_rfc_3339_in_four_digit_years() {
 }
 
 #[test]
-fn a_port_is_an_integer_in_any_notation() {
+fn a_leap_second_becomes_the_last_nanosecond_before_it() {
+    let time = |time: &str| {
+        let event = format!(r#"{{"source_id":"a","metadata":{{"eventTimestamp":"{time}"}}}}"#);
+        parse(event.as_bytes()).ok().map(|event| event.event_timestamp.unwrap().to_rfc3339())
+    };
+    for leap in ["2016-12-31T23:59:60Z", "2016-12-31T23:59:60.999999999Z", "2017-01-01T00:59:60.5+01:00"] {
+        assert_eq!(time(leap).as_deref(), Some("2016-12-31T23:59:59.999999999+00:00"), "{leap}");
+    }
+    assert_eq!(time("2016-12-31T12:30:60Z"), None);
+    assert_eq!(time("2016-12-31T23:59:61Z"), None);
+}
+
+#[test]
+fn a_time_can_be_an_object_of_seconds_and_nanoseconds() {
+    let event = |time: &str| format!(r#"{{"source_id":"a","metadata":{{"eventTimestamp":{time}}}}}"#);
+    for (valid, expected) in [
+        (r#"{"seconds":1735824379}"#, "2025-01-02T13:26:19+00:00"),
+        (r#"{"seconds":"1735824379","nanos":500}"#, "2025-01-02T13:26:19.000000500+00:00"),
+        (r#"{"nanos":"7","seconds":-1.0,"other":{}}"#, "1969-12-31T23:59:59.000000007+00:00"),
+        (r#"{"seconds":253402300799,"nanos":null}"#, "9999-12-31T23:59:59+00:00"),
+    ] {
+        let event = event(valid);
+        assert_eq!(
+            parse(event.as_bytes()).unwrap().event_timestamp.unwrap().to_rfc3339(),
+            expected,
+            "{valid}"
+        );
+    }
+    for (invalid, at, code) in [
+        ("{}", "", "invalid_value"),
+        (r#"{"seconds":null}"#, "", "invalid_value"),
+        (r#"{"seconds":253402300800}"#, "", "invalid_value"),
+        (r#"{"seconds":0,"nanos":1000000000}"#, "", "invalid_value"),
+        (r#"{"seconds":0,"nanos":-1}"#, "", "invalid_value"),
+        (r#"{"seconds":1.5}"#, "/seconds", "invalid_value"),
+        (r#"{"Seconds":1,"seconds":1}"#, "/Seconds", "invalid_name"),
+        (r#"{"seconds":1,"seconds":1}"#, "/seconds", "duplicate_field"),
+        ("1735824379", "", "invalid_type"),
+        ("[]", "", "invalid_type"),
+        (r#""""#, "", "invalid_value"),
+    ] {
+        let found = errors(&event(invalid));
+        assert_eq!(found[0], (format!("/metadata/eventTimestamp{at}"), code.to_owned()), "{invalid}");
+    }
+}
+
+#[test]
+fn a_duration_is_seconds_in_text_or_an_object() {
+    let event = |value: &str| format!(r#"{{"source_id":"a","network":{{"session_duration":{value}}}}}"#);
+    for valid in [
+        r#""61.5s""#,
+        r#""-0.000000001s""#,
+        r#""315576000000s""#,
+        r#"{"seconds":"5","nanos":7}"#,
+        r#"{"seconds":0,"nanos":-7}"#,
+        r#"{"seconds":-5,"nanos":-7}"#,
+    ] {
+        assert!(parse(event(valid).as_bytes()).is_ok(), "{valid}");
+    }
+    for invalid in [
+        r#""61.5""#,
+        r#""1m""#,
+        r#""s""#,
+        r#"".5s""#,
+        r#""1.0000000001s""#,
+        r#""315576000001s""#,
+        r#"{"seconds":5,"nanos":-7}"#,
+        r#"{"seconds":315576000001}"#,
+        "{}",
+    ] {
+        expect(&event(invalid), &[("/network/session_duration", "invalid_value")]);
+    }
+    expect(&event("61.5"), &[("/network/session_duration", "invalid_type")]);
+}
+
+#[test]
+fn an_integer_is_a_number_or_a_decimal_string() {
     let event = |port: &str| format!(r#"{{"source_id":"a","src":{{"port":{port}}}}}"#);
-    for (valid, port) in [("80", 80), ("80.0", 80), ("8e1", 80), ("65535", 65535), ("0", 0)] {
+    for (valid, port) in [
+        ("80", 80),
+        ("80.0", 80),
+        ("8e1", 80),
+        ("65535", 65535),
+        ("0", 0),
+        (r#""80""#, 80),
+        (r#""080.00""#, 80),
+        (r#""-0""#, 0),
+    ] {
         assert!(parse(event(valid).as_bytes()).is_ok(), "{valid}");
         let typed: udm::UdmEvent = serde_json::from_str(&event(valid)).unwrap();
         assert_eq!(typed.src.unwrap().port, Some(port), "{valid}");
     }
-    for (invalid, code) in [
-        ("80.5", "invalid_value"),
-        ("65536", "invalid_value"),
-        ("-1", "invalid_value"),
-        (r#""80""#, "invalid_type"),
+    for invalid in [
+        "80.5",
+        "65536",
+        "-1",
+        "1e300",
+        r#""""#,
+        r#"" 80""#,
+        r#""+80""#,
+        r#""8e1""#,
+        r#""80.""#,
+        r#""https""#,
+        r#""65536""#,
     ] {
-        expect(&event(invalid), &[("/src/port", code)]);
+        expect(&event(invalid), &[("/src/port", "invalid_value")]);
         assert!(serde_json::from_str::<udm::UdmEvent>(&event(invalid)).is_err(), "{invalid}");
     }
+    for (name, valid, invalid) in [
+        ("sent_bytes", r#""18446744073709551615""#, r#""18446744073709551616""#),
+        ("total_bytes", r#""-9223372036854775808""#, "9223372036854775808"),
+        ("dns", r#"{"id":4294967295}"#, r#"{"id":4294967296}"#),
+        ("http", r#"{"response_code":-2147483648}"#, r#"{"response_code":"2147483648"}"#),
+    ] {
+        let event = |value: &str| format!(r#"{{"source_id":"a","network":{{"{name}":{value}}}}}"#);
+        assert!(parse(event(valid).as_bytes()).is_ok(), "{valid}");
+        assert_eq!(errors(&event(invalid)).len(), 1, "{invalid}");
+    }
+}
+
+#[test]
+fn an_enumeration_is_a_name_or_a_number() {
+    let event = |value: &str| format!(r#"{{"source_id":"a","securityResult":{{"severity":{value}}}}}"#);
+    for valid in [r#""HIGH""#, r#""A_NEW_NAME""#, "300", "-1", "300.0", r#""300""#] {
+        assert!(parse(event(valid).as_bytes()).is_ok(), "{valid}");
+    }
+    for (invalid, code) in [("2147483648", "invalid_value"), ("0.5", "invalid_value"), ("{}", "invalid_type")]
+    {
+        expect(&event(invalid), &[("/securityResult/severity", code)]);
+    }
+    let event = |value: &str| format!(r#"{{"source_id":"a","metadata":{{"event_type":{value}}}}}"#);
+    for (valid, name) in [
+        ("15001", "USER_LOGIN"),
+        (r#""16002""#, "NETWORK_CONNECTION"),
+        ("0", "EVENTTYPE_UNSPECIFIED"),
+        (r#""A1""#, "A1"),
+    ] {
+        assert_eq!(parse(event(valid).as_bytes()).unwrap().event_type, name);
+    }
+    for invalid in ["15999", "-1", "1.5", r#""15999""#, r#""15001x""#, "1e30"] {
+        expect(&event(invalid), &[("/metadata/event_type", "invalid_value")]);
+    }
+}
+
+#[test]
+fn addresses_have_the_forms_of_vendors() {
+    let event =
+        |name: &str, value: &str| format!(r#"{{"source_id":"a","principal":{{"{name}":"{value}"}}}}"#);
+    for (name, valid) in [
+        ("ip", "192.0.2.1"),
+        ("ip", "fe80::1%eth0"),
+        ("ip", "fe80::1%25"),
+        ("ip", "::ffff:192.0.2.1"),
+        ("nat_ip", "2001:db8::1"),
+        ("mac", "00:1b:44:11:3A:b7"),
+        ("mac", "00-1b-44-11-3a-b7"),
+        ("mac", "00.1b.44.11.3a.b7"),
+        ("mac", "2880.230b.c9b2"),
+        ("mac", "2880:230b:c9b2"),
+        ("mac", "00:1b:44:ff:fe:11:3a:b7"),
+        ("mac", "001b-44ff-fe11-3ab7"),
+    ] {
+        assert!(parse(event(name, valid).as_bytes()).is_ok(), "{valid}");
+    }
+    for (name, invalid) in [
+        ("ip", ""),
+        ("ip", "10.0.XX.XX"),
+        ("ip", "10.0.0.0/8"),
+        ("ip", "[::1]"),
+        ("ip", "10.0.0.1:443"),
+        ("ip", "10.0.0.1%eth0"),
+        ("ip", "fe80::1%"),
+        ("ip", "fe80::1%a b"),
+        ("mac", ""),
+        ("mac", "001b44113ab7"),
+        ("mac", "00:1b-44:11-3a:b7"),
+        ("mac", "00:1b:44:11:3a"),
+        ("mac", "0:1b:44:11:3a:b7"),
+        ("mac", "00:1b:44:11:3a:b7:00"),
+        ("mac", "XX:XX:44:11:3a:b7"),
+        ("mac", "001b.44113ab7"),
+    ] {
+        expect(&event(name, invalid), &[(&format!("/principal/{name}"), "invalid_value")]);
+    }
+}
+
+#[test]
+fn one_value_is_a_list_of_one_and_an_empty_list_is_an_absent_object() {
+    for valid in [
+        r#""principal":{"ip":"192.168.1.100","labels":{"key":"a","value":"b"}},"intermediary":{"hostname":"h"}"#,
+        r#""security_result":{"action":"BLOCK","category":["A"],"about":[]}"#,
+        r#""network":[],"extensions":[],"additional":[],"metadata":[],"target":[],"about":[[],{}]"#,
+    ] {
+        let event = format!(r#"{{"source_id":"a",{valid}}}"#);
+        assert!(parse(event.as_bytes()).is_ok(), "{event}");
+        let typed: udm::UdmEvent = serde_json::from_str(&event).unwrap();
+        assert!(parse(serde_json::to_string(&typed).unwrap().as_bytes()).is_ok(), "{event}");
+    }
+    for (invalid, at) in [
+        (r#""network":[{}]"#, "/network"),
+        (r#""principal":{"hostname":[]}"#, "/principal/hostname"),
+        (r#""principal":{"hostname":["a"]}"#, "/principal/hostname"),
+        (r#""principal":{"ip":{}}"#, "/principal/ip"),
+        (r#""principal":{"ip":[null]}"#, "/principal/ip/0"),
+        (r#""principal":{"ip":[["::1"]]}"#, "/principal/ip/0"),
+        (r#""about":"a""#, "/about"),
+    ] {
+        expect(&format!(r#"{{"source_id":"a",{invalid}}}"#), &[(at, "invalid_type")]);
+    }
+    expect("[]", &[("", "invalid_type")]);
+}
+
+#[test]
+fn id_of_the_metadata_is_the_id_of_an_event_without_one() {
+    let id = |event: &str| {
+        let event = parse(event.as_bytes()).unwrap();
+        (event.event_id.map(Cow::into_owned), event.event_id_path)
+    };
+    let google = r#"{"source_id":"a","metadata":{"id":"AAAAAC4+egHJ1IF+/w=="}}"#;
+    assert_eq!(id(google), (Some("AAAAAC4+egHJ1IF+/w==".to_owned()), "metadata/id"));
+    let both = r#"{"source_id":"a","metadata":{"id":"m"},"eventId":"e"}"#;
+    assert_eq!(id(both), (Some("e".to_owned()), "eventId"));
+    let null = r#"{"source_id":"a","metadata":{"id":"m"},"eventId":null}"#;
+    assert_eq!(id(null), (Some("m".to_owned()), "metadata/id"));
+    for other in ["a b", "", "ä", &"x".repeat(129)] {
+        let event = format!(r#"{{"source_id":"a","event_id":null,"metadata":{{"id":"{other}"}}}}"#);
+        assert_eq!(id(&event), (None, "event_id"));
+    }
+    expect(r#"{"source_id":"a","metadata":{"id":7}}"#, &[("/metadata/id", "invalid_type")]);
 }
 
 #[test]
@@ -245,6 +467,7 @@ fn error_contains_the_event_id_if_it_is_valid() {
     };
     assert_eq!(id(r#"{"event_id":"e1"}"#).as_deref(), Some("e1"));
     assert_eq!(id(r#"{"event_id":"e 1"}"#), None);
+    assert_eq!(id(r#"{"metadata":{"id":"m+/="}}"#).as_deref(), Some("m+/="));
 }
 
 #[test]

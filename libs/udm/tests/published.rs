@@ -22,7 +22,12 @@ fn published_events_are_typed_and_keep_their_bytes() {
         ("bind-1", None, "NETWORK_DNS", "2026-03-02T07:15:03.000000001+00:00"),
         ("edr-eu", Some("edr.0190-77"), "PROCESS_LAUNCH", "2026-03-02T07:16:40+00:00"),
         ("mail-gw", None, "EMAIL_TRANSACTION", "2026-03-02T07:18:00+00:00"),
-        ("gcp-audit", None, "RESOURCE_PERMISSIONS_CHANGE", "2026-03-02T07:20:11.900+00:00"),
+        (
+            "gcp-audit",
+            Some("AAAAAMhXW0N1ZXN0aW9uYWJsZQAAAAAGAAAAAAAAAAA="),
+            "RESOURCE_PERMISSIONS_CHANGE",
+            "2026-03-02T07:20:11.900+00:00",
+        ),
         ("proxy-3", None, "NETWORK_HTTP", "2026-03-02T07:21:09+00:00"),
         ("dhcp-core", None, "NETWORK_DHCP", "2026-03-02T07:22:00+00:00"),
         ("win-dc-1", Some("evtx:4625:771204"), "USER_LOGIN", "2026-03-02T07:23:41+00:00"),
@@ -51,6 +56,7 @@ fn published_events_match_the_schema_and_the_types_of_producers() {
         let (sent, written) = (parse(item).unwrap(), parse(written.as_bytes()).unwrap());
         assert_eq!((&sent.source_id, &sent.event_id), (&written.source_id, &written.event_id));
         assert_eq!((&sent.event_type, sent.event_timestamp), (&written.event_type, written.event_timestamp));
-        assert_eq!((written.source_id_name, written.event_id_name), ("source_id", "event_id"));
+        assert_eq!(written.source_id_name, "source_id");
+        assert!(["event_id", "metadata/id"].contains(&written.event_id_path));
     }
 }

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use serde::Deserialize;
 
-use super::Field;
+use super::{Field, Object};
 
 /// Maximum length of a known name.
 const MAX_NAME_BYTES: usize = 64;
@@ -39,12 +39,16 @@ impl JsonName {
             Err(_) => panic!("known names are ASCII"),
         }
     }
+}
 
-    /// Returns the first and the last letter in lower case.
-    pub(crate) const fn ends(&self) -> [char; 2] {
-        let last = self.bytes[self.length - 1].to_ascii_lowercase();
-        [self.bytes[0] as char, last as char]
-    }
+/// Returns the second spelling of a name of any length.
+pub(crate) fn json_name(original: &str) -> String {
+    let mut words = original.split('_');
+    let first = words.next().unwrap_or_default().to_owned();
+    words.filter(|word| !word.is_empty()).fold(first, |name, word| {
+        let (letter, rest) = word.split_at(word.chars().next().map_or(0, char::len_utf8));
+        name + &letter.to_ascii_uppercase() + rest
+    })
 }
 
 /// A spelling of a known name.
@@ -92,27 +96,80 @@ impl Field {
     }
 }
 
-/// Finds the field of an object that a name means.
-#[inline]
-pub(crate) fn find(fields: &'static [Field], name: &str) -> Meaning {
-    match fields.iter().find(|field| field.name == name) {
-        Some(field) => Meaning::Known(field, Spelling::Original),
-        None => find_other(fields, name),
+/// Weights of the bytes of a name in its hash: 0 for separators, and the same for both cases of a letter.
+const WEIGHTS: [u32; 256] = {
+    let mut weights = [0; 256];
+    let mut byte = 0_u8;
+    while byte < u8::MAX {
+        if byte != b'_' && byte != b'-' {
+            let letter = byte.to_ascii_lowercase() as u32;
+            weights[byte as usize] = (letter * letter * letter).wrapping_mul(0x9e37_79b1);
+        }
+        byte += 1;
     }
+    weights
+};
+
+/// Returns the hash of a name, which is the same for names that differ only in case, `_` and `-` of ASCII.
+#[inline]
+pub(super) const fn hash(name: &str) -> u32 {
+    let (name, mut hash, mut index) = (name.as_bytes(), 0_u32, 0);
+    while index < name.len() {
+        hash = hash.wrapping_add(WEIGHTS[name[index] as usize]);
+        index += 1;
+    }
+    hash
 }
 
-/// Finds the field of a name that is no original one. The first and the last letter exclude most fields.
-fn find_other(fields: &'static [Field], name: &str) -> Meaning {
-    let ends = ends(name);
-    for field in fields.iter().filter(|field| field.ends == ends) {
-        if field.json_name == name {
-            return Meaning::Known(field, Spelling::Json);
+/// The slot at which the search for a hash begins, in a table of a power of two.
+const fn first_slot(hash: u32, slots: usize) -> usize {
+    (hash >> 15) as usize & (slots - 1)
+}
+
+/// Returns a hash table with open addressing: the number of each field plus 1, and 0 for a free slot. At least half are free.
+#[expect(clippy::cast_possible_truncation, reason = "the number of a field is checked")]
+pub(super) const fn slots<const N: usize>(names: &[&str]) -> [u8; N] {
+    let (mut slots, mut number) = ([0; N], 0);
+    while number < names.len() {
+        let mut slot = first_slot(hash(names[number]), N);
+        while slots[slot] != 0 {
+            slot = (slot + 1) & (N - 1);
         }
-        if is_same_name(field.name, name) {
-            return Meaning::Misspelled(field);
-        }
+        number += 1;
+        assert!(number <= u8::MAX as usize, "an object has at most 255 fields");
+        slots[slot] = number as u8;
     }
-    Meaning::Unknown
+    slots
+}
+
+/// Finds the field of an object that a name means.
+#[inline]
+pub(crate) fn find(object: &'static Object, name: &str) -> Meaning {
+    let (hash, slots) = (hash(name), object.slots);
+    let mut slot = first_slot(hash, slots.len());
+    while let Some(number) = usize::from(slots[slot]).checked_sub(1) {
+        let field = &object.fields[number];
+        if field.hash == hash {
+            if field.name == name {
+                return Meaning::Known(field, Spelling::Original);
+            }
+            if field.json_name == name {
+                return Meaning::Known(field, Spelling::Json);
+            }
+            if is_same_name(field.name, name) {
+                return Meaning::Misspelled(field);
+            }
+        }
+        slot = (slot + 1) & (slots.len() - 1);
+    }
+    if name.is_ascii() { Meaning::Unknown } else { find_folded(object, name) }
+}
+
+/// Finds the field of a name with letters that are not ASCII, which the hash does not include.
+#[cold]
+fn find_folded(object: &'static Object, name: &str) -> Meaning {
+    let field = object.fields.iter().find(|field| is_same_name(field.name, name));
+    field.map_or(Meaning::Unknown, Meaning::Misspelled)
 }
 
 /// Returns whether two names differ at most in case and separators.
@@ -120,23 +177,9 @@ pub(crate) fn is_same_name(one: &str, other: &str) -> bool {
     folded(one).eq(folded(other))
 }
 
-/// Returns the first and the last letter of a name without case and separators.
-fn ends(name: &str) -> [char; 2] {
-    match name.as_bytes() {
-        [first, .., last] if first.is_ascii_alphanumeric() && last.is_ascii_alphanumeric() => {
-            [first, last].map(|letter| char::from(letter.to_ascii_lowercase()))
-        }
-        _ => {
-            let mut letters = folded(name);
-            let first = letters.next().unwrap_or_default();
-            [first, letters.next_back().unwrap_or(first)]
-        }
-    }
-}
-
 /// Returns the letters of a name without case and separators. Parsers that ignore case could take two names with the same letters
 /// for one: Go folds the case of Unicode, where `ſ` equals `s` and the Kelvin sign equals `k`.
-fn folded(name: &str) -> impl DoubleEndedIterator<Item = char> {
+fn folded(name: &str) -> impl Iterator<Item = char> {
     name.chars().filter(|c| !matches!(c, '_' | '-')).map(|c| match c {
         'ſ' => 's',
         '\u{212a}' => 'k',

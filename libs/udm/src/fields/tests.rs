@@ -15,27 +15,21 @@ struct Place {
     object: &'static Object,
 }
 
-/// Returns the object that a field contains.
-fn object_of(rule: Rule) -> Option<&'static Object> {
-    match rule {
-        Rule::Object(object) => Some(object),
-        Rule::List { items, .. } => object_of(*items),
-        _ => None,
-    }
-}
-
-/// Returns the places of the objects of the table.
+/// Returns each object of the table at one of its places.
 fn places() -> Vec<Place> {
     let mut places = vec![Place { path: vec![], object: &EVENT }];
     let mut next = 0;
     while let Some(Place { path, object }) = places.get(next) {
         let inner = object.fields.iter().filter_map(|field| {
-            let is_recursive = path.iter().any(|outer| std::ptr::eq(*outer, field));
-            let object = object_of(field.rule).filter(|_| !is_recursive)?;
+            let Rule::Object(object) = field.rule else { return None };
             Some(Place { path: path.iter().copied().chain([field]).collect(), object })
         });
         let inner: Vec<_> = inner.collect();
-        places.extend(inner);
+        for place in inner {
+            if !places.iter().any(|known| std::ptr::eq(known.object, place.object)) {
+                places.push(place);
+            }
+        }
         next += 1;
     }
     places
@@ -47,9 +41,10 @@ impl Place {
         let mut text = members.to_owned();
         for field in self.path.iter().rev() {
             let name = field.json_name;
-            text = match field.rule {
-                Rule::List { .. } => format!(r#""{name}":[{{}},{{{text}}}]"#),
-                _ => format!(r#""{name}":{{{text}}}"#),
+            text = if field.is_repeated() {
+                format!(r#""{name}":[{{}},{{{text}}}]"#)
+            } else {
+                format!(r#""{name}":{{{text}}}"#)
             };
         }
         let has_source = self.path.is_empty()
@@ -63,7 +58,7 @@ impl Place {
         let mut pointer = String::new();
         for field in &self.path {
             pointer = pointer + "/" + field.json_name;
-            if matches!(field.rule, Rule::List { .. }) {
+            if field.is_repeated() {
                 pointer += "/1";
             }
         }
@@ -94,18 +89,19 @@ fn errors(event: &str) -> Vec<(String, String, String)> {
 
 fn valid(rule: Rule) -> String {
     match rule {
-        Rule::Any | Rule::Object(_) | Rule::OpenObject => "{}".to_owned(),
-        Rule::List { items, .. } => format!("[{}]", valid(*items)),
-        Rule::Port => "443".to_owned(),
+        Rule::Any | Rule::Object(_) | Rule::OpenObject => "{}",
+        Rule::Integer(_) | Rule::Number | Rule::Enumeration => "443",
+        Rule::Boolean => "true",
         Rule::Text(rule) => match rule {
             TextRule::EventType => r#""USER_LOGIN""#,
-            TextRule::Timestamp => r#""2026-01-31T12:00:00.5Z""#,
-            TextRule::Address => r#""2001:db8::1""#,
-            TextRule::Mac => r#""00:1b:44:11:3a:b7""#,
-            TextRule::Any | TextRule::Within(_) | TextRule::SourceId | TextRule::EventId => r#""a""#,
-        }
-        .to_owned(),
+            TextRule::EventTime | TextRule::Time => r#""2026-01-31T12:00:00.5Z""#,
+            TextRule::Duration => r#""1.5s""#,
+            TextRule::IpAddress => r#""2001:db8::1""#,
+            TextRule::MacAddress => r#""00:1b:44:11:3a:b7""#,
+            _ => r#""a""#,
+        },
     }
+    .to_owned()
 }
 
 /// Independent of the code: splits at `_`.
@@ -134,9 +130,24 @@ fn the_second_spelling_is_that_of_protobuf() {
         ("aB_c", "aBC"),
     ] {
         assert_eq!(JsonName::of(original).as_str(), expected);
+        assert_eq!(json_name(original), expected);
     }
     for (_, field) in known() {
         assert_eq!(field.json_name, camel_case(field.name));
+    }
+}
+
+#[test]
+fn the_table_has_the_published_model_and_the_published_numbers() {
+    assert!(known().len() > 950, "{}", known().len());
+    assert!(EVENT_TYPES.is_sorted_by(|one, other| one.0 < other.0));
+    for (number, name) in EVENT_TYPES {
+        let event = |value: String| format!(r#"{{"source_id":"s","metadata":{{"eventType":{value}}}}}"#);
+        for value in
+            [number.to_string(), format!("\"{number}\""), format!("{number}.0"), format!("\"{name}\"")]
+        {
+            assert_eq!(parse(event(value).as_bytes()).unwrap().event_type, *name);
+        }
     }
 }
 
@@ -149,7 +160,7 @@ fn no_spelling_of_a_known_name_is_a_misspelling_of_another_one() {
         for field in object.fields {
             assert!(field.name.bytes().all(|byte| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'_')));
             for (name, spelling) in [(field.name, Spelling::Original), (field.json_name, Spelling::Json)] {
-                let Meaning::Known(known, found) = find(object.fields, name) else { panic!("{name}") };
+                let Meaning::Known(known, found) = find(object, name) else { panic!("{name}") };
                 assert_eq!(known.name, field.name);
                 assert!(found == spelling || !field.has_two_spellings(), "{name}");
             }
@@ -192,8 +203,9 @@ fn both_spellings_in_one_object_are_rejected_with_both_pointers() {
 #[test]
 fn errors_of_values_have_the_pointer_of_the_sender() {
     for (place, field) in known() {
+        let value = if matches!(field.rule, Rule::Boolean) { "7" } else { "true" };
         for name in [field.name, field.json_name] {
-            let event = place.event(&format!(r#""{name}":true"#));
+            let event = place.event(&format!(r#""{name}":{value}"#));
             let found: Vec<_> =
                 errors(&event).into_iter().map(|(pointer, code, _)| (pointer, code)).collect();
             assert_eq!(found, [(place.pointer(name), "invalid_type".to_owned())], "{event}");
@@ -212,12 +224,8 @@ fn misspelled_names_are_kept_in_objects_that_do_not_have_the_field() {
             let members = format!(r#""{name}":1,"{}":2,"{}X":3"#, field.name, field.json_name);
             for event in [
                 format!(r#"{{"source_id":"s","additional":{{{members}}}}}"#),
-                format!(
-                    r#"{{"source_id":"s","principal":{{"labels":[{{{members}}}],"user":{{{members}}}}}}}"#
-                ),
-                format!(
-                    r#"{{"source_id":"s","securityResult":[{{{members}}}],"network":{{"x":{{{members}}}}}}}"#
-                ),
+                format!(r#"{{"source_id":"s","principal":{{"x":[{{{members}}}]}}}}"#),
+                format!(r#"{{"sourceId":"s","network":{{"x":{{{members}}}}}}}"#),
             ] {
                 assert_eq!(errors(&event), [], "{event}");
             }
@@ -225,25 +233,80 @@ fn misspelled_names_are_kept_in_objects_that_do_not_have_the_field() {
     }
 }
 
+#[test]
+fn parse_and_schema_agree_on_each_value_of_each_field() {
+    let values = [
+        "null",
+        "true",
+        "4",
+        "-1",
+        "80.0",
+        "80.5",
+        "1e30",
+        r#""""#,
+        r#""x""#,
+        r#""4""#,
+        r#""-4.0""#,
+        r#""4.5""#,
+        r#""1.5s""#,
+        r#""1e3""#,
+        r#""NaN""#,
+        r#""::1%eth0""#,
+        r#""10.0.XX.XX""#,
+        r#""001b.4411.3ab7""#,
+        r#""2026-01-31T12:00:00Z""#,
+        "[]",
+        "[[]]",
+        "[null]",
+        "[true]",
+        "[4]",
+        r#"["x"]"#,
+        r#"["::1","10.0.0.1"]"#,
+        "{}",
+        r#"{"seconds":4}"#,
+        r#"{"seconds":"4","nanos":null}"#,
+        r#"{"nanos":4}"#,
+        "[{}]",
+    ];
+    for (place, field) in known() {
+        for (index, value) in values.into_iter().enumerate() {
+            let name = [field.name, field.json_name][index % 2];
+            let event = place.event(&format!(r#""{name}":{value}"#));
+            // The schema does not have the numbers of all event types.
+            if *value == *"80.0" && matches!(field.rule, Rule::Text(TextRule::EventType)) {
+                continue;
+            }
+            let is_valid = VALIDATOR.is_valid(&serde_json::from_str(&event).unwrap());
+            assert_eq!(parse(event.as_bytes()).is_ok(), is_valid, "{event}");
+        }
+    }
+}
+
 /// Decisions of a generated event.
-struct Choices(std::vec::IntoIter<u8>);
+struct Choices {
+    bytes: std::vec::IntoIter<u8>,
+    /// Whether the form also changes in objects that the types of producers do not have.
+    everywhere: bool,
+}
 
 impl Choices {
     fn next(&mut self) -> u8 {
-        self.0.next().unwrap_or_default()
+        self.bytes.next().unwrap_or_default()
     }
 
-    /// Returns the members of an object with the original names, and with a random spelling of each.
-    fn object(&mut self, object: &Object, depth: usize) -> [String; 2] {
+    /// Returns the members of an object in the plain form, and with a random spelling and form of each.
+    fn object(&mut self, object: &Object, depth: usize, changes: bool) -> [String; 2] {
+        let changes = self.everywhere
+            || changes && [&EVENT, &METADATA, &NOUN].iter().any(|typed| std::ptr::eq(*typed, object));
         let mut members = [vec![], vec![]];
         for field in object.fields {
             if !field.is_required() && (depth == 0 || self.next() % 2 == 1) {
                 continue;
             }
-            let names =
-                [field.name, if self.next().is_multiple_of(2) { field.json_name } else { field.name }];
+            let is_other = changes && self.next() % 2 == 1;
+            let names = [field.name, if is_other { field.json_name } else { field.name }];
             let values = if field.is_required() || !self.next().is_multiple_of(8) {
-                self.value(field.rule, depth)
+                self.values(field, depth, changes)
             } else {
                 ["null", "null"].map(str::to_owned)
             };
@@ -254,34 +317,46 @@ impl Choices {
         members.map(|members| format!("{{{}}}", members.join(",\n")))
     }
 
-    fn value(&mut self, rule: Rule, depth: usize) -> [String; 2] {
-        match rule {
-            Rule::Object(object) => self.object(object, depth - 1),
-            Rule::List { items, .. } => {
-                let [first, second] = [self.value(*items, depth), self.value(*items, depth)];
-                [0, 1].map(|spelling| format!("[{}, {}]", first[spelling], second[spelling]))
+    fn values(&mut self, field: &Field, depth: usize, changes: bool) -> [String; 2] {
+        let first = self.value(field.rule, depth, changes);
+        match self.next() % 4 {
+            _ if !field.is_repeated() => first,
+            0 if changes => [format!("[{}]", first[0]), first[1].clone()],
+            _ => {
+                let second = self.value(field.rule, depth, changes);
+                [0, 1].map(|form| format!("[{}, {}]", first[form], second[form]))
             }
-            Rule::Text(TextRule::EventType) => {
-                let name = format!("\"TYPE_{}\"", self.next());
-                [name.clone(), name]
-            }
-            Rule::Text(TextRule::Timestamp) => {
-                let time = format!("\"{:04}-02-03T04:05:06Z\"", 1900 + u32::from(self.next()));
-                [time.clone(), time]
+        }
+    }
+
+    fn value(&mut self, rule: Rule, depth: usize, changes: bool) -> [String; 2] {
+        let number = self.next();
+        let plain = match rule {
+            Rule::Object(object) => return self.object(object, depth - 1, changes),
+            Rule::Text(TextRule::EventType) => format!("\"TYPE_{number}\""),
+            Rule::Text(TextRule::EventTime) => {
+                let time = format!("\"1970-01-01T00:{:02}:{:02}.000000007Z\"", number / 60, number % 60);
+                let instant = format!(r#"{{"seconds":"{number}","nanos":7.0}}"#);
+                return [time.clone(), if changes { instant } else { time }];
             }
             Rule::Text(TextRule::SourceId | TextRule::EventId | TextRule::Any | TextRule::Within(_)) => {
-                let text = format!("\"t{}\"", self.next());
-                [text.clone(), text]
+                format!("\"t{number}\"")
             }
-            rule => [valid(rule), valid(rule)],
-        }
+            Rule::Integer(_) => number.to_string(),
+            rule => valid(rule),
+        };
+        let other = match rule {
+            Rule::Integer(_) if changes => format!("\"{number}\""),
+            _ => plain.clone(),
+        };
+        [plain, other]
     }
 }
 
-/// Returns an event with original names, and the same with a random spelling of each name.
-fn events() -> impl Strategy<Value = [String; 2]> {
+/// Returns an event in the plain form, and the same with a random spelling of each name and a random form of each value.
+fn events(everywhere: bool) -> impl Strategy<Value = [String; 2]> {
     prop::collection::vec(any::<u8>(), 0..250)
-        .prop_map(|choices| Choices(choices.into_iter()).object(&EVENT, 3))
+        .prop_map(move |bytes| Choices { bytes: bytes.into_iter(), everywhere }.object(&EVENT, 3, true))
 }
 
 /// Returns a name that differs from the known one only in case, `_` and `-`.
@@ -306,17 +381,24 @@ static VALIDATOR: LazyLock<Validator> = LazyLock::new(|| {
 
 proptest! {
     #[test]
-    fn the_spelling_does_not_change_the_event([original, spelled] in events()) {
-        let (first, second) = (parse(original.as_bytes()).unwrap(), parse(spelled.as_bytes()).unwrap());
+    fn spelling_and_form_do_not_change_the_event([plain, other] in events(true)) {
+        let (first, second) = (parse(plain.as_bytes()).unwrap(), parse(other.as_bytes()).unwrap());
         prop_assert_eq!(&first.source_id, &second.source_id);
         prop_assert_eq!(&first.event_id, &second.event_id);
         prop_assert_eq!(&first.event_type, &second.event_type);
         prop_assert_eq!(&first.event_timestamp, &second.event_timestamp);
-        prop_assert_eq!(second.raw, spelled.as_bytes());
-        prop_assert!(original.contains(first.source_id_name) && spelled.contains(second.source_id_name));
+        prop_assert_eq!(second.raw, other.as_bytes());
+        prop_assert!(plain.contains(first.source_id_name) && other.contains(second.source_id_name));
+        for event in [plain, other] {
+            prop_assert!(VALIDATOR.is_valid(&serde_json::from_str(&event).unwrap()), "{}", event);
+        }
+    }
+
+    #[test]
+    fn spelling_and_form_do_not_change_the_types_of_producers([plain, other] in events(false)) {
         let typed = |text: &str| serde_json::from_str::<UdmEvent>(text).unwrap();
-        prop_assert_eq!(typed(&original), typed(&spelled));
-        prop_assert!(VALIDATOR.is_valid(&serde_json::from_str(&spelled).unwrap()), "{}", spelled);
+        prop_assert_eq!(typed(&plain), typed(&other));
+        parse(serde_json::to_string(&typed(&other)).unwrap().as_bytes()).unwrap();
     }
 
     #[test]

@@ -4,83 +4,22 @@ use std::borrow::Cow;
 use std::fmt;
 
 use chrono::{DateTime, Utc};
-use contract::{FieldError, escape_pointer_token};
 use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
-use super::rules::{port, timestamp};
+use super::errors::{Errors, Location};
+use super::rules::{self, UNKNOWN_EVENT_TYPE};
 use super::{MAX_DEPTH, ParseError};
-use crate::fields::{EVENT, Field, Meaning, Name, Rule, Spelling, TextRule, find};
+use crate::fields::{EVENT, Field, INSTANT, Integer, Meaning, Name, Object, Rule, Spelling, TextRule, find};
 use crate::wrapped::{WrappedEvent, is_wrapper, unwrap_events};
-
-/// Enough for a sender to correct an event; more would only enlarge the response.
-const MAX_ERRORS: usize = 16;
-
-/// A location in an event. It is formatted as a JSON Pointer (RFC 6901) only for an error.
-#[derive(Clone, Copy)]
-enum Location<'p> {
-    Root,
-    Field(&'p Location<'p>, &'p str),
-    Item(&'p Location<'p>, usize),
-}
-
-impl fmt::Display for Location<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Root => Ok(()),
-            Self::Field(parent, name) => write!(f, "{parent}/{}", escape_pointer_token(name)),
-            Self::Item(parent, index) => write!(f, "{parent}/{index}"),
-        }
-    }
-}
-
-/// The errors found so far.
-#[derive(Default)]
-pub(super) struct Errors(Vec<FieldError>);
-
-impl Errors {
-    /// Adds an error, unless there are [`MAX_ERRORS`].
-    fn add(&mut self, pointer: impl fmt::Display, code: &'static str, message: impl Into<String>) {
-        if self.0.len() < MAX_ERRORS {
-            let (pointer, message) = (pointer.to_string(), message.into());
-            self.0.push(FieldError { pointer, code: Cow::Borrowed(code), message });
-        }
-    }
-
-    /// Adds the errors of a field that occurs twice.
-    fn add_duplicate(
-        &mut self,
-        name: &str,
-        spellings: [Spelling; 2],
-        known: &'static [Field],
-        at: &Location<'_>,
-    ) {
-        let Meaning::Known(field, _) = find(known, name) else {
-            return self.add(Location::Field(at, name), "duplicate_field", "duplicate field");
-        };
-        let [first, second] = spellings.map(|spelling| Location::Field(at, field.spelled(spelling)));
-        if spellings[0] == spellings[1] {
-            return self.add(first, "duplicate_field", "duplicate field");
-        }
-        for (location, other) in [(first, second), (second, first)] {
-            self.add(
-                location,
-                "duplicate_field",
-                format!("the same field as {other}; send only one of them"),
-            );
-        }
-    }
-
-    pub(super) fn into_vec(self) -> Vec<FieldError> {
-        self.0
-    }
-}
 
 /// The valid fields for routing, and the names of those that errors of the service refer to.
 pub(super) struct Routing<'a> {
     pub(super) source_id: Option<Cow<'a, str>>,
     pub(super) source_id_name: &'static str,
     pub(super) event_id: Option<Cow<'a, str>>,
-    pub(super) event_id_name: &'static str,
+    pub(super) event_id_path: &'static str,
+    /// `metadata.id`, if it has the form of an event id.
+    pub(super) metadata_id: Option<Cow<'a, str>>,
     pub(super) event_type: Option<Cow<'a, str>>,
     pub(super) event_timestamp: Option<DateTime<Utc>>,
 }
@@ -91,7 +30,8 @@ impl Default for Routing<'_> {
             source_id: None,
             source_id_name: "source_id",
             event_id: None,
-            event_id_name: "event_id",
+            event_id_path: "event_id",
+            metadata_id: None,
             event_type: None,
             event_timestamp: None,
         }
@@ -103,7 +43,7 @@ impl Routing<'_> {
     fn set_name(&mut self, field: &Field, spelling: Spelling) {
         match field.rule {
             Rule::Text(TextRule::SourceId) => self.source_id_name = field.spelled(spelling),
-            Rule::Text(TextRule::EventId) => self.event_id_name = field.spelled(spelling),
+            Rule::Text(TextRule::EventId) => self.event_id_path = field.spelled(spelling),
             _ => {}
         }
     }
@@ -116,6 +56,8 @@ pub(super) struct CheckedEvent<'a> {
     pub(super) errors: Errors,
     /// The original names of the fields of the open objects, outermost first, and how the sender spells them.
     names: Vec<(Cow<'a, str>, Spelling)>,
+    /// Seconds and nanoseconds of the innermost instant.
+    instant: (Option<i128>, i128),
     is_too_deep: bool,
     /// Whether the event has a member that can contain an event.
     has_wrapper: bool,
@@ -130,8 +72,8 @@ impl<'a> CheckedEvent<'a> {
     /// The text is not JSON. All other errors are in the result.
     pub(super) fn read(text: &'a str) -> Result<Self, ParseError> {
         let mut event = Self { names: Vec::with_capacity(32), ..Self::default() };
-        let rule = Rule::Object(&EVENT);
-        let check = Check { rule, at: Location::Root, depth: 0, is_optional: false, event: &mut event };
+        let (rule, at) = (Rule::Object(&EVENT), Location::Root);
+        let check = Check { rule, max_items: 0, at, depth: 0, is_optional: false, event: &mut event };
         let mut json = serde_json::Deserializer::from_str(text);
         if let Err(error) = check.deserialize(&mut json).and_then(|()| json.end()) {
             event.add_unreadable(text, &error)?;
@@ -178,13 +120,13 @@ impl<'a> CheckedEvent<'a> {
     }
 
     /// Ends an object. Rejects duplicate fields, because JSON parsers disagree on which value counts.
-    fn end_object(&mut self, first: usize, known: &'static [Field], at: &Location<'_>) {
+    fn end_object(&mut self, first: usize, object: Option<&'static Object>, at: &Location<'_>) {
         let names = &mut self.names[first..];
         // The length excludes most comparisons of texts.
         names.sort_unstable_by(|a, b| a.0.len().cmp(&b.0.len()).then_with(|| a.cmp(b)));
         for pair in names.windows(2) {
             if pair[0].0 == pair[1].0 {
-                self.errors.add_duplicate(&pair[0].0, [pair[0].1, pair[1].1], known, at);
+                self.errors.add_duplicate(&pair[0].0, [pair[0].1, pair[1].1], object, at);
             }
         }
         self.names.truncate(first);
@@ -195,7 +137,7 @@ impl<'a> CheckedEvent<'a> {
             return;
         }
         let pointer = format!("/{}", self.routing.source_id_name);
-        if self.errors.0.iter().all(|error| error.pointer != pointer) {
+        if !self.errors.has(&pointer) {
             self.errors.add(pointer, "required", "an event must have a source_id");
         }
     }
@@ -204,6 +146,8 @@ impl<'a> CheckedEvent<'a> {
 /// The check of one value.
 struct Check<'c, 'a> {
     rule: Rule,
+    /// Maximum number of values if the field is repeated, else 0.
+    max_items: usize,
     at: Location<'c>,
     /// Number of objects and lists around the value.
     depth: usize,
@@ -213,8 +157,13 @@ struct Check<'c, 'a> {
 }
 
 impl<'a> Check<'_, 'a> {
+    fn reject(&mut self, code: &'static str, message: impl Into<String>) {
+        self.event.errors.add(self.at, code, message);
+    }
+
     fn reject_type(&mut self) {
-        self.event.errors.add(self.at, "invalid_type", self.rule.expectation());
+        let list = if self.max_items > 0 { ", or a list of such values" } else { "" };
+        self.reject("invalid_type", format!("{}{list}", self.rule.expectation()));
     }
 
     /// Returns whether the value is nested too deep.
@@ -223,61 +172,107 @@ impl<'a> Check<'_, 'a> {
         self.depth == MAX_DEPTH
     }
 
-    fn number(mut self, is_port: impl FnOnce() -> bool) {
-        match self.rule {
-            Rule::Any => {}
-            Rule::Port if is_port() => {}
-            Rule::Port => self.event.errors.add(self.at, "invalid_value", self.rule.expectation()),
+    /// Checks a number. One with a fraction is `None`.
+    fn number(mut self, number: Option<i128>) {
+        match (self.rule, number) {
+            (Rule::Any | Rule::Number, _) => {}
+            (Rule::Integer(integer), _) => self.integer(integer, number),
+            (Rule::Enumeration, _) => self.integer(Integer::Int32, number),
+            (Rule::Text(TextRule::EventType), _) => self.event_type(number),
             _ => self.reject_type(),
+        }
+    }
+
+    fn integer(&mut self, integer: Integer, number: Option<i128>) {
+        let Some(number) = number.filter(|number| integer.range().contains(number)) else {
+            return self.reject("invalid_value", self.rule.expectation());
+        };
+        match integer {
+            Integer::Seconds => self.event.instant.0 = Some(number),
+            Integer::Nanos => self.event.instant.1 = number,
+            _ => {}
+        }
+    }
+
+    fn event_type(&mut self, number: Option<i128>) {
+        match number.and_then(rules::event_type) {
+            Some(name) => self.event.routing.event_type = Some(Cow::Borrowed(name)),
+            None => self.reject("invalid_value", UNKNOWN_EVENT_TYPE),
         }
     }
 
     fn text(mut self, text: &str, keep: impl FnOnce() -> Cow<'a, str>) {
         let rule = match self.rule {
-            Rule::Any => return,
+            Rule::Any | Rule::Enumeration => return,
             Rule::Text(rule) => rule,
+            Rule::Integer(integer) => return self.integer(integer, rules::integer(text)),
+            Rule::Number if rules::is_number(text) => return,
+            Rule::Number => return self.reject("invalid_value", self.rule.expectation()),
             _ => return self.reject_type(),
         };
+        if rule == TextRule::EventType && text.starts_with(|first: char| first.is_ascii_digit()) {
+            return self.event_type(rules::integer(text));
+        }
         if let Err((code, message)) = rule.check(text) {
-            return self.event.errors.add(self.at, code, message);
+            return self.reject(code, message);
         }
         let routing = &mut self.event.routing;
         match rule {
             TextRule::SourceId => routing.source_id = Some(keep()),
             TextRule::EventId => routing.event_id = Some(keep()),
+            TextRule::MetadataId if rules::is_event_id(text) => routing.metadata_id = Some(keep()),
             TextRule::EventType => routing.event_type = Some(keep()),
-            TextRule::Timestamp => routing.event_timestamp = timestamp(text),
+            TextRule::EventTime => routing.event_timestamp = rules::timestamp(text),
             _ => {}
         }
     }
 
-    /// Checks a field of an object with these known ones. Returns its original name if it differs from the name.
+    /// Checks the time or the duration that an object contained.
+    fn end_instant(&mut self, rule: TextRule) {
+        let (seconds, nanos) = self.event.instant;
+        let time = seconds.and_then(|seconds| rules::instant(seconds, nanos));
+        let is_valid = match rule {
+            TextRule::Duration => {
+                seconds.is_some_and(|seconds| rules::is_instant_of_duration(seconds, nanos))
+            }
+            _ => time.is_some(),
+        };
+        if rule == TextRule::EventTime {
+            self.event.routing.event_timestamp = time;
+        }
+        if !is_valid {
+            self.reject("invalid_value", self.rule.expectation());
+        }
+    }
+
+    /// Checks a field of an object. Returns its original name if it differs from the name.
     fn field<A: MapAccess<'a>>(
         &mut self,
         name: &str,
-        known: &'static [Field],
+        object: Option<&'static Object>,
         map: &mut A,
     ) -> Result<Option<&'static str>, A::Error> {
         let at = Location::Field(&self.at, name);
         let mut original = None;
-        let rule = match find(known, name) {
+        let (rule, max_items) = match object.map_or(Meaning::Unknown, |object| find(object, name)) {
             Meaning::Known(field, spelling) => {
                 if self.depth == 0 {
                     self.event.routing.set_name(field, spelling);
                 }
                 original = (spelling == Spelling::Json).then_some(field.name);
-                field.rule
+                (field.rule, field.max_items)
             }
             Meaning::Misspelled(field) => {
                 self.event.errors.add(at, "invalid_name", field.correction());
-                Rule::Any
+                (Rule::Any, 0)
             }
             Meaning::Unknown => {
                 self.event.has_wrapper |= self.depth == 0 && is_wrapper(name);
-                Rule::Any
+                (Rule::Any, 0)
             }
         };
-        let check = Check { rule, at, depth: self.depth + 1, is_optional: true, event: self.event };
+        let depth = self.depth + 1;
+        let check = Check { rule, max_items, at, depth, is_optional: true, event: self.event };
         map.next_value_seed(check).map_err(|error| self.event.failed(&at, error))?;
         Ok(original)
     }
@@ -299,24 +294,24 @@ impl<'a> Visitor<'a> for Check<'_, 'a> {
     }
 
     fn visit_bool<E>(mut self, _: bool) -> Result<(), E> {
-        if !matches!(self.rule, Rule::Any) {
+        if !matches!(self.rule, Rule::Any | Rule::Boolean) {
             self.reject_type();
         }
         Ok(())
     }
 
     fn visit_u64<E>(self, number: u64) -> Result<(), E> {
-        self.number(|| u16::try_from(number).is_ok());
+        self.number(Some(number.into()));
         Ok(())
     }
 
     fn visit_i64<E>(self, number: i64) -> Result<(), E> {
-        self.number(|| u16::try_from(number).is_ok());
+        self.number(Some(number.into()));
         Ok(())
     }
 
     fn visit_f64<E>(self, number: f64) -> Result<(), E> {
-        self.number(|| port(number).is_some());
+        self.number(rules::integral(number));
         Ok(())
     }
 
@@ -337,42 +332,46 @@ impl<'a> Visitor<'a> for Check<'_, 'a> {
         Ok(())
     }
 
+    /// Checks the values of a repeated field. An empty list can also be an object: some languages do not distinguish them.
     fn visit_seq<A: SeqAccess<'a>>(mut self, mut list: A) -> Result<(), A::Error> {
-        let (items, max) = match self.rule {
-            Rule::List { items, max } => (*items, max),
+        let is_object = matches!(self.rule, Rule::Object(_) | Rule::OpenObject);
+        let (rule, max) = match self.rule {
             Rule::Any => (Rule::Any, usize::MAX),
-            _ => {
-                self.reject_type();
-                (Rule::Any, usize::MAX)
-            }
+            rule if self.max_items > 0 => (rule, self.max_items),
+            _ => (Rule::Any, 0),
         };
         if self.is_too_deep() {
             while list.next_element::<IgnoredAny>()?.is_some() {}
             return Ok(());
         }
-        for index in 0.. {
-            let at = Location::Item(&self.at, index);
-            let rule = if index < max { items } else { Rule::Any };
-            let check = Check { rule, at, depth: self.depth + 1, is_optional: false, event: self.event };
+        let mut items = 0;
+        loop {
+            let at = Location::Item(&self.at, items);
+            let rule = if items < max { rule } else { Rule::Any };
+            let depth = self.depth + 1;
+            let check = Check { rule, max_items: 0, at, depth, is_optional: false, event: self.event };
             match list.next_element_seed(check) {
-                Ok(Some(())) if index == max => {
-                    self.event.errors.add(self.at, "too_many", format!("at most {max} items"));
-                }
-                Ok(Some(())) => {}
+                Ok(Some(())) => items += 1,
                 Ok(None) => break,
                 Err(error) => return Err(self.event.failed(&at, error)),
             }
+        }
+        if max == 0 && (items > 0 || !is_object || self.depth == 0) {
+            self.reject_type();
+        } else if items > max && max > 0 {
+            self.reject("too_many", format!("at most {max} items"));
         }
         Ok(())
     }
 
     fn visit_map<A: MapAccess<'a>>(mut self, mut map: A) -> Result<(), A::Error> {
-        let known: &'static [Field] = match self.rule {
-            Rule::Object(object) => object.fields,
-            Rule::OpenObject | Rule::Any => &[],
+        let (object, instant) = match self.rule {
+            Rule::Object(object) => (Some(object), None),
+            Rule::OpenObject | Rule::Any => (None, None),
+            Rule::Text(rule) if rule.is_instant() => (Some(&INSTANT), Some(rule)),
             _ => {
                 self.reject_type();
-                &[]
+                (None, None)
             }
         };
         if self.is_too_deep() {
@@ -380,14 +379,20 @@ impl<'a> Visitor<'a> for Check<'_, 'a> {
             return Ok(());
         }
         let first = self.event.names.len();
+        if instant.is_some() {
+            self.event.instant = (None, 0);
+        }
         while let Some(Name(name)) = map.next_key().map_err(|error| self.event.failed(&self.at, error))? {
-            let original = self.field(&name, known, &mut map)?;
+            let original = self.field(&name, object, &mut map)?;
             self.event.names.push(match original {
                 Some(original) => (Cow::Borrowed(original), Spelling::Json),
                 None => (name, Spelling::Original),
             });
         }
-        self.event.end_object(first, known, &self.at);
+        self.event.end_object(first, object, &self.at);
+        if let Some(rule) = instant {
+            self.end_instant(rule);
+        }
         if self.depth == 0 {
             self.event.require_source_id();
         }

@@ -1,27 +1,58 @@
 //! The form of the values of known fields.
 
-use std::net::IpAddr;
+use std::borrow::Cow;
+use std::net::{IpAddr, Ipv6Addr};
 
-use chrono::{DateTime, Datelike as _, Utc};
+use chrono::{DateTime, Datelike as _, Timelike as _, Utc};
 
-use crate::fields::{MAX_EVENT_ID_BYTES, MAX_SOURCE_ID_BYTES, MAX_TYPE_BYTES, Rule, TextRule};
+use crate::fields::{EVENT_TYPES, MAX_EVENT_ID_BYTES, MAX_SOURCE_ID_BYTES, MAX_TYPE_BYTES, Rule, TextRule};
+
+/// Code and message of an error.
+pub(super) type RuleError = (&'static str, Cow<'static, str>);
+
+/// The message for a number of an event type that is not in the table.
+pub(super) const UNKNOWN_EVENT_TYPE: &str =
+    "no event type of the Unified Data Model has this number; send the name of the type";
+
+const EXPECTED_TIME: &str = "expected an RFC 3339 time such as 2026-01-31T12:00:00Z, with at most 9 digits of a second and in the years 0001 \
+    to 9999, or an object with seconds and nanos";
+const EXPECTED_DURATION: &str = "expected seconds such as 1.5s, with at most 9 digits after the point, or an object with seconds and nanos";
+
+/// Maximum absolute value of a duration in seconds: 10,000 years, as in protobuf.
+const MAX_DURATION_SECONDS: u64 = 315_576_000_000;
+const NANOS_PER_SECOND: u32 = 1_000_000_000;
 
 impl Rule {
     /// Returns what a value of another type should have been.
-    pub(super) const fn expectation(self) -> &'static str {
+    pub(super) fn expectation(self) -> Cow<'static, str> {
         match self {
             Self::Any => "expected any value",
             Self::Object(_) | Self::OpenObject => "expected an object",
-            Self::List { .. } => "expected a list",
-            Self::Text(_) => "expected a string",
-            Self::Port => "expected an integer from 0 to 65535",
+            Self::Text(rule) => rule.expectation(),
+            Self::Integer(integer) => {
+                let range = integer.range();
+                return format!("expected an integer from {} to {}", range.start(), range.end()).into();
+            }
+            Self::Number => "expected a number",
+            Self::Boolean => "expected true or false",
+            Self::Enumeration => "expected the name or the number of a value",
         }
+        .into()
     }
 }
 
 impl TextRule {
-    /// Checks a string. Returns the code and the message of the error.
-    pub(super) fn check(self, text: &str) -> Result<(), (&'static str, String)> {
+    const fn expectation(self) -> &'static str {
+        match self {
+            Self::EventTime | Self::Time => EXPECTED_TIME,
+            Self::Duration => EXPECTED_DURATION,
+            Self::EventType => "expected the name or the number of an event type",
+            _ => "expected a string",
+        }
+    }
+
+    /// Checks a string.
+    pub(super) fn check(self, text: &str) -> Result<(), RuleError> {
         let max = match self {
             Self::Within(max) => max,
             Self::SourceId => MAX_SOURCE_ID_BYTES,
@@ -29,21 +60,24 @@ impl TextRule {
             _ => usize::MAX,
         };
         if text.len() > max {
-            return Err(("too_long", format!("at most {max} bytes")));
+            return Err(("too_long", format!("at most {max} bytes").into()));
         }
         let (is_valid, expected) = match self {
-            Self::Any | Self::Within(_) => return Ok(()),
+            Self::Any | Self::Within(_) | Self::MetadataId => return Ok(()),
             Self::SourceId => (is_source_id(text), "1 to 256 bytes, not blank, no control characters"),
-            Self::EventId => (is_event_id(text), "1 to 128 of A-Z, a-z, 0-9, '.', '_', ':' and '-'"),
+            Self::EventId => {
+                (is_event_id(text), "1 to 128 of A-Z, a-z, 0-9, '.', '_', ':', '/', '+', '=' and '-'")
+            }
             Self::EventType => (is_event_type(text), "1 to 64 of A-Z, 0-9 and '_', starting with a letter"),
-            Self::Timestamp => (
-                timestamp(text).is_some(),
-                "expected an RFC 3339 time such as 2026-01-31T12:00:00Z, years 0001 to 9999",
+            Self::EventTime | Self::Time => (timestamp(text).is_some(), EXPECTED_TIME),
+            Self::Duration => (is_duration(text), EXPECTED_DURATION),
+            Self::IpAddress => (is_ip_address(text), "expected an IPv4 or IPv6 address"),
+            Self::MacAddress => (
+                is_mac_address(text),
+                "expected an EUI-48 or EUI-64 such as 00:1b:44:11:3a:b7 or 001b.4411.3ab7",
             ),
-            Self::Address => (text.parse::<IpAddr>().is_ok(), "expected an IPv4 or IPv6 address"),
-            Self::Mac => (is_mac(text.as_bytes()), "expected six octets such as 00:1b:44:11:3a:b7"),
         };
-        if is_valid { Ok(()) } else { Err(("invalid_value", expected.to_owned())) }
+        if is_valid { Ok(()) } else { Err(("invalid_value", expected.into())) }
     }
 }
 
@@ -52,9 +86,10 @@ pub fn is_source_id(text: &str) -> bool {
     text.len() <= MAX_SOURCE_ID_BYTES && !text.trim().is_empty() && !text.chars().any(char::is_control)
 }
 
-fn is_event_id(text: &str) -> bool {
-    let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b':' | b'-');
-    !text.is_empty() && text.bytes().all(is_allowed)
+/// Returns whether the text is a valid `event_id`: 1 to 128 of `A-Z`, `a-z`, `0-9` and `._:/+=-`.
+pub(crate) fn is_event_id(text: &str) -> bool {
+    let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"._:/+=-".contains(&byte);
+    (1..=MAX_EVENT_ID_BYTES).contains(&text.len()) && text.bytes().all(is_allowed)
 }
 
 fn is_event_type(text: &str) -> bool {
@@ -64,25 +99,98 @@ fn is_event_type(text: &str) -> bool {
         && text.bytes().all(is_allowed)
 }
 
-/// Parses a time as RFC 3339 defines it. `chrono` also accepts a blank in place of `T` and a minus sign outside of ASCII. Years
-/// have four digits in UTC too, and year 0000 has no representation in common date types.
-pub(super) fn timestamp(text: &str) -> Option<DateTime<Utc>> {
+/// Returns the name of the event type with this number.
+pub(crate) fn event_type(number: i128) -> Option<&'static str> {
+    let number = i32::try_from(number).ok()?;
+    let index = EVENT_TYPES.binary_search_by_key(&number, |(number, _)| *number).ok()?;
+    EVENT_TYPES.get(index).map(|(_, name)| *name)
+}
+
+/// Parses a time as RFC 3339 defines it, with at most 9 digits of a second. `chrono` also accepts a blank in place of `T`, a minus sign
+/// outside of ASCII, more digits, and a leap second in every minute. Years have four digits in UTC too, and year 0000 has no
+/// representation in common date types. A leap second becomes the last nanosecond before it, because most date types have none.
+pub(crate) fn timestamp(text: &str) -> Option<DateTime<Utc>> {
     let is_strict = text.is_ascii() && matches!(text.as_bytes().get(10), Some(b'T' | b't'));
-    let time = DateTime::parse_from_rfc3339(text).ok().filter(|_| is_strict)?.to_utc();
+    let digits =
+        text.split_once('.').map_or(0, |(_, rest)| rest.bytes().take_while(u8::is_ascii_digit).count());
+    let time = DateTime::parse_from_rfc3339(text).ok().filter(|_| is_strict && digits <= 9)?.to_utc();
+    let time = if time.nanosecond() < NANOS_PER_SECOND {
+        time
+    } else {
+        let is_last_minute = (time.hour(), time.minute()) == (23, 59);
+        time.with_nanosecond(NANOS_PER_SECOND - 1).filter(|_| is_last_minute)?
+    };
     (1..=9999).contains(&time.year()).then_some(time)
 }
 
-fn is_mac(text: &[u8]) -> bool {
-    text.len() == 17
-        && text.iter().enumerate().all(|(index, byte)| match index % 3 {
-            2 => matches!(byte, b':' | b'-'),
-            _ => byte.is_ascii_hexdigit(),
-        })
+/// Returns the time of an instant.
+pub(crate) fn instant(seconds: i128, nanos: i128) -> Option<DateTime<Utc>> {
+    let nanos = u32::try_from(nanos).ok().filter(|nanos| *nanos < NANOS_PER_SECOND)?;
+    let time = DateTime::from_timestamp(i64::try_from(seconds).ok()?, nanos)?;
+    (1..=9999).contains(&time.year()).then_some(time)
 }
 
-/// Returns the port that a number means. As in JSON Schema, `80.0` is an integer.
-pub(crate) fn port(number: f64) -> Option<u16> {
-    let is_port = (0.0..=f64::from(u16::MAX)).contains(&number) && number.fract() == 0.0;
-    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "the number is in the range")]
-    is_port.then_some(number as u16)
+/// Returns whether an instant is a duration: both numbers have the same sign.
+pub(super) fn is_instant_of_duration(seconds: i128, nanos: i128) -> bool {
+    let has_one_sign = seconds.signum() * nanos.signum() >= 0;
+    has_one_sign
+        && seconds.unsigned_abs() <= MAX_DURATION_SECONDS.into()
+        && nanos.unsigned_abs() < NANOS_PER_SECOND.into()
+}
+
+/// Returns whether the text is a duration in the JSON of protobuf: seconds with at most 9 digits after the point, and `s`.
+fn is_duration(text: &str) -> bool {
+    let Some(number) = text.strip_suffix('s') else { return false };
+    let number = number.strip_prefix('-').unwrap_or(number);
+    let (seconds, fraction) = number.split_once('.').unwrap_or((number, "0"));
+    let is_number =
+        |text: &str, max| (1..=max).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_digit());
+    is_number(seconds, 12)
+        && is_number(fraction, 9)
+        && seconds.parse::<u64>().is_ok_and(|n| n <= MAX_DURATION_SECONDS)
+}
+
+/// Returns whether the text is an IPv4 address, or an IPv6 address with or without a zone (RFC 4007).
+fn is_ip_address(text: &str) -> bool {
+    let Some((address, zone)) = text.split_once('%') else { return text.parse::<IpAddr>().is_ok() };
+    let is_zone =
+        (1..=64).contains(&zone.len()) && zone.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'%');
+    is_zone && address.parse::<Ipv6Addr>().is_ok()
+}
+
+/// Returns whether the text is an EUI-48 or EUI-64: groups of two or four hexadecimal digits between one kind of separators.
+fn is_mac_address(text: &str) -> bool {
+    let Some(separator) = text.chars().find(|letter| matches!(letter, ':' | '-' | '.')) else { return false };
+    let (mut groups, mut digits) = (text.split(separator), 0);
+    let length = text.find(separator).unwrap_or_default();
+    let is_group = |group: &str| {
+        digits += group.len();
+        group.len() == length && group.bytes().all(|byte| byte.is_ascii_hexdigit())
+    };
+    groups.all(is_group) && matches!(length, 2 | 4) && matches!(digits, 12 | 16)
+}
+
+/// Returns the integer that a decimal string means: digits, or digits with a fraction of zeros.
+pub(crate) fn integer(text: &str) -> Option<i128> {
+    let digits = text.strip_prefix('-').unwrap_or(text);
+    let (digits, fraction) = digits.split_once('.').unwrap_or((digits, "0"));
+    let is_integer = (1..=20).contains(&digits.len())
+        && digits.bytes().all(|byte| byte.is_ascii_digit())
+        && !fraction.is_empty()
+        && fraction.bytes().all(|byte| byte == b'0');
+    let number: i128 = digits.parse().ok().filter(|_| is_integer)?;
+    Some(if text.starts_with('-') { -number } else { number })
+}
+
+/// Returns the integer that a number means. As in JSON Schema, `80.0` is an integer.
+pub(crate) fn integral(number: f64) -> Option<i128> {
+    #[expect(clippy::cast_possible_truncation, reason = "the number is an integer, and the cast saturates")]
+    (number.fract() == 0.0).then_some(number as i128)
+}
+
+/// Returns whether the text is a number in the JSON of protobuf.
+pub(super) fn is_number(text: &str) -> bool {
+    let is_decimal = text.starts_with(|first: char| first == '-' || first.is_ascii_digit())
+        && text.bytes().all(|byte| byte.is_ascii_digit() || b"+-.eE".contains(&byte));
+    matches!(text, "NaN" | "Infinity" | "-Infinity") || is_decimal && text.parse().is_ok_and(f64::is_finite)
 }

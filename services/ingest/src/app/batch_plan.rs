@@ -164,7 +164,7 @@ impl<'a> BatchPlan<'a> {
                 Plan::Duplicate { ids, message: first.get().1 }
             }
             Entry::Occupied(_) => {
-                let pointer = Some(format!("/{}", event.event_id_name));
+                let pointer = Some(format!("/{}", event.event_id_path));
                 let kind = ProblemKind::EventIdConflict;
                 let invalid = InvalidItem::of(event, index, Some(ids.event_id), kind, pointer);
                 self.plan_invalid(submission, item, invalid)

@@ -1,6 +1,6 @@
 //! `/events`.
 
-use contract::events::{AcceptedEvent, EventStatus};
+use contract::events::{AcceptedEvent, BatchResponse, EventStatus};
 use serde_json::{Value, json};
 use testkit::Client;
 use testsystem::TestSystem;
@@ -35,6 +35,7 @@ async fn accepted_event_is_stored_unchanged() {
         ("ce-source", "fire%20wall%2F1"),
         ("ce-type", "NETWORK_CONNECTION"),
         ("ce-time", "2026-01-02T02:04:05.678Z"),
+        ("ce-timeorigin", "event"),
         ("Udm-Request-Id", "req-1"),
     ] {
         assert_eq!(header(&stored[0], name), value, "{name}");
@@ -44,7 +45,7 @@ async fn accepted_event_is_stored_unchanged() {
 }
 
 #[tokio::test]
-async fn headers_of_a_typical_event_have_at_most_300_bytes_without_a_trace() {
+async fn headers_of_a_typical_event_have_at_most_325_bytes_without_a_trace() {
     const TRACEPARENT: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
     let system = TestSystem::start().await.unwrap();
     let admin = system.create_tenant("acme").await;
@@ -57,7 +58,7 @@ async fn headers_of_a_typical_event_have_at_most_300_bytes_without_a_trace() {
     send(&sensor, "019c1373-2f00-7000-8000-000000000005").await;
     send(&sensor.header("traceparent", TRACEPARENT), "019c1373-2f00-7000-8000-000000000006").await;
     let (plain, traced) = (header_bytes(&system, 1).await, header_bytes(&system, 2).await);
-    assert!(plain <= 300, "{plain}");
+    assert!(plain <= 325, "{plain}");
     assert_eq!(traced, plain + "traceparent: \r\n".len() + TRACEPARENT.len());
 }
 
@@ -116,6 +117,45 @@ async fn both_spellings_of_a_name_and_other_spellings_are_rejected() {
     assert_eq!((second.0, second.1), ("/metadata/eventType", "duplicate_field"));
     let names = "write this name as security_result or securityResult";
     assert_eq!(third, ("/Security-Result", "invalid_name", names));
+    assert_eq!(messages(&system).await.len(), 0);
+}
+
+#[tokio::test]
+async fn an_event_of_secops_is_typed_and_a_repeated_one_is_a_duplicate() {
+    let system = TestSystem::start().await.unwrap();
+    let admin = system.create_tenant("acme").await;
+    let body = r#"{"sourceId":"s","metadata":{"id":"AAAAAC4+egHJ1IF+/w==","eventType":15001,"eventTimestamp":{"seconds":"1483228799","nanos":5}}}"#;
+    for duplicate in [false, true] {
+        let accepted: AcceptedEvent = admin.client.post_bytes("/events", JSON, body).await.expect(202);
+        assert_eq!((&*accepted.event_id, accepted.duplicate), ("AAAAAC4+egHJ1IF+/w==", duplicate));
+    }
+    let stored = messages(&system).await;
+    assert_eq!((stored.len(), stored[0].payload.as_ref()), (1, body.as_bytes()));
+    for (name, value) in [
+        ("ce-id", "AAAAAC4+egHJ1IF+/w=="),
+        ("ce-type", "USER_LOGIN"),
+        ("ce-time", "2016-12-31T23:59:59.000000005Z"),
+        ("ce-timeorigin", "event"),
+    ] {
+        assert_eq!(header(&stored[0], name), value, "{name}");
+    }
+    let other = body.replace("15001", "15002");
+    let batch = format!("[{body},{other}]");
+    let answer: BatchResponse = admin.client.post_bytes("/events/batch", JSON, batch).await.expect(207);
+    let conflict = &answer.results[1];
+    assert_eq!(conflict.code.as_deref(), Some("event_id_conflict"));
+    assert_eq!(conflict.pointer.as_deref(), Some("/metadata/id"));
+}
+
+#[tokio::test]
+async fn a_wrapped_event_is_rejected_with_the_pointer_of_the_inner_object() {
+    let system = TestSystem::start().await.unwrap();
+    let admin = system.create_tenant("acme").await;
+    let body = r#"{"source_id":"a","udm":{"metadata":{"event_type":"USER_LOGIN"}}}"#;
+    let answer = admin.client.post_bytes("/events", JSON, body).await;
+    let errors = answer.expect_problem(422, "validation_failed").errors;
+    assert_eq!(errors.len(), 1);
+    assert_eq!((&*errors[0].pointer, &*errors[0].code), ("/udm", "wrapped_event"));
     assert_eq!(messages(&system).await.len(), 0);
 }
 
