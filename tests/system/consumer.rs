@@ -82,6 +82,7 @@ async fn an_independent_consumer_reads_subject_headers_and_bytes_as_documented()
             ("ce-source", "fw%201%2F%C3%A4"),
             ("ce-type", "NETWORK_DNS"),
             ("ce-time", "2026-01-31T12:00:00.500Z"),
+            ("ce-timeorigin", "event"),
         ],
     );
     assert_eq!(
@@ -105,6 +106,7 @@ async fn an_independent_consumer_reads_subject_headers_and_bytes_as_documented()
             ("ce-source", "fw-2"),
             ("ce-type", "GENERIC_EVENT"),
             ("ce-time", time),
+            ("ce-timeorigin", "receipt"),
         ],
     );
     assert_eq!(

@@ -20,14 +20,26 @@ pub(crate) const CE_ID: &str = "ce-id";
 pub(crate) const CE_SOURCE: &str = "ce-source";
 pub(crate) const CE_TYPE: &str = "ce-type";
 const CE_TIME: &str = "ce-time";
+/// Whether `ce-time` is the time of the event or of the receipt: an extension attribute of CloudEvents.
+const CE_TIME_ORIGIN: &str = "ce-timeorigin";
 const TRACEPARENT: &str = "traceparent";
 pub(crate) const RECEIVED_AT: &str = "Udm-Received-At";
 pub(crate) const REQUEST_ID: &str = "Udm-Request-Id";
 pub(crate) const CREDENTIAL: &str = "Udm-Credential";
 
 /// Headers of an event, without its message id.
-pub(crate) const EVENT_HEADERS: [&str; 9] =
-    [CE_SPECVERSION, CE_ID, CE_SOURCE, CE_TYPE, CE_TIME, TRACEPARENT, RECEIVED_AT, REQUEST_ID, CREDENTIAL];
+pub(crate) const EVENT_HEADERS: [&str; 10] = [
+    CE_SPECVERSION,
+    CE_ID,
+    CE_SOURCE,
+    CE_TYPE,
+    CE_TIME,
+    CE_TIME_ORIGIN,
+    TRACEPARENT,
+    RECEIVED_AT,
+    REQUEST_ID,
+    CREDENTIAL,
+];
 
 /// Bytes of the digest in a message id. The server keeps all ids of the duplicate window in memory, so they are short.
 const MESSAGE_ID_BYTES: usize = 16;
@@ -134,14 +146,16 @@ impl Message {
         payload: Bytes,
     ) -> Result<Self, InvalidSubject> {
         let subject = EventSubject::new(&context.tenant, &event.event_type, &event.source_id)?;
-        let time = rfc3339(event.event_timestamp.unwrap_or(context.received_at));
+        let (time, origin) =
+            event.event_timestamp.map_or((context.received_at, "receipt"), |time| (time, "event"));
         let source = source_uri(&event.source_id);
         let mut own = HeaderLines(Vec::with_capacity(HEADER_CAPACITY));
         own.push(MESSAGE_ID, &message_id(&context.tenant, &event.source_id, event_id))?;
         own.push(CE_ID, event_id)?;
         own.push(CE_SOURCE, &source)?;
         own.push(CE_TYPE, &event.event_type)?;
-        own.push(CE_TIME, &time)?;
+        own.push(CE_TIME, &rfc3339(time))?;
+        own.push(CE_TIME_ORIGIN, origin)?;
         Ok(Self::new(subject.to_string(), subject.partition(), own, Arc::clone(&context.headers), payload))
     }
 
@@ -292,6 +306,7 @@ mod tests {
             ("ce-source", "fw%201%2F%C3%A4"),
             ("ce-type", "NETWORK_DNS"),
             ("ce-time", "2026-01-31T12:00:00.250Z"),
+            ("ce-timeorigin", "receipt"),
             ("traceparent", "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"),
             ("Udm-Received-At", "1769860800250"),
             ("Udm-Request-Id", "req-1"),
@@ -309,7 +324,22 @@ mod tests {
         let raw = br#"{"source_id":"fw","metadata":{"event_timestamp":"2025-12-31T23:00:00-01:00"}}"#;
         let message = Message::event(&context(), &udm::parse(raw).unwrap(), "e", Bytes::new()).unwrap();
         assert_eq!(header(&message.headers(), "ce-time"), Some("2026-01-01T00:00:00Z"));
+        assert_eq!(header(&message.headers(), "ce-timeorigin"), Some("event"));
         assert_eq!(header(&message.headers(), "ce-type"), Some("GENERIC_EVENT"));
+    }
+
+    #[test]
+    fn a_leap_second_and_an_event_type_by_number_are_in_the_headers_as_standard_text() {
+        let raw = br#"{"source_id":"fw","metadata":{"id":"AAAAAC4+egHJ1IF+/w==","eventType":16001,"eventTimestamp":"2016-12-31T23:59:60Z"}}"#;
+        let event = udm::parse(raw).unwrap();
+        let id = event.event_id.as_deref().unwrap();
+        let message = Message::event(&context(), &event, id, Bytes::from_static(raw)).unwrap();
+        let headers = message.headers();
+        assert_eq!(header(&headers, "ce-time"), Some("2016-12-31T23:59:59.999999999Z"));
+        assert_eq!(header(&headers, "ce-type"), Some("NETWORK_FLOW"));
+        assert_eq!(header(&headers, "ce-id"), Some("AAAAAC4+egHJ1IF+/w=="));
+        assert_eq!(header(&headers, "Nats-Msg-Id").map(str::len), Some(22));
+        assert!(message.subject().ends_with(".acme.NETWORK_FLOW"));
     }
 
     #[test]

@@ -5,6 +5,7 @@ use async_nats::jetstream::Message;
 use bytes::Bytes;
 use chrono::{DateTime, Utc};
 use percent_encoding::percent_decode_str;
+use serde_json::Value;
 
 const TYPE: &str = "ce-type";
 /// Set by `svc events dlq replay`: the only consumer that needs the event again.
@@ -22,11 +23,12 @@ pub struct Event {
     pub event_id: String,
     /// `metadata.event_type`, or `GENERIC_EVENT`. The subject of the message can contain `GENERIC_EVENT` for any type.
     pub event_type: String,
-    /// `metadata.event_timestamp`, or the time of receipt.
+    /// `metadata.event_timestamp`, or the time of receipt. The header `ce-timeorigin` is `event` or `receipt`.
     pub time: DateTime<Utc>,
     /// Time of receipt by the service.
     pub received_at: DateTime<Utc>,
-    /// The bytes of the producer, a JSON object. Its names can be in `snake_case` or `lowerCamelCase`; `udm::UdmEvent` reads both.
+    /// The bytes of the producer, a JSON object. Its names can be in `snake_case` or `lowerCamelCase`; [`Event::values`] and
+    /// `udm::UdmEvent` read both.
     pub payload: Bytes,
     /// All headers of the message.
     pub headers: HeaderMap,
@@ -62,6 +64,15 @@ impl Event {
             delivery,
             headers,
         })
+    }
+
+    /// Returns the values of a field of the payload, in order. The path has the original names, for example `principal.ip` or
+    /// `security_result.action`; each name is found in `snake_case` and in `lowerCamelCase`.
+    ///
+    /// A list contributes each of its items, and one value counts as a list of one. An absent field and `null` have no values. Each call
+    /// reads the whole payload.
+    pub fn values(&self, path: &str) -> Vec<Value> {
+        udm::values_at(&self.payload, path)
     }
 
     /// Returns the key of its order: tenant and source.

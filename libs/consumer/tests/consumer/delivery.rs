@@ -143,6 +143,26 @@ async fn without_a_limit_an_event_is_tried_until_it_succeeds() {
 }
 
 #[tokio::test]
+async fn a_handler_reads_fields_in_either_spelling_and_the_origin_of_the_time() {
+    let broker = Broker::start().await;
+    broker.publish("a", 0).await;
+    let (sender, mut receiver) = tokio::sync::mpsc::unbounded_channel();
+    let _running = Running::start(broker.config(), move |event| {
+        sender.send(event).unwrap();
+        std::future::ready(Ok(()))
+    });
+    let mut event = Arc::unwrap_or_clone(receiver.recv().await.unwrap());
+    assert_eq!(event.values("metadata.event_type"), ["USER_LOGIN"]);
+    assert_eq!(event.headers.get("ce-timeorigin").unwrap().as_str(), "receipt");
+    event.payload = r#"{"sourceId":"a","securityResult":{"ruleName":["r"]}}"#.into();
+    assert_eq!(
+        (event.values("source_id"), event.values("security_result.rule_name")),
+        (vec!["a".into()], vec!["r".into()])
+    );
+    assert_eq!(event.values("metadata.event_type").len(), 0);
+}
+
+#[tokio::test]
 async fn a_malformed_message_becomes_a_dead_letter() {
     let broker = Broker::start().await;
     broker.publish_with("a", 0, &[("ce-time", "yesterday")]).await;
