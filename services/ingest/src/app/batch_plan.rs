@@ -71,6 +71,8 @@ pub(super) struct Planned {
     pub(super) plans: Vec<Plan>,
     pub(super) messages: Vec<Message>,
     pub(super) dead_letters: Vec<Message>,
+    /// Whether the dead letters are one item.
+    pub(super) together: bool,
 }
 
 /// Plans a batch.
@@ -110,7 +112,7 @@ async fn plan_items<'a>(
         return Err(BatchError::Empty);
     }
     let BatchPlan { plans, messages, dead_letters, .. } = batch;
-    Ok(Planned { plans, messages, dead_letters })
+    Ok(Planned { plans, messages, dead_letters, together: false })
 }
 
 /// Plans to quarantine a body that is not a batch. All of its bytes are stored.
@@ -128,7 +130,7 @@ pub(super) fn plan_body(
     let dead_letters = dead_letters.map_err(|_| BatchError::Headers)?;
     let (ids, all) = (submission.ids("", content_id), 0..dead_letters.len());
     let plan = Plan::Quarantined { ids, dead_letters: all, result: invalid.result };
-    Ok(Planned { plans: vec![plan], messages: Vec::new(), dead_letters })
+    Ok(Planned { plans: vec![plan], messages: Vec::new(), dead_letters, together: true })
 }
 
 /// Returns the problem of a body that is not a batch.

@@ -57,10 +57,7 @@ impl App {
             }
             planned => (planned?, None),
         };
-        let Planned { plans, messages, dead_letters } = planned;
-        let together = unreadable.is_some();
-        let outcomes =
-            self.publish_batch(&submission, messages, dead_letters, invalid, together, deadline).await;
+        let (plans, outcomes) = self.publish_batch(&submission, planned, invalid, deadline).await;
         let results = plans.into_iter().enumerate();
         let results: Vec<_> = results.map(|(index, plan)| self.result(index, plan, &outcomes)).collect();
         let is_final = |result: &EventResult| result.retryable == Some(false);
@@ -81,16 +78,15 @@ impl App {
         Ok((response, outcomes.over_quota))
     }
 
-    /// Publishes the messages of a batch that are within the limits of the tenant. With `together`, the dead letters are one item.
+    /// Publishes the messages of a batch that are within the limits of the tenant.
     async fn publish_batch(
         &self,
         submission: &Submission,
-        mut messages: Vec<Message>,
-        mut dead_letters: Vec<Message>,
+        planned: Planned,
         invalid: Option<InvalidItems>,
-        together: bool,
         deadline: Instant,
-    ) -> Outcomes {
+    ) -> (Vec<Plan>, Outcomes) {
+        let Planned { plans, mut messages, mut dead_letters, together } = planned;
         let (tenant_id, quota) = (submission.caller.tenant_id(), &submission.caller.subject().quota);
         let dead_letter = |message: &Message| EventSize { bytes: message.payload().len(), stream: None };
         let mut sizes: Vec<_> = messages.iter().map(|message| self.size(message)).collect();
@@ -109,7 +105,7 @@ impl App {
         let quarantine = self.quarantine.store(tenant_id, dead_letters, together, deadline);
         let (messages, dead_letters) = tokio::join!(publish, quarantine);
         self.limits.settle(tenant_id, sizes.into_iter().zip(messages.iter().chain(&dead_letters)));
-        Outcomes { messages, dead_letters, over_quota: admission.over_quota }
+        (plans, Outcomes { messages, dead_letters, over_quota: admission.over_quota })
     }
 
     /// Returns the result of an item.
