@@ -32,6 +32,8 @@ mod device;
 mod doctor;
 #[path = "binary/environment.rs"]
 mod environment;
+#[path = "binary/event_files.rs"]
+mod event_files;
 #[path = "binary/events.rs"]
 mod events;
 #[path = "binary/help.rs"]

@@ -10,7 +10,7 @@ use serde::Serialize;
 
 use crate::framework::catalog::{
     CommandDescriptor, CommandTree, Document, Errors, Examples, Names, Requirement, SchemaOf, Summary,
-    complete_descriptor, document, format_schema, leaves, summary, to_text, validation_errors,
+    descriptor, document, format_schema, leaves, summary, to_text, validation_errors,
 };
 use crate::framework::command::{Command, group};
 use crate::framework::context::Context;
@@ -28,16 +28,18 @@ group!(
 
 /// Print the command catalog, or one command, as JSON.
 ///
-/// Options, exit codes and errors that all commands share are in the first descriptor, `svc`. With the name of a command, prints
-/// only its descriptor, with those of `svc` included.
+/// Each command is complete in itself: all options, exit codes and errors. With the name of a command, prints only this one.
 #[derive(Args)]
 pub(crate) struct Show {
-    /// Name of a command, such as `auth login`, or `svc` for what all commands share [default: all commands].
+    /// Name of a command, such as `auth login` [default: all commands].
     #[arg(value_name = "COMMAND", conflicts_with = "summary")]
     command: Vec<String>,
     /// Print only names, synopses, groups and purposes.
     #[arg(long)]
     summary: bool,
+    /// Add fields that the format does not have: effect and variables of a command, exit code of an error, schemas of files.
+    #[arg(long, conflicts_with = "summary")]
+    extended: bool,
 }
 
 /// What `catalog show` prints.
@@ -96,7 +98,7 @@ impl Command for Show {
     ];
     const READ_ONLY: bool = true;
     const AGENT_NOTES: &'static str = "Works offline. Start with --summary (9 KB), then print the commands \
-        that you need; the whole catalog has 200 KB.";
+        that you need; the whole catalog is large.";
     const SEE_ALSO: Names = &["catalog validate", "version"];
 
     async fn run(self, context: &Context) -> Result<Self::Output> {
@@ -104,12 +106,13 @@ impl Command for Show {
         Ok(if self.summary {
             Shown::Summary(summary(tree))
         } else if self.command.is_empty() {
-            Shown::Document(document(tree))
+            Shown::Document(document(tree, self.extended))
         } else {
             let name = self.command.join(" ");
             // The name as in a command line.
             let name = name.strip_prefix("svc ").unwrap_or(&name);
-            let descriptor = complete_descriptor(tree, name).ok_or_else(|| unknown_command(tree, name))?;
+            let descriptor =
+                descriptor(tree, name, self.extended).ok_or_else(|| unknown_command(tree, name))?;
             Shown::Command(Box::new(descriptor))
         })
     }

@@ -3,15 +3,15 @@
 mod checkpoint;
 mod delivery;
 mod dlq;
+mod encoding;
 mod input;
-mod lines;
+mod item;
 mod progress;
+mod ranges;
 mod rejects;
 mod send;
 mod source;
 mod tail;
-
-use std::path::PathBuf;
 
 #[cfg(fuzzing)]
 pub use checkpoint::fuzzed as fuzzed_checkpoint;
@@ -24,8 +24,9 @@ use serde::Serialize;
 use serde_json::Value;
 use udm::ParseError;
 
-use self::input::{EventReader, InputItem};
-use self::source::InputSource;
+use self::input::EventReader;
+use self::item::{InputItem, described};
+use self::source::{Input, InputSource};
 use crate::framework::catalog::{Errors, Examples, Names, Requirement, SchemaOf, schema_of};
 use crate::framework::command::{Command, group};
 use crate::framework::context::Context;
@@ -50,11 +51,12 @@ group!(
 const MAX_ERRORS: usize = 100;
 
 /// Validate events without sending them.
+///
+/// Reads the same input as `svc events send`.
 #[derive(Args)]
 pub(crate) struct Validate {
-    /// File with one event, a list, NDJSON, or rejects of `svc events send`; `-` reads standard input.
-    #[arg(long, short, value_name = "FILE")]
-    file: PathBuf,
+    #[command(flatten)]
+    input: Input,
 }
 
 /// Result of a validation.
@@ -73,8 +75,10 @@ pub(crate) struct ValidationResult {
 /// An error of an event.
 #[derive(Serialize, JsonSchema)]
 struct EventError {
-    /// Line of the event, or its position in the list, from 1.
+    /// Line of the input on which the event starts, from 1.
     line: u64,
+    /// Number of the event in the input, from 1; null if each line is an event.
+    item: Option<u64>,
     /// JSON Pointer (RFC 6901) into the event; empty for the whole event.
     pointer: String,
     /// Error code.
@@ -86,11 +90,10 @@ struct EventError {
 impl CommandOutput for ValidationResult {
     fn table(&self) -> Table {
         let summary = format!("total {}, valid {}, invalid {}", self.total, self.valid, self.invalid);
-        let errors =
-            self.errors.iter().map(|EventError { line, pointer, message, .. }| match pointer.as_str() {
-                "" => format!("line {line}: {message}"),
-                pointer => format!("line {line}: {pointer}: {message}"),
-            });
+        let errors = self.errors.iter().map(|EventError { line, item, pointer, message, .. }| {
+            let pointer = if pointer.is_empty() { String::new() } else { format!("{pointer}: ") };
+            format!("{}: {pointer}{message}", described(*line, *item))
+        });
         Table::message(&std::iter::once(summary).chain(errors).collect::<Vec<_>>().join("\n"))
     }
 
@@ -131,10 +134,9 @@ impl Command for Validate {
     async fn run(self, _: &Context) -> Result<Self::Output> {
         let validate = move || {
             let mut result = ValidationResult::default();
-            for item in EventReader::new(InputSource::open(&self.file)?.into_reader())? {
-                let item =
-                    item.map_err(|error| ErrorKind::InputUnreadable.with_message(error.to_string()))?;
-                result.add(&item);
+            let Input { file, source_id } = self.input;
+            for item in EventReader::new(InputSource::open(&file)?.into_reader(), source_id)? {
+                result.add(&item?);
             }
             Ok(result)
         };
@@ -178,9 +180,9 @@ impl Command for Schema {
 
 /// Errors that the service would report for an event.
 fn event_errors(item: &InputItem) -> Vec<EventError> {
-    let line = item.line;
+    let (line, item_number) = (item.place.line, item.place.item());
     let whole_event = |code: &str, message: String| {
-        vec![EventError { line, pointer: String::new(), code: code.to_owned(), message }]
+        vec![EventError { line, item: item_number, pointer: String::new(), code: code.to_owned(), message }]
     };
     let json = match &item.json {
         Ok(json) => json.get(),
@@ -198,6 +200,7 @@ fn event_errors(item: &InputItem) -> Vec<EventError> {
             .into_iter()
             .map(|error| EventError {
                 line,
+                item: item_number,
                 pointer: error.pointer,
                 code: error.code.into_owned(),
                 message: error.message,

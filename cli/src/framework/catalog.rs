@@ -1,8 +1,8 @@
 //! The command catalog: the clap definition of each command and its constants, in the fixed format of version 1, as types and
-//! as JSON Schema.
+//! as JSON Schema. Each command is complete in itself.
 //!
-//! What most commands share (global options, errors and exit statuses) is in the first descriptor, that of `svc` itself.
-//! Each other descriptor lists only its own part. [`complete_descriptor`] joins both.
+//! The format has no field for what a command changes, its variables, and the exit status of an error. Texts contain them by fixed
+//! phrases, and `--extended` prints them as further fields.
 
 mod entry;
 mod layout;
@@ -22,7 +22,7 @@ use serde::Serialize;
 use serde_json::Value;
 use uuid::Uuid;
 
-use self::entry::{PossibleError, Variable, common_errors};
+use self::entry::{Effect, PossibleError, Variable};
 use self::layout::layout;
 use crate::framework::error::{ErrorKind, Exit, ProblemText, Result};
 
@@ -47,8 +47,19 @@ pub(crate) struct CommandTree {
 const SCHEMA: &str = include_str!("../../../catalog/command-catalog.v1.schema.json");
 /// `$id` of the schema.
 const SCHEMA_ID: &str = "urn:svc:schemas/command-catalog/v1";
-/// Name of the client, and of the descriptor of what all commands share.
+/// Name of the extended format, which has no schema.
+const EXTENDED_ID: &str = "urn:svc:schemas/command-catalog-extended/v1";
+/// Name of the client.
 const ROOT: &str = "svc";
+
+/// What a program must know about all commands.
+const FOR_PROGRAMS: &str = "Pass --output json: data are then one JSON document on stdout, and an error is one line {\"error\": {code, \
+    message, remediation, exit_code, retryable, request_id}} on stderr. Follow the remediation; repeat the unchanged command only if \
+    retryable is true: it then cannot create anything twice. After response_lost (exit code 13), the command may have had its effect: \
+    follow the remediation to check. A command that a signal ends prints no error; its exit status is the number of the signal plus \
+    128 in a shell, and minus the number in Python. Without a terminal, no command prompts: pass --yes only if the user asked for the \
+    change. `svc catalog show <command>` prints one command. Each error ends with its exit code, and each note starts with the effect \
+    of the command and the variables of its credential.";
 
 /// A command catalog.
 #[derive(Debug, Serialize)]
@@ -60,9 +71,12 @@ pub(crate) struct Document {
     version: &'static str,
     /// Name of the client.
     cli: &'static str,
-    /// Purpose of the client.
+    /// Purpose of the client, and what programs must know.
     description: String,
-    /// `svc` itself, then all commands in the order of the help. Options, exit codes, errors and environment of `svc` apply to all.
+    /// Extended: variables that change the behavior of all commands without being an option.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    environment: Option<&'static [Variable]>,
+    /// All commands in the order of the help.
     commands: Vec<CommandDescriptor>,
 }
 
@@ -81,17 +95,18 @@ pub(crate) struct CommandDescriptor {
     options: Vec<CatalogOption>,
     /// Positional arguments, in order.
     arguments: Vec<CatalogArgument>,
-    /// Variables that contain a credential, or change the behavior without being an option. The first one that is set is used.
-    #[serde(skip_serializing_if = "<[_]>::is_empty")]
-    environment: &'static [Variable],
-    /// Whether the command changes nothing, neither in the service nor in files of the client.
-    read_only: bool,
+    /// Extended: variables that contain the credential. The first one that is set is used.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    environment: Option<&'static [Variable]>,
+    /// Extended: what the command changes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    effect: Option<Effect>,
     /// Possible exit statuses.
     exit_codes: Vec<ExitCode>,
     /// Example command lines.
     examples: Vec<Example>,
     /// Notes for an agent that runs the command.
-    agent_notes: &'static str,
+    agent_notes: String,
     /// Names of related commands.
     see_also: Vec<&'static str>,
     /// Possible errors.
@@ -122,7 +137,7 @@ struct CatalogOption {
     /// Environment variable that sets the option.
     #[serde(skip_serializing_if = "Option::is_none")]
     env: Option<String>,
-    /// JSON Schema of a line of the file that the option names.
+    /// Extended: JSON Schema of a line of the file that the option names.
     #[serde(skip_serializing_if = "Option::is_none")]
     schema: Option<Value>,
 }
@@ -163,46 +178,40 @@ struct CatalogError {
     code: &'static str,
     /// What happened.
     message: &'static str,
-    /// What to do about it.
-    remediation: &'static str,
-    /// Exit status.
-    exit_code: u8,
-    /// Whether the same command can succeed later, unchanged, and cannot create a second object.
-    retryable: bool,
+    /// What to do about it, and the exit status.
+    remediation: String,
+    /// Extended: exit status.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    exit_code: Option<u8>,
+    /// Extended: whether the same command can succeed later, unchanged, and cannot create a second object.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    retryable: Option<bool>,
 }
 
-/// Catalog of the commands.
-pub(crate) fn document(tree: CommandTree) -> Document {
+/// Catalog of the commands. An extended one has further fields.
+pub(crate) fn document(tree: CommandTree, is_extended: bool) -> Document {
     let root = built(tree);
-    let common_exits = exit_codes(&common_errors());
-    let commands = leaves(&root).into_iter().zip((tree.entries)()).map(|((name, command), entry)| {
-        let mut errors = entry.possible_errors();
-        errors.retain(|error| !error.is_common());
-        let mut exit_codes = exit_codes(&errors);
-        exit_codes.retain(|exit| exit.code == 0 || !common_exits.contains(exit));
-        let errors = errors.into_iter().map(catalog_error).collect();
-        CommandDescriptor { exit_codes, errors, ..describe(name, command, &entry) }
-    });
+    let commands = leaves(&root).into_iter().zip((tree.entries)());
+    let purpose = plain(root.get_about());
+    let variables = Variable::COMMON.iter().map(ToString::to_string).collect::<Vec<_>>().join(". ");
     Document {
-        schema: SCHEMA_ID,
+        schema: if is_extended { EXTENDED_ID } else { SCHEMA_ID },
         version: VERSION,
         cli: ROOT,
-        description: plain(root.get_about()),
-        commands: std::iter::once(root_descriptor(&root)).chain(commands).collect(),
+        description: format!("{purpose}.\n\n{FOR_PROGRAMS}\n\nVariables of all commands: {variables}."),
+        environment: is_extended.then_some(Variable::COMMON),
+        commands: commands
+            .map(|((name, command), entry)| describe(name, command, &entry, is_extended))
+            .collect(),
     }
 }
 
-/// Descriptor of one command with everything that it shares with the others. `None` if there is no such command.
-pub(crate) fn complete_descriptor(tree: CommandTree, name: &str) -> Option<CommandDescriptor> {
+/// Descriptor of one command. `None` if there is no such command.
+pub(crate) fn descriptor(tree: CommandTree, name: &str, is_extended: bool) -> Option<CommandDescriptor> {
     let root = built(tree);
-    if name == ROOT {
-        return Some(root_descriptor(&root));
-    }
     let mut commands = leaves(&root).into_iter().zip((tree.entries)());
     let ((name, command), entry) = commands.find(|((found, _), _)| found == name)?;
-    let mut descriptor = describe(name, command, &entry);
-    descriptor.options.extend(options(command, true, &[]));
-    Some(descriptor)
+    Some(describe(name, command, &entry, is_extended))
 }
 
 /// The document or descriptor as text: JSON with short lines.
@@ -233,40 +242,7 @@ pub(crate) fn leaves(root: &Command) -> Vec<(String, &Command)> {
     leaves
 }
 
-/// What all commands share.
-fn root_descriptor(root: &Command) -> CommandDescriptor {
-    CommandDescriptor {
-        name: ROOT.to_owned(),
-        group: "All commands",
-        synopsis: "svc <COMMAND> [OPTIONS]".to_owned(),
-        description: "Options, environment, exit codes and errors that many commands share, in addition to those of each command."
-            .to_owned(),
-        options: options(root, true, &[]),
-        arguments: Vec::new(),
-        environment: Variable::COMMON,
-        read_only: true,
-        exit_codes: exit_codes(&common_errors()),
-        examples: vec![Example {
-            description: "List all commands, each on one line",
-            command: "svc catalog show --summary",
-        }],
-        agent_notes: "Pass --output json: data are then one JSON document on stdout, and an error is one line \
-            {\"error\": {code, message, remediation, exit_code, retryable, request_id}} on stderr. Follow the remediation; \
-            repeat the unchanged command only if retryable is true: it then cannot create anything twice. After \
-            response_lost (exit status 13), the command may have had its effect: follow the remediation to check. A command \
-            that a signal ends prints no error; its exit status is the number of the signal plus 128 in a shell, and minus the \
-            number in Python. Without a terminal, no command prompts: pass \
-            --yes only if the user asked for the change. `svc catalog show <command>` prints one \
-            command with all options and exactly the errors that it can give.",
-        see_also: vec!["catalog show", "doctor"],
-        errors: common_errors().into_iter().map(catalog_error).collect(),
-        input_schema: None,
-        output_schema: None,
-    }
-}
-
-/// A command with its own options and all of its errors.
-fn describe(name: String, command: &Command, entry: &CatalogEntry) -> CommandDescriptor {
+fn describe(name: String, command: &Command, entry: &CatalogEntry, is_extended: bool) -> CommandDescriptor {
     let errors = entry.possible_errors();
     let examples =
         entry.examples.iter().map(|&(description, command)| Example { description, command }).collect();
@@ -274,15 +250,15 @@ fn describe(name: String, command: &Command, entry: &CatalogEntry) -> CommandDes
         group: HelpGroup::from_command(&name).name(),
         synopsis: synopsis(command),
         description: plain(command.get_long_about().or(command.get_about())),
-        options: options(command, false, entry.option_schemas),
+        options: options(command, if is_extended { entry.option_schemas } else { &[] }),
         arguments: command.get_positionals().map(argument).collect(),
-        environment: entry.variables(),
-        read_only: entry.is_read_only(),
+        environment: is_extended.then(|| entry.variables()),
+        effect: is_extended.then(|| entry.effect()),
         exit_codes: exit_codes(&errors),
         examples,
-        agent_notes: entry.agent_notes,
+        agent_notes: entry.notes(),
         see_also: entry.see_also.to_vec(),
-        errors: errors.into_iter().map(catalog_error).collect(),
+        errors: errors.into_iter().map(|error| catalog_error(error, is_extended)).collect(),
         input_schema: entry.input_schema.map(|schema| schema()),
         output_schema: Some((entry.output_schema)()),
         name,
@@ -298,21 +274,24 @@ fn exit_codes(errors: &[PossibleError]) -> Vec<ExitCode> {
     exits.into_iter().map(|exit| ExitCode { code: exit.code(), meaning: exit.meaning() }).collect()
 }
 
-fn catalog_error(error: PossibleError) -> CatalogError {
+fn catalog_error(error: PossibleError, is_extended: bool) -> CatalogError {
     let ProblemText { title, remediation } = error.text();
+    let (exit, is_retryable) = (error.exit().code(), error.is_retryable());
+    let retryable = if is_retryable { ", retryable" } else { "" };
     CatalogError {
         code: error.code(),
         message: title,
-        remediation,
-        exit_code: error.exit().code(),
-        retryable: error.is_retryable(),
+        remediation: format!("{remediation} (exit code {exit}{retryable})"),
+        exit_code: is_extended.then_some(exit),
+        retryable: is_extended.then_some(is_retryable),
     }
 }
 
-/// The global options, or those of the command itself.
-fn options(command: &Command, global: bool, schemas: OptionSchemas) -> Vec<CatalogOption> {
-    let options = command.get_arguments().filter(|arg| !arg.is_positional() && arg.is_global_set() == global);
-    options.filter_map(|arg| option(arg, schemas)).collect()
+/// The options of the command, then the global ones.
+fn options(command: &Command, schemas: OptionSchemas) -> Vec<CatalogOption> {
+    let (global, own): (Vec<_>, Vec<_>) =
+        command.get_arguments().filter(|arg| !arg.is_positional()).partition(|arg| arg.is_global_set());
+    own.into_iter().chain(global).filter_map(|arg| option(arg, schemas)).collect()
 }
 
 fn option(arg: &Arg, schemas: OptionSchemas) -> Option<CatalogOption> {

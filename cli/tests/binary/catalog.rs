@@ -34,12 +34,11 @@ fn catalog_does_not_depend_on_the_machine() {
     }
 }
 
-/// Common and own part of a command in the catalog.
-fn parts(name: &str) -> (Value, Value) {
+/// A command in the catalog.
+fn command(name: &str) -> Value {
     let catalog = Client::new().run(&["catalog", "show", "--output", "json"]).json();
     let commands = catalog["commands"].as_array().unwrap();
-    let own = commands.iter().find(|command| command["name"] == name).unwrap();
-    (commands[0].clone(), own.clone())
+    commands.iter().find(|command| command["name"] == name).unwrap().clone()
 }
 
 fn names<'a>(command: &'a Value, list: &str, key: &str) -> BTreeSet<&'a str> {
@@ -47,28 +46,22 @@ fn names<'a>(command: &'a Value, list: &str, key: &str) -> BTreeSet<&'a str> {
 }
 
 #[test]
-fn shows_one_command_with_what_it_shares_with_the_others() {
+fn shows_one_command_as_in_the_catalog_and_extended() {
     let client = Client::new();
-    let (common, own) = parts("users disable");
     for words in [&["users", "disable"][..], &["svc", "users", "disable"], &["users disable"]] {
         let shown = client.run(&[&["catalog", "show"], words].concat()).json();
-        assert_eq!(shown["name"], "users disable");
-        let all = |list, key| &names(&common, list, key) | &names(&own, list, key);
-        assert_eq!(names(&shown, "options", "flag"), all("options", "flag"));
-        // Of the common errors, only those that the command can give.
-        let errors = names(&shown, "errors", "code");
-        assert!(names(&own, "errors", "code").is_subset(&errors) && errors.contains("unreachable"));
-        let other: BTreeSet<_> = &all("errors", "code") - &errors;
-        assert_eq!(other, BTreeSet::from(["platform_token_missing"]));
-        assert_eq!(shown["environment"][0]["file"], "SVC_TOKEN_FILE");
-        let declined = shown["errors"].as_array().unwrap().iter().find(|error| error["code"] == "declined");
-        assert_eq!(
-            (&declined.unwrap()["exit_code"], &declined.unwrap()["retryable"]),
-            (&json!(1), &json!(false))
-        );
+        assert_eq!(shown, command("users disable"));
         assert_valid_output("catalog show", &shown);
+        let extended = client.run(&[&["catalog", "show", "--extended"], words].concat()).json();
+        assert_eq!(extended["effect"], "destroys");
+        assert_eq!(extended["environment"][0]["file"], "SVC_TOKEN_FILE");
+        let declined =
+            extended["errors"].as_array().unwrap().iter().find(|error| error["code"] == "declined").unwrap();
+        assert_eq!((&declined["exit_code"], &declined["retryable"]), (&json!(1), &json!(false)));
     }
-    assert_eq!(client.run(&["catalog", "show", "svc"]).json(), common);
+    let whole = client.run(&["catalog", "show", "--extended"]);
+    let invalid = client.run_with(&["catalog", "validate", "-", "--output", "json"], &whole.stdout);
+    assert_eq!(invalid.code, Some(7), "the format has no such fields");
 }
 
 #[test]
@@ -77,7 +70,7 @@ fn arguments_list_their_possible_values() {
         ("users set-role", "New role: member|admin"),
         ("config set", "Setting: base-url|tenant|ca-file|credential-store"),
     ] {
-        let (_, own) = parts(name);
+        let own = command(name);
         assert!(names(&own, "arguments", "description").contains(values), "{own}");
     }
 }
@@ -97,7 +90,7 @@ fn unknown_command_and_group_are_usage_errors_that_lead_on() {
 #[test]
 fn summary_lists_every_command() {
     let client = Client::new();
-    let (_, own) = parts("auth login");
+    let own = command("auth login");
     let summary = client.run(&["catalog", "show", "--summary", "--output", "json"]).json();
     assert_valid_output("catalog show", &summary);
     let line = json!({
@@ -106,16 +99,14 @@ fn summary_lists_every_command() {
     });
     assert_eq!(summary["commands"][0], line);
     let catalog = client.run(&["catalog", "show", "--output", "json"]).json();
-    let mut all = names(&catalog, "commands", "name");
-    assert!(all.remove("svc"));
-    assert_eq!(names(&summary, "commands", "name"), all);
+    assert_eq!(names(&summary, "commands", "name"), names(&catalog, "commands", "name"));
     let table = client.run(&["catalog", "show", "--summary"]).stdout;
     assert!(table.contains("svc auth sessions revoke [OPTIONS] [SESSION_ID]"), "{table}");
 }
 
 #[test]
 fn variables_of_a_command_are_the_ones_that_it_uses() {
-    let catalog = Client::new().run(&["catalog", "show", "--output", "json"]).json();
+    let catalog = Client::new().run(&["catalog", "show", "--extended", "--output", "json"]).json();
     // Without a route that takes it, a credential is not used: the command reports that it has none.
     for command in catalog["commands"].as_array().unwrap() {
         let name = command["name"].as_str().unwrap();

@@ -66,10 +66,10 @@ impl Client {
     }
 
     /// Runs a command with standard input.
-    pub(crate) fn run_with(&self, arguments: &[&str], input: &str) -> CommandResult {
+    pub(crate) fn run_with(&self, arguments: &[&str], input: &(impl AsRef<[u8]> + ?Sized)) -> CommandResult {
         let mut child = self.command(arguments).stdin(Stdio::piped()).spawn().unwrap();
         // Writing fails if the client exits before it reads its input.
-        let _ = child.stdin.take().unwrap().write_all(input.as_bytes());
+        let _ = child.stdin.take().unwrap().write_all(input.as_ref());
         CommandResult::of(child.wait_with_output().unwrap()).with_arguments(arguments)
     }
 }
@@ -112,7 +112,7 @@ fn commands() -> Vec<Value> {
     catalog["commands"].as_array().unwrap().clone()
 }
 
-/// Asserts that `svc catalog show <command>` lists an error with its exit status.
+/// Asserts that `svc catalog show --extended <command>` lists an error with its exit status.
 fn assert_listed(arguments: &[String], error: &Value) {
     static ERRORS: Mutex<BTreeMap<String, Value>> = Mutex::new(BTreeMap::new());
     let names = commands().into_iter().map(|command| command["name"].as_str().unwrap().to_owned());
@@ -122,7 +122,7 @@ fn assert_listed(arguments: &[String], error: &Value) {
     };
     // Without the name of a command, the error is about the command line.
     let Some(name) = names.filter(is_called).max_by_key(String::len) else { return };
-    let show = || Client::new().run(&["catalog", "show", &name]).json()["errors"].clone();
+    let show = || Client::new().run(&["catalog", "show", "--extended", &name]).json()["errors"].clone();
     let errors = ERRORS.lock().unwrap().entry(name.clone()).or_insert_with(show).clone();
     let is_listed =
         |listed: &Value| ["code", "exit_code"].iter().all(|field| listed[*field] == error[*field]);

@@ -50,7 +50,9 @@ fn service(request: &StubRequest) -> (u16, String) {
             (200, json!({ "replayed": replayed, "skipped": skipped }).to_string())
         }
         "POST /api/v1/consumers/archive/dead-letters/delete" | "POST /api/v1/events/quarantine/delete" => {
-            (200, json!({ "deleted": request.json()["sequences"], "skipped": [] }).to_string())
+            let (skipped, deleted): (Vec<Value>, Vec<Value>) =
+                request.json()["sequences"].as_array().unwrap().iter().cloned().partition(|n| n == 7);
+            (200, json!({ "deleted": deleted, "skipped": skipped }).to_string())
         }
         _ => problem(contract::ProblemKind::NotFound),
     }
@@ -81,6 +83,20 @@ fn replay_sends_the_given_numbers_and_warns_about_those_that_do_not_exist() {
     let result = client(&stub).run(&["events", "dlq", "replay", "archive", "3", "--output", "json"]).json();
     assert_valid_output("events dlq replay", &result);
     assert_eq!(result, json!({ "replayed": [3], "skipped": [] }));
+}
+
+#[test]
+fn a_command_that_handles_no_dead_letter_fails() {
+    let stub = Stub::new(service);
+    for command in ["replay", "delete"] {
+        let result = client(&stub).run(&["events", "dlq", command, "archive", "7", "--output", "json"]);
+        assert_eq!(
+            (result.code, result.error()["code"].as_str()),
+            (Some(7), Some("input_invalid")),
+            "{result:?}"
+        );
+        assert_eq!(result.error()["message"], "none of the numbers is a dead letter of archive");
+    }
 }
 
 #[test]

@@ -10,10 +10,9 @@ use crate::stub::{Stub, problem};
 
 /// All variables of the catalog.
 fn variables() -> BTreeSet<String> {
-    let catalog = concat!(env!("CARGO_MANIFEST_DIR"), "/../catalog/svc.catalog.json");
-    let catalog: Value = serde_json::from_str(&std::fs::read_to_string(catalog).unwrap()).unwrap();
+    let catalog = Client::new().run(&["catalog", "show", "--extended", "--output", "json"]).json();
     let list = |command: &Value, name: &str| command[name].as_array().cloned().unwrap_or_default();
-    let commands = catalog["commands"].as_array().unwrap().iter();
+    let commands = catalog["commands"].as_array().unwrap().iter().chain([&catalog]);
     let entries =
         commands.flat_map(|command| [list(command, "options"), list(command, "environment")].concat());
     let names = entries

@@ -257,7 +257,10 @@ fn partial_success_is_exit_status_10_with_a_rejects_file() {
     );
     assert_eq!(
         first[1],
-        json!({"line": 3, "event_id": null, "code": "malformed_json", "message": "the line is not JSON"})
+        json!({
+            "line": 3, "item": null, "event_id": null, "code": "malformed_json",
+            "message": "not JSON: expected ident at column 2"
+        })
     );
     assert_valid_output("events send", &summary);
     assert_eq!(

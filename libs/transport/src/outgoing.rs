@@ -1,7 +1,7 @@
 //! An event ready to be sent: its id and its JSON.
 
 use serde_json::value::{RawValue, to_raw_value};
-use udm::find_event_id;
+use udm::{find_event_id, with_text};
 use uuid::Uuid;
 
 use crate::{TransportError, TransportErrorKind, UdmEvent};
@@ -35,7 +35,7 @@ impl OutgoingEvent {
             return Ok(Self { event_id, body });
         }
         let event_id = new_id();
-        let body = with_id(body.get(), found.event_id.map(RawValue::get), &event_id)
+        let body = with_text(body.get(), "event_id", found.event_id, &event_id)
             .map_err(|error| invalid(error.to_string()))?;
         Ok(Self { event_id, body })
     }
@@ -61,20 +61,6 @@ impl TryFrom<&UdmEvent> for OutgoingEvent {
         let body = to_raw_value(event).map_err(|error| invalid(error.to_string()))?;
         Self::from_json(body, new_event_id)
     }
-}
-
-/// Inserts the id: replaces `null` (a slice of `object`), or inserts a field before the first one.
-fn with_id(object: &str, null: Option<&str>, id: &str) -> serde_json::Result<Box<RawValue>> {
-    let id = serde_json::to_string(id)?;
-    let written = if let Some(null) = null {
-        let start = null.as_ptr().addr() - object.as_ptr().addr();
-        format!("{}{id}{}", &object[..start], &object[start + null.len()..])
-    } else {
-        let fields = &object[1..];
-        let comma = if fields.trim_start().starts_with('}') { "" } else { "," };
-        format!(r#"{{"event_id":{id}{comma}{fields}"#)
-    };
-    RawValue::from_string(written)
 }
 
 fn invalid(message: impl Into<String>) -> TransportError {

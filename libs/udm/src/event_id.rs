@@ -1,4 +1,4 @@
-//! The id of an event: its field in JSON that is not validated, and the server event id.
+//! The id and the source of an event in JSON that is not validated, and the server event id.
 
 use std::fmt;
 
@@ -24,15 +24,51 @@ pub struct FoundEventId<'a> {
 /// # Errors
 /// The text is not a JSON object, or it contains the field `event_id` more than once or misspells its name.
 pub fn find_event_id(json: &str) -> serde_json::Result<FoundEventId<'_>> {
-    let mut json = serde_json::Deserializer::from_str(json);
-    let event_id = json.deserialize_map(EventIdVisitor)?;
-    json.end()?;
-    Ok(event_id)
+    find_text(json, TextRule::EventId)
 }
 
-struct EventIdVisitor;
+/// Returns the value of the field `source_id`, in either spelling, of JSON that is not validated. The value can be `null`.
+///
+/// # Errors
+/// Those of [`find_event_id`], about `source_id`.
+pub fn find_source_id(json: &str) -> serde_json::Result<Option<&RawValue>> {
+    Ok(find_text(json, TextRule::SourceId)?.event_id)
+}
 
-impl<'a> Visitor<'a> for EventIdVisitor {
+fn find_text(json: &str, rule: TextRule) -> serde_json::Result<FoundEventId<'_>> {
+    let mut json = serde_json::Deserializer::from_str(json);
+    let value = json.deserialize_map(TextVisitor(rule))?;
+    json.end()?;
+    Ok(value)
+}
+
+/// Returns a JSON object with a string in a field that it does not have: in place of `null`, if the field has this value, or before
+/// the other fields. The other bytes are unchanged.
+///
+/// # Errors
+/// The text is not a JSON object.
+pub fn with_text(
+    object: &str,
+    name: &str,
+    null: Option<&RawValue>,
+    text: &str,
+) -> serde_json::Result<Box<RawValue>> {
+    let text = serde_json::to_string(text)?;
+    let written = if let Some(null) = null {
+        let start = null.get().as_ptr().addr() - object.as_ptr().addr();
+        format!("{}{text}{}", &object[..start], &object[start + null.get().len()..])
+    } else {
+        let fields = object.get(1..).unwrap_or_default();
+        let comma = if fields.trim_start().starts_with('}') { "" } else { "," };
+        format!(r#"{{"{name}":{text}{comma}{fields}"#)
+    };
+    RawValue::from_string(written)
+}
+
+/// Finds the value of the field of an event with this rule, and the id of the metadata.
+struct TextVisitor(TextRule);
+
+impl<'a> Visitor<'a> for TextVisitor {
     type Value = FoundEventId<'a>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -40,20 +76,20 @@ impl<'a> Visitor<'a> for EventIdVisitor {
     }
 
     fn visit_map<A: MapAccess<'a>>(self, mut map: A) -> Result<Self::Value, A::Error> {
-        let has_event_id = |field: &Field| matches!(field.rule, Rule::Text(TextRule::EventId));
+        let is_wanted = |field: &Field| matches!(field.rule, Rule::Text(rule) if rule == self.0);
         let mut found = FoundEventId::default();
         while let Some(Name(name)) = map.next_key()? {
             match find(&EVENT, &name) {
-                Meaning::Known(field, _) if has_event_id(field) => {
+                Meaning::Known(field, _) if is_wanted(field) => {
                     if found.event_id.replace(map.next_value()?).is_some() {
-                        return Err(A::Error::custom("the event has more than one event_id"));
+                        return Err(A::Error::custom(format!("the event has more than one {}", field.name)));
                     }
                 }
                 Meaning::Known(field, _) if field.name == "metadata" => {
                     let metadata: &RawValue = map.next_value()?;
                     found.metadata_id = find_metadata_id(metadata.get());
                 }
-                Meaning::Misspelled(field) if has_event_id(field) => {
+                Meaning::Misspelled(field) if is_wanted(field) => {
                     return Err(A::Error::custom(format!("{name}: {}", field.correction())));
                 }
                 _ => {

@@ -1,4 +1,4 @@
-//! The checkpoint of a delivery: which lines of an input are settled, so that another run continues after any interruption. It
+//! The checkpoint of a delivery: which events of an input are settled, so that another run continues after any interruption. It
 //! is replaced atomically after each batch, and its size does not grow with the input.
 
 use std::fs::{self, File};
@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 use uuid::Uuid;
 
-use super::lines::LineRanges;
+use super::ranges::ItemRanges;
 use crate::framework::error::{CliError, ErrorKind, Result};
 
 const FORMAT: &str = "svc.checkpoint.v1";
@@ -44,8 +44,8 @@ struct CheckpointFile {
     format: String,
     #[serde(flatten)]
     subject: Subject,
-    /// Lines that were accepted or rejected.
-    settled: LineRanges,
+    /// Numbers of the events that were accepted or rejected.
+    settled: ItemRanges,
     counts: Counts,
     /// Size of the rejects file.
     rejects_bytes: u64,
@@ -68,7 +68,7 @@ impl Checkpoint {
             Ok(None) => CheckpointFile {
                 format: FORMAT.to_owned(),
                 subject,
-                settled: LineRanges::default(),
+                settled: ItemRanges::default(),
                 counts: Counts::default(),
                 rejects_bytes: 0,
             },
@@ -84,8 +84,8 @@ impl Checkpoint {
         Ok(Self { path: path.to_owned(), state, last_sync: None })
     }
 
-    /// Lines that need not be sent again.
-    pub(super) fn settled(&self) -> &LineRanges {
+    /// Numbers of the events that need not be sent again.
+    pub(super) fn settled(&self) -> &ItemRanges {
         &self.state.settled
     }
 
@@ -99,10 +99,10 @@ impl Checkpoint {
         self.state.rejects_bytes
     }
 
-    /// Saves the settled lines and the results of all runs.
+    /// Saves the settled events and the results of all runs.
     pub(super) fn save(
         &mut self,
-        settled: &LineRanges,
+        settled: &ItemRanges,
         counts: Counts,
         rejects_bytes: u64,
         is_last: bool,
@@ -161,13 +161,13 @@ fn mismatch(path: &Path, stored: &Subject, current: &Subject) -> CliError {
     )
 }
 
-/// Adds a line to a checkpoint file; `None` if the file is invalid.
+/// Adds a number to a checkpoint file; `None` if the file is invalid.
 #[cfg(fuzzing)]
-pub fn fuzzed(file: &[u8], line: u64) -> Option<String> {
+pub fn fuzzed(file: &[u8], number: u64) -> Option<String> {
     let mut state = parse(file).ok()?;
     let before = state.settled.count();
-    let added = u64::from(!state.settled.contains(line));
-    state.settled.insert(line, line);
-    assert!(state.settled.contains(line) && state.settled.count() == before + added);
+    let added = u64::from(!state.settled.contains(number));
+    state.settled.insert(number, number);
+    assert!(state.settled.contains(number) && state.settled.count() == before + added);
     serde_json::to_string(&state).ok()
 }

@@ -14,8 +14,9 @@ use tokio::time::{Instant, timeout_at};
 use transport::{BatchPipeline, OutgoingEvent, PipelineSlot, SentBatch, TransportError};
 
 use super::checkpoint::{Checkpoint, Counts};
-use super::lines::LineRanges;
+use super::item::{Place, described};
 use super::progress::{Progress, Waits};
+use super::ranges::ItemRanges;
 use super::rejects::{Reject, RejectLog};
 use super::source::SourceItem;
 use crate::framework::error::{CliError, ErrorKind, Result};
@@ -39,8 +40,8 @@ pub(super) struct SendOutcome {
     pub(super) local_error: Option<CliError>,
     /// The signal that ended the delivery.
     pub(super) signal: Option<ErrorKind>,
-    /// First line that was not sent.
-    pub(super) stopped_before: Option<u64>,
+    /// The first event that was not sent.
+    pub(super) stopped_before: Option<Place>,
     pub(super) elapsed: Duration,
 }
 
@@ -50,8 +51,8 @@ pub(super) struct EventDelivery {
     pipeline: BatchPipeline<Batch>,
     waits: Waits,
     /// Events of requests that failed as a whole.
-    failed: Vec<(u64, OutgoingEvent, TransportError)>,
-    settled: LineRanges,
+    failed: Vec<(Place, OutgoingEvent, TransportError)>,
+    settled: ItemRanges,
     checkpoint: Option<Checkpoint>,
     rejects: RejectLog,
     progress: Progress,
@@ -126,38 +127,38 @@ impl EventDelivery {
     fn send(&mut self, slot: PipelineSlot, batch: Option<Result<Batch>>) -> Result<()> {
         match batch.transpose()? {
             Some(batch) => {
-                let (waits, first_line) = (self.waits.clone(), batch.first_line);
-                self.pipeline.send(slot, batch, move |progress| waits.set(first_line, &progress));
+                let (waits, first) = (self.waits.clone(), batch.next.number);
+                self.pipeline.send(slot, batch, move |progress| waits.set(first, &progress));
             }
             None => self.end_of_input = true,
         }
         Ok(())
     }
 
-    /// Records the results of a batch: first the rejects, then that its lines are settled, except those that failed.
+    /// Records the results of a batch: first the rejects, then that its events are settled, except those that failed.
     fn record(&mut self, SentBatch { batch, result, duplicates }: SentBatch<Batch>) -> Result<()> {
         self.result.counts.accepted += result.successful_events as u64;
         self.result.counts.duplicates += duplicates as u64;
-        let Batch { first_line, last_line, lines, events, mut rejects, .. } = batch;
-        let mut failed_lines = Vec::new();
-        for ((line, event), result) in lines.into_iter().zip(events).zip(result.results) {
+        let Batch { first, next: after, places, events, mut rejects, .. } = batch;
+        let mut failed = Vec::new();
+        for ((place, event), result) in places.into_iter().zip(events).zip(result.results) {
             let Some(error) = result.error else { continue };
             if is_request_error(&error) {
                 self.result.request_error.get_or_insert_with(|| error.clone());
-                failed_lines.push(line);
-                self.failed.push((line, event, error));
+                failed.push(place.number);
+                self.failed.push((place, event, error));
             } else {
-                rejects.push(Reject::from_event(line, &event, &error));
+                rejects.push((place.number, Reject::from_event(place, &event, &error)));
             }
         }
-        rejects.sort_by_key(|reject| reject.line);
-        self.record_rejects(&rejects)?;
-        let mut next = first_line;
-        for line in failed_lines {
-            self.settled.insert(next, line - 1);
-            next = line + 1;
+        rejects.sort_by_key(|(number, _)| *number);
+        self.record_rejects(&rejects.into_iter().map(|(_, reject)| reject).collect::<Vec<_>>())?;
+        let mut next = first;
+        for number in failed {
+            self.settled.insert(next, number - 1);
+            next = number + 1;
         }
-        self.settled.insert(next, last_line);
+        self.settled.insert(next, after.number - 1);
         self.save_checkpoint(false)
     }
 
@@ -166,7 +167,8 @@ impl EventDelivery {
         self.progress.clear();
         self.result.needs_correction |= rejects.iter().any(|reject| !reject.retryable);
         self.rejects.add(rejects).map_err(|error| {
-            let message = format!("{}; the rejects from line {} on are not kept", error.message, first.line);
+            let first = described(first.line, first.item);
+            let message = format!("{}; the rejects from {first} on are not kept", error.message);
             CliError { message, ..error }
         })?;
         self.result.counts.rejected += rejects.len() as u64;
@@ -193,14 +195,15 @@ impl EventDelivery {
 
     /// Keeps the events of requests that failed.
     fn finish_records(&mut self) -> Result<()> {
-        let first_unsent = (!self.end_of_input).then_some(self.batches.batch.first_line);
+        let first_unsent = (!self.end_of_input).then(|| self.batches.next_place());
         if self.keeps_failed() {
             self.result.failed = self.failed.len() as u64;
             self.result.stopped_before = first_unsent;
-            let kept = self.failed.iter().map(|(line, event, error)| Reject::from_event(*line, event, error));
+            let kept =
+                self.failed.iter().map(|(place, event, error)| Reject::from_event(*place, event, error));
             self.rejects.keep(&kept.collect::<Vec<_>>())?;
         } else {
-            self.result.stopped_before = self.failed.first().map(|(line, ..)| *line).or(first_unsent);
+            self.result.stopped_before = self.failed.first().map(|(place, ..)| *place).or(first_unsent);
         }
         self.save_checkpoint(true)
     }
@@ -232,11 +235,19 @@ pub(super) struct Batches {
     queue: VecDeque<SourceItem>,
     /// The batch that is not sent yet.
     batch: Batch,
+    /// Error of the source, after the last item.
+    error: Option<CliError>,
 }
 
 impl Batches {
     pub(super) fn new(chunks: mpsc::Receiver<Result<Vec<SourceItem>>>, max_events: usize) -> Self {
-        Self { chunks, max_events, queue: VecDeque::new(), batch: Batch::from_line(1) }
+        Self { chunks, max_events, queue: VecDeque::new(), batch: Batch::after(Place::START), error: None }
+    }
+
+    /// The first event that is not sent.
+    fn next_place(&self) -> Place {
+        let queued = || self.queue.front().map(|item| item.place);
+        self.batch.start.or_else(queued).unwrap_or(self.batch.next)
     }
 
     /// Returns the next batch when it is full or due. `None` is the end of the input. Dropping the future loses no item.
@@ -245,6 +256,10 @@ impl Batches {
             if let Some(item) = self.queue.pop_front() {
                 self.batch.push(item);
                 continue;
+            }
+            // The readable events before it are sent.
+            if self.error.is_some() {
+                break;
             }
             let chunk = match self.batch.due {
                 None => self.chunks.recv().await,
@@ -255,26 +270,31 @@ impl Batches {
             };
             match chunk {
                 Some(Ok(items)) => self.queue.extend(items),
-                Some(Err(error)) => return Some(Err(error)),
+                Some(Err(error)) => self.error = Some(error),
                 None => break,
             }
         }
         let is_empty = self.batch.events.is_empty() && self.batch.rejects.is_empty();
-        let next = Batch::from_line(self.batch.last_line + 1);
-        (!is_empty).then(|| Ok(replace(&mut self.batch, next)))
+        if is_empty {
+            return self.error.take().map(Err);
+        }
+        let next = Batch::after(self.batch.next);
+        Some(Ok(replace(&mut self.batch, next)))
     }
 }
 
 /// Events that are sent together.
 pub(super) struct Batch {
-    first_line: u64,
-    /// Last line so far, also of one that is not sent.
-    last_line: u64,
+    /// Number of the first event.
+    first: u64,
+    /// Place of the event after the last one, also after one that is not sent. Its line is an estimate until it is read.
+    next: Place,
+    /// Place of the first event, if there is one.
+    start: Option<Place>,
     events: Vec<OutgoingEvent>,
-    /// Lines of the events.
-    lines: Vec<u64>,
-    /// Lines that cannot be sent.
-    rejects: Vec<Reject>,
+    places: Vec<Place>,
+    /// Numbers and rejects of what cannot be sent.
+    rejects: Vec<(u64, Reject)>,
     bytes: usize,
     /// When to send the batch at the latest; `None` while it is empty.
     due: Option<Instant>,
@@ -287,24 +307,23 @@ impl AsRef<[OutgoingEvent]> for Batch {
 }
 
 impl Batch {
-    fn from_line(first_line: u64) -> Self {
-        let (events, lines, rejects, bytes, due) = Default::default();
-        Self { first_line, last_line: first_line - 1, events, lines, rejects, bytes, due }
+    fn after(next: Place) -> Self {
+        let (start, events, places, rejects, bytes, due) = Default::default();
+        Self { first: next.number, next, start, events, places, rejects, bytes, due }
     }
 
     fn push(&mut self, item: SourceItem) {
         self.due.get_or_insert_with(|| Instant::now() + MAX_BATCH_DELAY);
-        self.last_line = item.line;
+        self.bytes += item.bytes();
+        let place = item.place;
+        self.start.get_or_insert(place);
+        self.next = Place { number: place.number + 1, line: place.line + 1, ..place };
         match item.event {
             Ok(event) => {
-                self.bytes += event.body().len();
-                self.lines.push(item.line);
+                self.places.push(place);
                 self.events.push(event);
             }
-            Err(reject) => {
-                self.bytes += reject.text.as_ref().map_or(0, String::len);
-                self.rejects.push(*reject);
-            }
+            Err(reject) => self.rejects.push((place.number, *reject)),
         }
     }
 

@@ -280,7 +280,13 @@ impl Selection {
                 context.out().notice(&format!("{count} of {} dead letters", sequences.len()));
             }
         }
-        let [_, skipped] = result.numbers();
+        let [handled, skipped] = result.numbers();
+        if handled.is_empty() && !skipped.is_empty() {
+            let message = format!("none of the numbers is a dead letter of {}", self.consumer);
+            return Err(ErrorKind::InputInvalid
+                .with_message(message)
+                .with_remediation("List the dead letters: `svc events dlq list` with the consumer."));
+        }
         if !skipped.is_empty() {
             let count = skipped.len();
             context.out().warn(&format!("{count} numbers are no dead letter of {}", self.consumer));

@@ -1,281 +1,461 @@
-//! Input of events: one event, a list, or NDJSON, which is read line by line with bounded memory. Lines can be rejects of an earlier
-//! delivery in place of events.
+//! Input of events: JSON objects one after another, on one line (NDJSON) or several, lists, wrapped events, and rejects of an earlier
+//! delivery. Memory is bounded by the largest list or wrapper.
 
-use std::io::{self, BufRead, Cursor, Read};
+use std::collections::VecDeque;
+use std::io::{self, BufRead};
 
+use data_encoding::BASE64;
+use serde::Deserialize;
+use serde::de::IgnoredAny;
+use serde_json::Deserializer;
 use serde_json::value::RawValue;
+use udm::{find_source_id, unwrap_events, with_text};
 
-use super::lines::LineRanges;
+use super::encoding::decoded;
+use super::item::{InputItem, InvalidJson, MAX_EVENT_BYTES, MAX_PREFIX_BYTES, Place};
+use super::ranges::ItemRanges;
 use super::rejects::Reject;
 use crate::framework::error::{CliError, ErrorKind, Result};
 
-/// Maximum length of a line: four times that of an event, to allow for white space.
-const MAX_LINE_BYTES: usize = 1024 * 1024;
-/// Maximum length of a single event on several lines.
-const MAX_EVENT_BYTES: usize = 1024 * 1024;
-/// Maximum length of a list, which is read into memory. NDJSON has no limit.
+/// Maximum length of a list or a wrapper, which is read into memory. The number of objects one after another has no limit.
 const MAX_LIST_BYTES: usize = 256 * 1024 * 1024;
+/// Separates the values of a JSON text sequence (RFC 7464).
+const RECORD_SEPARATOR: u8 = 0x1e;
 
-/// One line, or one item of a list.
-#[derive(Debug)]
-pub(super) struct InputItem {
-    /// Line, or position in the list, from 1.
-    pub(super) line: u64,
-    pub(super) json: std::result::Result<Box<RawValue>, InvalidJson>,
-}
-
-/// A line that is not JSON, or too long.
-#[derive(Debug)]
-pub(super) struct InvalidJson {
-    /// Error code of the API.
-    pub(super) code: &'static str,
-    pub(super) message: String,
-    /// Text of the line.
-    pub(super) text: String,
-    /// Whether `text` is only the start of the line.
-    pub(super) truncated: bool,
-}
-
-/// Iterator over the items of a source.
+/// Iterator over the events of a source.
 pub(super) struct EventReader {
-    items: Items,
-    /// Lines that are not read.
-    skipped: LineRanges,
+    reader: Box<dyn BufRead + Send>,
+    /// Source of events that have none.
+    source_id: Option<String>,
+    /// Bytes that were read; those before `start` are used.
+    buffer: Vec<u8>,
+    start: usize,
+    at_end: bool,
+    /// Number of lines before `start`, and of bytes on its line.
+    lines: u64,
+    columns: usize,
+    /// Line on which the last value ended.
+    last_line: u64,
+    /// Number of returned and skipped events.
+    count: u64,
+    /// Events of the last value.
+    queue: VecDeque<Entry>,
+    /// Numbers of events that are not returned.
+    skipped: ItemRanges,
 }
 
-enum Items {
-    /// NDJSON.
-    Lines(Lines),
-    /// One event, or a list.
-    Document(std::iter::Enumerate<std::vec::IntoIter<Box<RawValue>>>),
+/// An event without its number.
+struct Entry {
+    line: u64,
+    is_line: bool,
+    json: std::result::Result<Box<RawValue>, InvalidJson>,
 }
 
 impl EventReader {
-    /// Detects the format from the first bytes.
-    pub(super) fn new(mut reader: Box<dyn BufRead + Send>) -> Result<Self> {
-        let mut lines = 0;
-        let items = match first_byte(&mut reader, &mut lines).map_err(|error| unreadable(&error))? {
-            Some(b'[') => read_list(reader)?,
-            _ => read_event_or_lines(reader, lines)?,
-        };
-        Ok(Self { items, skipped: LineRanges::default() })
+    /// Recognizes the encoding. Events without a source get `source_id`, if there is one.
+    pub(super) fn new(reader: Box<dyn BufRead + Send>, source_id: Option<String>) -> Result<Self> {
+        let (buffer, start, at_end, lines, columns, last_line, count, queue, skipped) = Default::default();
+        let reader = decoded(reader)?;
+        Ok(Self {
+            reader,
+            source_id,
+            buffer,
+            start,
+            at_end,
+            lines,
+            columns,
+            last_line,
+            count,
+            queue,
+            skipped,
+        })
     }
 
-    /// Skips these lines, whatever they contain.
-    pub(super) fn skipping(self, skipped: LineRanges) -> Self {
+    /// Skips the events with these numbers, whatever they contain.
+    pub(super) fn skipping(self, skipped: ItemRanges) -> Self {
         Self { skipped, ..self }
+    }
+
+    fn next_item(&mut self) -> Result<Option<InputItem>> {
+        loop {
+            if let Some(Entry { line, is_line, json }) = self.queue.pop_front() {
+                self.count += 1;
+                if !self.skipped.contains(self.count) {
+                    let place = Place { number: self.count, line, is_line };
+                    let source_id = self.source_id.as_deref();
+                    let json = json.map(|json| with_missing(json, find_source_id, "source_id", source_id));
+                    return Ok(Some(InputItem { place, json }));
+                }
+            } else if !self.read_next()? {
+                return Ok(None);
+            }
+        }
+    }
+
+    /// Reads the next value, or the next line if that is not JSON. Returns false at the end.
+    fn read_next(&mut self) -> Result<bool> {
+        let Some(first) = self.skip_blank().map_err(|error| unreadable(&error))? else { return Ok(false) };
+        let (line, columns) = (self.lines + 1, self.columns);
+        let is_line = line > self.last_line;
+        let is_value = matches!(first, b'{' | b'[');
+        let mut error = None;
+        if is_value {
+            match self.read_value().map_err(|error| unreadable(&error))? {
+                Ok(json) => {
+                    self.consume(json.get().len());
+                    self.last_line = self.lines + 1;
+                    self.add(json, line, is_line);
+                    return Ok(true);
+                }
+                Err(list) if first == b'[' && self.count == 0 => return Err(self.invalid_list(&list)),
+                Err(value) => error = Some(value),
+            }
+        }
+        let (bytes, truncated) = self.take_lines(is_value).map_err(|error| unreadable(&error))?;
+        let json = match error {
+            Some(error) if truncated => Err(InvalidJson {
+                truncated,
+                ..InvalidJson::not_json(&bytes[..MAX_PREFIX_BYTES], &error, line - 1, columns)
+            }),
+            None if truncated => Err(InvalidJson::too_large(&bytes)),
+            _ => serde_json::from_slice(bytes.trim_ascii_end())
+                .map_err(|error| InvalidJson::not_json(&bytes, &error, line - 1, columns)),
+        };
+        self.queue.push_back(Entry { line, is_line, json });
+        Ok(true)
+    }
+
+    /// The error of a list that is not JSON. None of its events is used.
+    fn invalid_list(&self, error: &serde_json::Error) -> CliError {
+        if self.buffer.len() - self.start > MAX_LIST_BYTES {
+            let message = format!("the list of events is larger than {} MiB", MAX_LIST_BYTES >> 20);
+            return ErrorKind::InputInvalid.with_message(message).with_remediation(
+                "Send the events as NDJSON (one event per line), which has no size limit: jq -c .[] FILE",
+            );
+        }
+        let InvalidJson { message, .. } = InvalidJson::not_json(b"", error, self.lines, self.columns);
+        ErrorKind::InputInvalid.with_message(format!("the list of events is {message}"))
+    }
+
+    /// Adds the events of a value: those of a list, of a wrapper or of a reject, or the value itself.
+    fn add(&mut self, json: Box<RawValue>, line: u64, is_line: bool) {
+        if let Some(reject) = Reject::parse(json.get().as_bytes()) {
+            return self.add_reject(reject, line, is_line);
+        }
+        let events = events_in(json.get());
+        if events.is_empty() && !json.get().starts_with('[') {
+            let json = if json.get().len() > MAX_EVENT_BYTES {
+                Err(InvalidJson::too_large(json.get().as_bytes()))
+            } else {
+                Ok(json)
+            };
+            return self.queue.push_back(Entry { line, is_line, json });
+        }
+        let is_single = events.len() == 1 && !json.get().starts_with('[');
+        // A line of `svc events tail` has both next to its event.
+        let source_id = string(find_source_id(json.get()));
+        let event_id = string(find_event_id(json.get())).filter(|_| is_single);
+        let (mut line, mut counted) = (line, 0);
+        for event in events {
+            let start = event.get().as_ptr().addr() - json.get().as_ptr().addr();
+            line += json.get()[counted..start].matches('\n').count() as u64;
+            counted = start;
+            let event = with_missing(event.to_owned(), find_source_id, "source_id", source_id.as_deref());
+            let event = with_missing(event, find_event_id, "event_id", event_id.as_deref());
+            self.add(event, line, is_line && is_single);
+        }
+    }
+
+    /// Adds the event of a reject, or its corrected text.
+    fn add_reject(&mut self, reject: Reject, line: u64, is_line: bool) {
+        let truncated = reject.truncated;
+        let json = match (reject.event, reject.bytes) {
+            (Some(event), _) => Ok(event),
+            (None, bytes) => {
+                let bytes = bytes.and_then(|bytes| BASE64.decode(bytes.as_bytes()).ok());
+                let bytes = bytes.unwrap_or_else(|| reject.text.unwrap_or_default().into_bytes());
+                serde_json::from_slice::<Box<RawValue>>(&bytes).map_err(|error| InvalidJson {
+                    truncated,
+                    ..InvalidJson::not_json(&bytes, &error, line - 1, 0)
+                })
+            }
+        };
+        match json {
+            Ok(json) => self.add(json, line, is_line),
+            json => self.queue.push_back(Entry { line, is_line, json }),
+        }
+    }
+
+    /// Skips white space, and returns the next byte without using it.
+    fn skip_blank(&mut self) -> io::Result<Option<u8>> {
+        loop {
+            let rest = &self.buffer[self.start..];
+            let is_blank = |byte: &&u8| byte.is_ascii_whitespace() || **byte == RECORD_SEPARATOR;
+            let blank = rest.iter().take_while(is_blank).count();
+            let next = rest.get(blank).copied();
+            self.consume(blank);
+            if next.is_some() || self.at_end {
+                return Ok(next);
+            }
+            self.read_more()?;
+        }
+    }
+
+    /// Reads the value at `start`, without using it. It ends at the end of its line, or before another value.
+    fn read_value(&mut self) -> io::Result<serde_json::Result<Box<RawValue>>> {
+        let mut tried = 0;
+        let json = loop {
+            let text = &self.buffer[self.start..];
+            // The time for a long value that arrives in many parts is not quadratic.
+            if self.at_end || tried < MAX_EVENT_BYTES || text.len() >= tried + tried / 4 {
+                tried = text.len();
+                match Box::<RawValue>::deserialize(&mut Deserializer::from_slice(text)) {
+                    Ok(json) => break json,
+                    Err(error) if error.is_eof() && !self.at_end && tried <= MAX_LIST_BYTES => {}
+                    Err(error) => return Ok(Err(error)),
+                }
+            }
+            self.read_more()?;
+        };
+        let mut end = json.get().len();
+        loop {
+            match self.buffer.get(self.start + end) {
+                Some(b' ' | b'\t' | b'\r') => end += 1,
+                None if !self.at_end => self.read_more()?,
+                None | Some(b'\n' | b'{' | b'[' | &RECORD_SEPARATOR) => return Ok(Ok(json)),
+                Some(_) => {
+                    let text = &self.buffer[self.start..];
+                    return Ok(serde_json::from_slice::<IgnoredAny>(text).map(|_| json));
+                }
+            }
+        }
+    }
+
+    /// Takes the rest of the line, with the lines that continue a value: indented ones and closing brackets. Returns whether they are
+    /// cut.
+    fn take_lines(&mut self, is_value: bool) -> io::Result<(Vec<u8>, bool)> {
+        let (mut bytes, mut truncated) = (Vec::new(), false);
+        loop {
+            let rest = &self.buffer[self.start..];
+            let end = rest.iter().position(|byte| *byte == b'\n');
+            let length = end.map_or(rest.len(), |end| end + 1);
+            let kept = length.min(MAX_EVENT_BYTES - bytes.len());
+            bytes.extend_from_slice(&rest[..kept]);
+            truncated |= kept < length;
+            self.consume(length);
+            if self.start == self.buffer.len() && !self.at_end && (end.is_none() || is_value) {
+                self.read_more()?;
+            }
+            let next = self.buffer.get(self.start);
+            let continues = is_value && matches!(next, Some(b' ' | b'\t' | b'\r' | b'\n' | b'}' | b']'));
+            if next.is_none() || end.is_some() && !continues {
+                return Ok((bytes, truncated));
+            }
+        }
+    }
+
+    /// Uses this number of bytes.
+    fn consume(&mut self, length: usize) {
+        let used = &self.buffer[self.start..][..length];
+        let breaks = used.split(|byte| *byte == b'\n').count() - 1;
+        match used.iter().rposition(|byte| *byte == b'\n') {
+            Some(last) => self.columns = length - last - 1,
+            None => self.columns += length,
+        }
+        self.lines += breaks as u64;
+        self.start += length;
+    }
+
+    /// Reads once. Sets `at_end` if there is no more.
+    fn read_more(&mut self) -> io::Result<()> {
+        self.buffer.drain(..self.start);
+        self.start = 0;
+        if self.buffer.len() < MAX_EVENT_BYTES {
+            self.buffer.shrink_to(MAX_EVENT_BYTES);
+        }
+        let chunk = loop {
+            match self.reader.fill_buf() {
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                chunk => break chunk?,
+            }
+        };
+        self.at_end = chunk.is_empty();
+        self.buffer.extend_from_slice(chunk);
+        let length = chunk.len();
+        self.reader.consume(length);
+        Ok(())
     }
 }
 
 impl Iterator for EventReader {
-    type Item = io::Result<InputItem>;
+    type Item = Result<InputItem>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        let skipped = &self.skipped;
-        match &mut self.items {
-            Items::Lines(lines) => lines.next(skipped),
-            Items::Document(items) => items
-                .map(|(index, json)| InputItem { line: index as u64 + 1, json: Ok(json) })
-                .find(|item| !skipped.contains(item.line))
-                .map(Ok),
+        self.next_item().transpose()
+    }
+}
+
+/// Events of a list or a wrapper, in their order.
+fn events_in(json: &str) -> Vec<&RawValue> {
+    if json.starts_with('[') {
+        return serde_json::from_str(json).unwrap_or_default();
+    }
+    let mut events: Vec<_> = unwrap_events(json).into_iter().map(|wrapped| wrapped.event).collect();
+    events.sort_by_key(|event| event.get().as_ptr().addr());
+    events
+}
+
+/// Finds a field of an event.
+type Find = fn(&str) -> serde_json::Result<Option<&RawValue>>;
+
+/// Returns the event with this value of a field, unless the field has a value. The service reports an event that is invalid.
+fn with_missing(json: Box<RawValue>, find: Find, name: &str, value: Option<&str>) -> Box<RawValue> {
+    let Some(value) = value else { return json };
+    let added = match find(json.get()) {
+        Ok(null) if null.is_none_or(|null| null.get() == "null") => {
+            with_text(json.get(), name, null, value).ok()
         }
-    }
+        _ => None,
+    };
+    added.unwrap_or(json)
 }
 
-/// Skips white space and a byte order mark, counts the skipped lines, and returns the next byte without consuming it.
-fn first_byte(reader: &mut Box<dyn BufRead + Send>, lines: &mut u64) -> io::Result<Option<u8>> {
-    if reader.fill_buf()?.starts_with(b"\xef\xbb\xbf") {
-        reader.consume(3);
-    }
-    loop {
-        let Some(&next) = reader.fill_buf()?.first() else {
-            return Ok(None);
-        };
-        if !next.is_ascii_whitespace() {
-            return Ok(Some(next));
-        }
-        *lines += u64::from(next == b'\n');
-        reader.consume(1);
-    }
+fn find_event_id(json: &str) -> serde_json::Result<Option<&RawValue>> {
+    Ok(udm::find_event_id(json)?.event_id)
 }
 
-fn read_list(reader: Box<dyn BufRead + Send>) -> Result<Items> {
-    let mut text = Vec::new();
-    reader.take(MAX_LIST_BYTES as u64 + 1).read_to_end(&mut text).map_err(|error| unreadable(&error))?;
-    if text.len() > MAX_LIST_BYTES {
-        return Err(ErrorKind::InputInvalid
-            .with_message(format!("the list of events is larger than {} MiB", MAX_LIST_BYTES >> 20))
-            .with_remediation("Send the events as NDJSON (one event per line), which has no size limit."));
-    }
-    let items: Vec<Box<RawValue>> = serde_json::from_slice(&text).map_err(|error| {
-        ErrorKind::InputInvalid.with_message(format!("the list of events is not JSON: {error}"))
-    })?;
-    Ok(Items::Document(items.into_iter().enumerate()))
-}
-
-/// Reads one event on several lines if the first line is an incomplete JSON value, and NDJSON otherwise.
-fn read_event_or_lines(mut reader: Box<dyn BufRead + Send>, skipped: u64) -> Result<Items> {
-    let mut head = Vec::new();
-    let mut limited = reader.by_ref().take(MAX_EVENT_BYTES as u64);
-    limited.read_until(b'\n', &mut head).map_err(|error| unreadable(&error))?;
-    if is_incomplete_json(&head) {
-        limited.read_to_end(&mut head).map_err(|error| unreadable(&error))?;
-        let at_end = reader.fill_buf().map_err(|error| unreadable(&error))?.is_empty();
-        if let (true, Ok(event)) = (at_end, serde_json::from_slice(&head)) {
-            return Ok(Items::Document(vec![event].into_iter().enumerate()));
-        }
-    }
-    Ok(Items::Lines(Lines { reader: Box::new(Cursor::new(head).chain(reader)), line: skipped }))
-}
-
-fn is_incomplete_json(text: &[u8]) -> bool {
-    matches!(serde_json::from_slice::<serde::de::IgnoredAny>(text), Err(error) if error.is_eof())
-}
-
-/// Non-blank lines of a source.
-pub(super) struct Lines {
-    reader: Box<dyn BufRead + Send>,
-    line: u64,
-}
-
-impl Lines {
-    fn next(&mut self, skipped: &LineRanges) -> Option<io::Result<InputItem>> {
-        loop {
-            let mut text = Vec::new();
-            match self.reader.by_ref().take(MAX_LINE_BYTES as u64).read_until(b'\n', &mut text) {
-                Ok(0) => return None,
-                Ok(_) => self.line += 1,
-                Err(error) => return Some(Err(error)),
-            }
-            if text.len() == MAX_LINE_BYTES && !text.ends_with(b"\n") {
-                match self.skip_long_line(&text) {
-                    Ok(item) if skipped.contains(item.line) => continue,
-                    item => return Some(item),
-                }
-            }
-            if !skipped.contains(self.line) && !text.trim_ascii().is_empty() {
-                return Some(Ok(InputItem { line: self.line, json: parse(&text) }));
-            }
-        }
-    }
-
-    fn skip_long_line(&mut self, prefix: &[u8]) -> io::Result<InputItem> {
-        self.reader.skip_until(b'\n')?;
-        let invalid = InvalidJson {
-            code: contract::ProblemKind::EventTooLarge.code(),
-            message: format!("the line is longer than {} KiB", MAX_LINE_BYTES >> 10),
-            text: String::from_utf8_lossy(&prefix[..256]).into_owned(),
-            truncated: true,
-        };
-        Ok(InputItem { line: self.line, json: Err(invalid) })
-    }
-}
-
-/// Parses an event, or a reject that contains one.
-fn parse(text: &[u8]) -> std::result::Result<Box<RawValue>, InvalidJson> {
-    match Reject::parse(text) {
-        None => parse_event(text),
-        Some(Reject { event: Some(event), .. }) => Ok(event),
-        Some(Reject { text, truncated, .. }) => {
-            let text = text.unwrap_or_default();
-            parse_event(text.as_bytes()).map_err(|invalid| InvalidJson { truncated, ..invalid })
-        }
-    }
-}
-
-fn parse_event(text: &[u8]) -> std::result::Result<Box<RawValue>, InvalidJson> {
-    serde_json::from_slice(text).map_err(|error| InvalidJson {
-        code: contract::ProblemKind::MalformedJson.code(),
-        // The text of serde's error describes the parser.
-        message: if error.is_eof() { "the line is not complete JSON" } else { "the line is not JSON" }
-            .to_owned(),
-        text: String::from_utf8_lossy(text.trim_ascii()).into_owned(),
-        truncated: false,
-    })
+/// The text of a field, if it is one.
+fn string(found: serde_json::Result<Option<&RawValue>>) -> Option<String> {
+    serde_json::from_str(found.ok()??.get()).ok()
 }
 
 fn unreadable(error: &io::Error) -> CliError {
     ErrorKind::InputUnreadable.with_message(error.to_string())
 }
 
-/// Lines and JSON of the items of an input, or the texts that are not JSON; `None` if it is not NDJSON, an event or a list.
+/// Numbers and JSON of the events of an input, or the bytes that are not JSON; `None` if the input cannot be read.
 #[cfg(fuzzing)]
-pub fn fuzzed(input: &[u8]) -> Option<Vec<(u64, std::result::Result<String, String>)>> {
-    let items = EventReader::new(Box::new(Cursor::new(input.to_vec()))).ok()?;
+pub fn fuzzed(input: &[u8]) -> Option<Vec<(u64, std::result::Result<String, Vec<u8>>)>> {
+    let items = EventReader::new(Box::new(io::Cursor::new(input.to_vec()))).ok()?;
     let items = items.map(|item| {
-        let item = item.expect("memory is readable");
-        (item.line, item.json.map(|json| json.get().to_owned()).map_err(|invalid| invalid.text))
+        let item = item.ok()?;
+        let json = item.json.map(|json| json.get().to_owned()).map_err(|invalid| invalid.bytes);
+        Some((item.place.number, json))
     });
-    Some(items.collect())
+    items.collect()
 }
 
 #[cfg(test)]
 mod tests {
+    use std::io::Cursor;
+
     use proptest::prelude::*;
 
     use super::*;
 
-    /// Line and JSON, or line and error code, of each item.
-    fn items(text: &[u8]) -> Result<Vec<(u64, String)>> {
-        let items = EventReader::new(Box::new(Cursor::new(text.to_vec())))?;
-        Ok(items
-            .map(|item| item.unwrap())
-            .map(|item| {
-                (
-                    item.line,
-                    item.json.map_or_else(|invalid| invalid.code.to_owned(), |json| json.get().to_owned()),
-                )
-            })
-            .collect())
+    fn reader(text: &[u8]) -> Result<EventReader> {
+        EventReader::new(Box::new(Cursor::new(text.to_vec())), None)
     }
 
-    fn owned(items: &[(u64, &str)]) -> Vec<(u64, String)> {
-        items.iter().map(|&(line, text)| (line, text.to_owned())).collect()
+    /// Place and JSON, or place and error, of each item.
+    fn items(text: &[u8]) -> Result<Vec<(String, String)>> {
+        let items = reader(text)?.map(|item| {
+            let InputItem { place, json } = item?;
+            let text = json.map_or_else(|invalid| invalid.message, |json| json.get().to_owned());
+            Ok((place.to_string(), text))
+        });
+        items.collect()
+    }
+
+    fn assert_items(text: &[u8], expected: &[(&str, &str)]) {
+        let read = items(text).unwrap();
+        let read: Vec<_> = read.iter().map(|(place, text)| (place.as_str(), text.as_str())).collect();
+        assert_eq!(read, expected, "{}", String::from_utf8_lossy(text));
     }
 
     #[test]
     fn keeps_bytes_and_line_numbers() {
-        let text = b"\xef\xbb\xbf\n{\"a\": 1.50}\r\n\n  {\"b\":2}\n{\"c\":3}";
-        assert_eq!(items(text).unwrap(), owned(&[(2, "{\"a\": 1.50}"), (4, "{\"b\":2}"), (5, "{\"c\":3}")]));
+        let expected = [("line 2", "{\"a\": 1.50}"), ("line 4", "{\"b\":2}"), ("line 5", "{\"c\":3}")];
+        assert_items(b"\xef\xbb\xbf\n{\"a\": 1.50}\r\n\n  {\"b\":2}\n{\"c\":3}", &expected);
     }
 
     #[test]
-    fn invalid_line_does_not_affect_others() {
-        let text = b"{\"a\":1}\n{\"b\":\nnonsense\n{\"c\":\"\xff\"}\n{\"d\":4}\n";
-        let malformed = "malformed_json";
-        let expected = [(1, "{\"a\":1}"), (2, malformed), (3, malformed), (4, malformed), (5, "{\"d\":4}")];
-        assert_eq!(items(text).unwrap(), owned(&expected));
-        let truncated_first = b"{\"a\":\n{\"b\":2}\n";
-        assert_eq!(items(truncated_first).unwrap(), owned(&[(1, malformed), (2, "{\"b\":2}")]));
+    fn invalid_line_does_not_affect_others_and_its_error_names_the_column() {
+        assert_items(
+            b"{\"a\":1}\n  {\"b\":\nnonsense\n{\"c\":\"\xff\"}\n{\"d\":4}\n{\"e\":5},\n{\"f\":\n{\"g\":7}\n",
+            &[
+                ("line 1", "{\"a\":1}"),
+                ("line 2", "not complete JSON: EOF while parsing a value at column 7"),
+                ("line 3", "not JSON: expected ident at column 2"),
+                ("line 4", "not JSON: invalid unicode code point at column 7"),
+                ("line 5", "{\"d\":4}"),
+                ("line 6", "not JSON: trailing characters at column 8"),
+                ("line 7", "not complete JSON: EOF while parsing a value at column 5"),
+                ("line 8", "{\"g\":7}"),
+            ],
+        );
     }
 
     #[test]
-    fn error_of_a_line_does_not_repeat_the_parser() {
-        let items = EventReader::new(Box::new(Cursor::new(b"{}\n{\"a\":1,\n".to_vec()))).unwrap();
-        let errors: Vec<_> = items.filter_map(|item| item.unwrap().json.err()).collect();
-        assert_eq!(errors[0].message, "the line is not complete JSON");
+    fn objects_follow_one_another_on_one_line_or_several() {
+        assert_items(
+            b"{\n  \"a\": 1\n}\n{\n  \"b\": 2\n}\n{\"c\":3}{\"d\":4} {\"e\":\n5}\n\x1e{\"f\":6}\n",
+            &[
+                ("line 1", "{\n  \"a\": 1\n}"),
+                ("line 4", "{\n  \"b\": 2\n}"),
+                ("line 7", "{\"c\":3}"),
+                ("item 4", "{\"d\":4}"),
+                ("item 5", "{\"e\":\n5}"),
+                ("line 9", "{\"f\":6}"),
+            ],
+        );
     }
 
     #[test]
-    fn reads_one_event_on_several_lines() {
-        assert_eq!(items(b"\n{\n  \"a\": 1\n}\n").unwrap(), owned(&[(1, "{\n  \"a\": 1\n}")]));
-        assert_eq!(items(b"{\"a\":1}").unwrap(), owned(&[(1, "{\"a\":1}")]));
+    fn an_error_in_an_object_on_several_lines_is_one_error_with_its_line() {
+        assert_items(
+            b"{\n  \"a\": 1\n  \"b\": 2\n}\n{\"c\":3}\n{\n  \"d\": [\n    1,\n",
+            &[
+                ("line 1", "not JSON: expected `,` or `}` at line 3 column 3"),
+                ("line 5", "{\"c\":3}"),
+                ("line 6", "not complete JSON: EOF while parsing a value at line 8 column 6"),
+            ],
+        );
+        let rest: Vec<_> = reader(b"{\n 1\n}\n{\"a\":1}").unwrap().map(|item| item.unwrap()).collect();
+        assert_eq!(rest[0].json.as_ref().unwrap_err().bytes, b"{\n 1\n}");
+        assert_eq!(rest.len(), 2);
     }
 
     #[test]
     fn reads_items_of_a_list() {
-        assert_eq!(
-            items(b" [ {\"a\" : 1},\n{\"b\":2} ]\n").unwrap(),
-            owned(&[(1, "{\"a\" : 1}"), (2, "{\"b\":2}")])
+        assert_items(
+            b" [ {\"a\" : 1},\n{\"b\":2} ]\n{\"c\":3}",
+            &[("item 1", "{\"a\" : 1}"), ("item 2", "{\"b\":2}"), ("line 3", "{\"c\":3}")],
         );
-        assert_eq!(items(b"[]").unwrap(), owned(&[]));
-        assert_eq!(items(b"[{},").unwrap_err().code, "input_invalid");
+        assert_items(b"[]", &[]);
+        let error = items(b"[{\"a\":1},\n{},,]").unwrap_err();
+        assert_eq!(
+            (&*error.code, &*error.message),
+            ("input_invalid", "the list of events is not JSON: expected value at line 2 column 4")
+        );
     }
 
     #[test]
-    fn skips_a_line_that_is_too_long() {
-        let long = format!("{{\"a\":\"{}\"}}\n{{\"b\":2}}\n", "x".repeat(3 * MAX_LINE_BYTES));
-        assert_eq!(items(long.as_bytes()).unwrap(), owned(&[(1, "event_too_large"), (2, "{\"b\":2}")]));
+    fn an_event_that_is_too_long_is_not_kept() {
+        let long = format!("{{\"a\":\"{}\"}}\n", "x".repeat(3 * MAX_EVENT_BYTES));
+        let cut = &long[..2 * MAX_EVENT_BYTES];
+        for (text, code) in
+            [(&*long, "event_too_large"), (cut, "malformed_json"), (&long[5..], "event_too_large")]
+        {
+            let items: Vec<_> = reader(&[text, "\n{\"b\":2}"].concat().into_bytes())
+                .unwrap()
+                .map(|item| item.unwrap())
+                .collect();
+            let invalid = items[0].json.as_ref().unwrap_err();
+            assert_eq!((invalid.code, invalid.truncated), (code, true), "{}", invalid.message);
+            assert_eq!(invalid.bytes, &text.as_bytes()[..invalid.bytes.len()]);
+            assert_eq!(items[1].json.as_ref().unwrap().get(), "{\"b\":2}");
+        }
     }
 
     #[test]
@@ -287,46 +467,120 @@ mod tests {
             reject(r#""event":{"n":1.50e+2,"b" : 2}"#),
             reject(r#""text":"{\"corrected\": 1}""#),
             reject(r#""text":"still wrong""#),
+            reject(r#""bytes":"eyJ4IjogMX0=""#),
+            reject(r#""bytes":"Iv8i/w==""#),
             r#"{"source_id":"fw"}"#.to_owned(),
         ];
         let expected = [
-            (1, r#"{"n":1.50e+2,"b" : 2}"#),
-            (2, r#"{"corrected": 1}"#),
-            (3, "malformed_json"),
-            (4, r#"{"source_id":"fw"}"#),
+            ("line 1", r#"{"n":1.50e+2,"b" : 2}"#),
+            ("line 2", r#"{"corrected": 1}"#),
+            ("line 3", "not JSON: expected value at column 1"),
+            ("line 4", r#"{"x": 1}"#),
+            ("line 5", "not JSON: invalid unicode code point at column 2"),
+            ("line 6", r#"{"source_id":"fw"}"#),
         ];
-        assert_eq!(items(text.join("\n").as_bytes()).unwrap(), owned(&expected));
+        assert_items(text.join("\n").as_bytes(), &expected);
+        let item = reader(text[4].as_bytes()).unwrap().next().unwrap().unwrap();
+        assert_eq!(item.json.unwrap_err().bytes, b"\"\xff\"\xff");
     }
 
     #[test]
-    fn skips_lines_without_changing_the_numbers_of_others() {
-        let mut skipped = LineRanges::default();
+    fn wrapped_events_are_unwrapped_with_the_source_and_id_next_to_them() {
+        let event = r#"{"metadata": {"eventType":"USER_LOGIN"}}"#;
+        assert_items(
+            format!(
+                "{}\n{}\n{}\n",
+                format_args!(
+                    r#"{{"events":[{{"udm":{event}}},{{"udm":{event}}}],"moreDataAvailable":true}}"#
+                ),
+                format_args!(r#"{{"id":"1","event_id":"e","source_id":"s","event":{event}}}"#),
+                format_args!(r#"[{{"udm":{event}}}]"#),
+            )
+            .as_bytes(),
+            &[
+                ("item 1", event),
+                ("item 2", event),
+                ("line 2", r#"{"event_id":"e","source_id":"s","metadata": {"eventType":"USER_LOGIN"}}"#),
+                ("item 4", event),
+            ],
+        );
+    }
+
+    #[test]
+    fn only_events_without_a_source_get_the_given_one() {
+        for (text, expected) in [
+            (r#"{ "a":1.50}"#, r#"{"source_id":"fw \"1\"", "a":1.50}"#),
+            ("{ }", r#"{"source_id":"fw \"1\"" }"#),
+            (r#"{"sourceId": null,"a":1}"#, r#"{"sourceId": "fw \"1\"","a":1}"#),
+            (r#"{"sourceId":"x"}"#, r#"{"sourceId":"x"}"#),
+            (r#"{"source_id":""}"#, r#"{"source_id":""}"#),
+            (r#"{"Source-ID":"x"}"#, r#"{"Source-ID":"x"}"#),
+            (r#"{"udm":{"metadata":{}}}"#, r#"{"source_id":"fw \"1\"","metadata":{}}"#),
+            (r#"{"source_id":"x","udm":{"metadata":{}}}"#, r#"{"source_id":"x","metadata":{}}"#),
+        ] {
+            let source = Box::new(Cursor::new(text.as_bytes()));
+            let mut events = EventReader::new(source, Some("fw \"1\"".to_owned())).unwrap();
+            assert_eq!(events.next().unwrap().unwrap().json.unwrap().get(), expected);
+        }
+    }
+
+    #[test]
+    fn skips_events_without_changing_the_numbers_of_others() {
+        let mut skipped = ItemRanges::default();
         skipped.insert(2, 3);
-        for text in [&b"{\"a\":1}\nnonsense\n\n{\"b\":4}\n"[..], b"[{\"a\":1}, 2, 3, {\"b\":4}]"] {
-            let reader = EventReader::new(Box::new(Cursor::new(text.to_vec()))).unwrap();
-            let lines: Vec<_> = reader.skipping(skipped.clone()).map(|item| item.unwrap().line).collect();
-            assert_eq!(lines, [1, 4]);
+        for text in [&b"{\"a\":1}\nnonsense\n\n{\"b\":2}{\"c\":4}\n"[..], b"[{\"a\":1}, 2, 3, {\"b\":4}]"] {
+            let events = reader(text).unwrap().skipping(skipped.clone());
+            let numbers: Vec<_> = events.map(|item| item.unwrap().place.number).collect();
+            assert_eq!(numbers, [1, 4]);
         }
     }
 
     #[test]
     fn empty_source_has_no_items() {
-        assert_eq!(items(b"").unwrap(), owned(&[]));
-        assert_eq!(items(b" \n\n").unwrap(), owned(&[]));
+        assert_items(b"", &[]);
+        assert_items(b" \n\n", &[]);
+    }
+
+    /// Returns a few bytes at a time.
+    struct Slow(Cursor<Vec<u8>>);
+
+    impl io::Read for Slow {
+        fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+            let length = buffer.len().min(3);
+            io::Read::read(&mut self.0, &mut buffer[..length])
+        }
     }
 
     proptest! {
         #[test]
-        fn line_numbers_increase_for_any_input(text in prop::collection::vec(any::<u8>(), 0..300)) {
-            if let Ok(items) = items(&text) {
-                prop_assert!(items.windows(2).all(|pair| pair[0].0 < pair[1].0));
+        fn numbers_increase_and_nothing_depends_on_the_size_of_reads(
+            text in prop::collection::vec(prop_oneof![any::<u8>(), prop::sample::select(&b"{}[]\":, \n1a"[..])], 0..300),
+        ) {
+            let of = |reader: Box<dyn BufRead + Send>| {
+                let items = EventReader::new(reader, None)?.map(|item| {
+                    let InputItem { place, json } = item?;
+                    Ok((place.number, place.line, json.map_or_else(|invalid| invalid.message, |json| json.get().to_owned())))
+                });
+                items.collect::<Result<Vec<_>>>()
+            };
+            let all = of(Box::new(Cursor::new(text.clone())));
+            let slow = of(Box::new(io::BufReader::with_capacity(4, Slow(Cursor::new(text)))));
+            match (all, slow) {
+                (Ok(all), Ok(slow)) => {
+                    prop_assert_eq!(&all, &slow);
+                    prop_assert!(all.windows(2).all(|pair| pair[0].0 + 1 == pair[1].0 && pair[0].1 <= pair[1].1));
+                }
+                (all, slow) => prop_assert_eq!(all.is_err(), slow.is_err()),
             }
         }
 
         #[test]
-        fn returns_every_line_of_json_once(values in prop::collection::vec("\\{\"k\":\"[a-z]{0,8}\"\\}", 2..20)) {
-            let read = items(values.join("\n").as_bytes()).unwrap();
-            prop_assert_eq!(read.into_iter().map(|(_, json)| json).collect::<Vec<_>>(), values);
+        fn returns_every_object_once_whatever_is_between(
+            values in prop::collection::vec(("\\{\"k\":\"[a-z]{0,8}\"\\}", "[ \n\r\t]{0,3}"), 1..20),
+        ) {
+            let text: String = values.iter().flat_map(|(value, between)| [value.as_str(), between]).collect();
+            let read: Vec<_> = items(text.as_bytes()).unwrap().into_iter().map(|(_, json)| json).collect();
+            prop_assert_eq!(read, values.into_iter().map(|(value, _)| value).collect::<Vec<_>>());
         }
     }
 }

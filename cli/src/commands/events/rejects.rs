@@ -6,11 +6,13 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use contract::ProblemKind;
+use data_encoding::BASE64;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use transport::{OutgoingEvent, TransportError, TransportErrorKind};
 
+use super::item::{InvalidJson, Place, described};
 use crate::framework::error::{CliError, ErrorKind, Result};
 use crate::framework::input_file::InputFile;
 use crate::framework::output::Output;
@@ -28,9 +30,12 @@ const MAX_NAMES: u32 = 1000;
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Reject {
-    /// Line in the input, or position in the list, from 1.
+    /// Line of the input on which the event starts, from 1.
     pub(super) line: u64,
-    /// Id that the event was sent with; null if the line is not an event.
+    /// Number of the event in the input, from 1; only if not each line is an event.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub(super) item: Option<u64>,
+    /// Id that the event was sent with; null if the text is not an event.
     pub(super) event_id: Option<String>,
     /// Error code of the API or of the client.
     pub(super) code: String,
@@ -45,43 +50,57 @@ pub(super) struct Reject {
     /// Text that is not an event; it is sent if it was corrected.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub(super) text: Option<String>,
-    /// Whether `text` is only the start of a line that is too long.
+    /// Bytes that are not UTF-8, in place of `text`, as Base64 (RFC 4648, section 4).
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub(super) bytes: Option<String>,
+    /// Whether `text` or `bytes` is only the start of a longer text.
     #[serde(skip_serializing_if = "std::ops::Not::not", default)]
     pub(super) truncated: bool,
 }
 
 impl Reject {
-    /// Reject of a line that is not sent.
-    pub(super) fn from_line(line: u64, code: &str, message: &str) -> Self {
+    /// Reject without an event.
+    pub(super) fn from_place(place: Place, code: &str, message: &str) -> Self {
         Self {
-            line,
+            line: place.line,
+            item: place.item(),
             event_id: None,
             code: code.to_owned(),
             message: message.to_owned(),
             retryable: false,
             event: None,
             text: None,
+            bytes: None,
             truncated: false,
         }
     }
 
+    /// Reject of text that is not JSON.
+    pub(super) fn from_invalid(place: Place, invalid: InvalidJson) -> Self {
+        let InvalidJson { code, message, bytes, truncated } = invalid;
+        let (text, bytes) = match String::from_utf8(bytes) {
+            Ok(text) => (Some(text), None),
+            Err(error) => (None, Some(BASE64.encode(error.as_bytes()))),
+        };
+        Self { text, bytes, truncated, ..Self::from_place(place, code, &message) }
+    }
+
     /// Reject of an event that the service did not accept.
-    pub(super) fn from_event(line: u64, event: &OutgoingEvent, error: &TransportError) -> Self {
+    pub(super) fn from_event(place: Place, event: &OutgoingEvent, error: &TransportError) -> Self {
         Self {
             event_id: Some(event.event_id().to_owned()),
             retryable: error.retryable,
             event: on_one_line(event.body()),
-            ..Self::from_line(line, error_code(error), error_message(error))
+            ..Self::from_place(place, error_code(error), error_message(error))
         }
     }
 
     /// Parses a line of a rejects file. An event is not one: it has a `source_id` or `sourceId`.
     pub(super) fn parse(text: &[u8]) -> Option<Self> {
-        // Most lines are events, and need no further parsing.
-        let text = text.trim_ascii();
-        text.strip_prefix(b"{")?.trim_ascii_start().strip_prefix(b"\"line\"")?;
+        // An event fails at its first field.
         let reject: Self = serde_json::from_slice(text).ok()?;
-        (reject.event.is_some() != reject.text.is_some()).then_some(reject)
+        let contents = [reject.event.is_some(), reject.text.is_some(), reject.bytes.is_some()];
+        (contents.into_iter().filter(|is_some| *is_some).count() == 1).then_some(reject)
     }
 }
 
@@ -93,9 +112,11 @@ pub(super) fn on_one_line(json: &str) -> Option<Box<RawValue>> {
 /// A reject in the summary.
 #[derive(Debug, Serialize, JsonSchema)]
 pub(super) struct RejectedLine {
-    /// Line in the input, or position in the list, from 1.
+    /// Line of the input on which the event starts, from 1.
     line: u64,
-    /// Id that the event was sent with; null if the line is not an event.
+    /// Number of the event in the input, from 1; null if each line is an event.
+    item: Option<u64>,
+    /// Id that the event was sent with; null if the text is not an event.
     event_id: Option<String>,
     /// Error code of the API or of the client.
     code: String,
@@ -105,8 +126,8 @@ pub(super) struct RejectedLine {
 
 impl From<&Reject> for RejectedLine {
     fn from(reject: &Reject) -> Self {
-        let Reject { line, event_id, code, message, .. } = reject;
-        Self { line: *line, event_id: event_id.clone(), code: code.clone(), message: message.clone() }
+        let Reject { line, item, event_id, code, message, .. } = reject.clone();
+        Self { line, item, event_id, code, message }
     }
 }
 
@@ -195,7 +216,8 @@ impl RejectLog {
                 self.first.push(reject.into());
             }
             if self.count <= MAX_PRINTED {
-                self.out.notice(&format!("line {}: {}: {}", reject.line, reject.code, reject.message));
+                let place = described(reject.line, reject.item);
+                self.out.notice(&format!("{place}: {}: {}", reject.code, reject.message));
             } else if self.count == MAX_PRINTED + 1 {
                 self.out.notice("further rejects are not printed");
             }

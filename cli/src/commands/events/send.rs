@@ -14,9 +14,10 @@ use transport::{HttpTransport, HttpTransportConfig, TransportError};
 
 use super::checkpoint::{Checkpoint, Subject};
 use super::delivery::{Batches, EventDelivery, SendOutcome};
+use super::item::{Place, described};
 use super::progress::Progress;
 use super::rejects::{Reject, RejectLog, RejectedLine, RejectsPath, error_code, error_message, local_kind};
-use super::source::InputSource;
+use super::source::{Input, InputSource};
 use crate::framework::catalog::{
     Errors, Examples, Names, OptionSchemas, Requirement, Routes, SchemaOf, schema_of,
 };
@@ -33,12 +34,16 @@ use crate::framework::output::{CommandOutput, RequestLog, Table, text};
 
 /// Send events.
 ///
-/// Reads one event, a list, NDJSON (one event per line), or the rejects of an earlier run. NDJSON of any length is sent with
-/// bounded memory. An accepted event is stored in the stream.
+/// Reads JSON objects one after another (NDJSON, or each on several lines), a list, an export of a search of a SIEM, or the rejects
+/// of an earlier run, also compressed with gzip or zstd and in UTF-16. Any number of objects is sent with bounded memory; a list or an
+/// export can have 256 MiB. An accepted event is stored in the stream.
+///
+/// Events inside of other objects are sent without them: those of the member `udm`, of search results, of an import body of Google
+/// SecOps and of the output of `svc events tail`. Apart from missing ids and sources, the bytes of an event are unchanged.
 ///
 /// Rejects are always kept, with the ids of their events: send only the rejects again. The service stores events with the same
 /// `event_id` once within two minutes. In a file, an event without an `event_id` gets an id derived from the content of the file
-/// and the line, so that a second run sends the same ids. On standard input it gets a random id, so that a second run sends new
+/// and the number of the event, so that a second run sends the same ids. On standard input it gets a random id, so that a second run sends new
 /// events.
 ///
 /// With --checkpoint, a run continues where an earlier one ended. If the earlier run was killed while requests had no response,
@@ -46,9 +51,8 @@ use crate::framework::output::{CommandOutput, RequestLog, Table, text};
 /// stores them again, with the same `event_id`.
 #[derive(Args)]
 pub(crate) struct Send {
-    /// File with events; `-` reads standard input.
-    #[arg(long, short, value_name = "FILE")]
-    file: PathBuf,
+    #[command(flatten)]
+    input: Input,
     /// Maximum number of events per request, 1 to 1000.
     #[arg(long, value_name = "COUNT", default_value = "500", value_parser = RangedU64ValueParser::<usize>::new().range(1..=1000))]
     batch_size: usize,
@@ -59,7 +63,7 @@ pub(crate) struct Send {
     /// directory].
     #[arg(long, value_name = "FILE")]
     rejects: Option<PathBuf>,
-    /// Record in this file which lines are settled, and skip those that are. Requires a file as input.
+    /// Record in this file which events are settled, and skip those that are. Requires a file as input.
     #[arg(long, value_name = "FILE")]
     checkpoint: Option<PathBuf>,
 }
@@ -73,14 +77,16 @@ pub(crate) struct SendSummary {
     accepted: u64,
     /// Part of `accepted`: events that were already stored.
     duplicates: u64,
-    /// Number of rejected events and lines.
+    /// Number of rejected events and invalid lines.
     rejected: u64,
     /// Number of events of requests that failed. Some of them may be stored. They are in the rejects file.
     failed: u64,
-    /// Lines that an earlier run with the checkpoint has settled.
-    skipped_lines: u64,
-    /// First line that was not sent; null if all were sent.
+    /// Number of events that an earlier run with the checkpoint has settled.
+    skipped: u64,
+    /// Line of the first event that was not sent; null if all were sent.
     stopped_before_line: Option<u64>,
+    /// Number of this event in the input; null if each line is an event.
+    stopped_before_item: Option<u64>,
     /// File with all rejects; null without rejects.
     rejects_file: Option<String>,
     /// Duration of this run in seconds.
@@ -89,6 +95,12 @@ pub(crate) struct SendSummary {
     first_rejects: Vec<RejectedLine>,
     #[serde(skip)]
     error: Option<CliError>,
+}
+
+impl SendSummary {
+    fn stopped_before(&self) -> Option<String> {
+        self.stopped_before_line.map(|line| described(line, self.stopped_before_item))
+    }
 }
 
 impl CommandOutput for SendSummary {
@@ -100,8 +112,8 @@ impl CommandOutput for SendSummary {
             ("of these, duplicates", positive(self.duplicates)),
             ("rejected", Some(text(self.rejected))),
             ("failed", positive(self.failed)),
-            ("lines skipped", positive(self.skipped_lines)),
-            ("stopped before line", self.stopped_before_line.map(text)),
+            ("skipped", positive(self.skipped)),
+            ("stopped before", self.stopped_before().map(text)),
             ("rejects file", self.rejects_file.as_ref().map(text)),
             ("seconds", Some(text(format!("{:.1}", self.seconds)))),
         ])
@@ -112,11 +124,11 @@ impl CommandOutput for SendSummary {
     }
 }
 
-/// An event, or a line of the rejects file.
+/// An event, or a reject.
 #[derive(JsonSchema)]
 #[serde(untagged)]
 #[expect(dead_code, clippy::large_enum_variant, reason = "only its schema is used")]
-enum InputLine {
+enum InputValue {
     Event(udm::UdmEvent),
     Reject(Reject),
 }
@@ -140,13 +152,17 @@ impl Command for Send {
             "svc events send --file events.ndjson --checkpoint events.checkpoint",
         ),
         ("Send the output of another program", "svc events send --file - --rejects rejects.ndjson"),
+        (
+            "Send an export of a search with events without a source",
+            "svc events send --file search.json.gz --source-id chronicle",
+        ),
     ];
     const AGENT_NOTES: &'static str = "After the first request, always prints the summary to stdout. Exit status 10 means that \
         some events were accepted: do not send the input again, but only the rejects file (`rejects_file` of the \
-        summary), after correcting the rejects that are not `retryable`; then the lines from `stopped_before_line` \
+        summary), after correcting the rejects that are not `retryable`; then the events from `stopped_before_line` \
         on. With --checkpoint, repeat the same command instead. Repeating a file within two minutes stores nothing twice.";
     const SEE_ALSO: Names = &["events validate", "events schema", "api"];
-    const INPUT_SCHEMA: Option<SchemaOf> = Some(schema_of::<InputLine>);
+    const INPUT_SCHEMA: Option<SchemaOf> = Some(schema_of::<InputValue>);
     const OPTION_SCHEMAS: OptionSchemas = &[("rejects", schema_of::<Reject>)];
 
     async fn run(self, context: &Context) -> Result<Self::Output> {
@@ -155,7 +171,7 @@ impl Command for Send {
         let mut inputs = files_of_settings(context, &credential)?;
         let any_sent: Arc<AtomicBool> = Arc::default();
         let transport = transport(context, credential, Arc::clone(&any_sent))?;
-        let (file, checkpoint) = (self.file.clone(), self.checkpoint.clone());
+        let (file, checkpoint) = (self.input.file.clone(), self.checkpoint.clone());
         let service = context.service()?.to_string();
         let opened = run_blocking(move || open(&file, checkpoint.as_deref(), service)).await?;
         let (mut source, checkpoint) = opened;
@@ -166,7 +182,7 @@ impl Command for Send {
         let before = checkpoint.as_ref().map(Checkpoint::counts).unwrap_or_default();
         let has_stable_ids = source.has_stable_ids();
         let progress = Progress::new(context.out(), source.bytes(), before);
-        let items = source.read(settled.clone(), progress.bytes_read());
+        let items = source.read(settled.clone(), self.input.source_id.clone(), progress.bytes_read());
         let batches = Batches::new(items, self.batch_size);
         let pipeline = transport.pipeline(self.concurrency);
         let delivery = EventDelivery::new(batches, pipeline, any_sent, checkpoint, rejects, progress);
@@ -177,8 +193,9 @@ impl Command for Send {
             duplicates: result.counts.duplicates,
             rejected: result.counts.rejected,
             failed: result.failed,
-            skipped_lines: settled.count(),
-            stopped_before_line: result.stopped_before,
+            skipped: settled.count(),
+            stopped_before_line: result.stopped_before.map(|place| place.line),
+            stopped_before_item: result.stopped_before.and_then(Place::item),
             rejects_file: rejects.file().map(|path| path.display().to_string()),
             seconds: result.elapsed.as_secs_f64(),
             first_rejects: rejects.take_first(),
@@ -271,7 +288,7 @@ impl Send {
             }
             _ => match &self.rejects {
                 Some(path) => RejectsPath::Given(path.clone()),
-                None => RejectsPath::from_input(&self.file),
+                None => RejectsPath::from_input(&self.input.file),
             },
         }
     }
@@ -294,7 +311,7 @@ impl Send {
                 });
             }
             None if summary.rejected == 0 => {
-                let empty = !stored && summary.skipped_lines == 0;
+                let empty = !stored && summary.skipped == 0;
                 return if empty {
                     Err(ErrorKind::InputInvalid.with_message("the input contains no events"))
                 } else {
@@ -311,9 +328,8 @@ impl Send {
         if let Some(error) = &result.request_error {
             let failed =
                 if summary.failed > 0 { format!(", {} failed", summary.failed) } else { String::new() };
-            let line =
-                summary.stopped_before_line.map(|line| format!(" before line {line}")).unwrap_or_default();
-            message = format!("{message}{failed}; stopped{line}: {}", error_message(error));
+            let place = summary.stopped_before().map(|place| format!(" before {place}")).unwrap_or_default();
+            message = format!("{message}{failed}; stopped{place}: {}", error_message(error));
         }
         let kind = if stored { ErrorKind::PartialSuccess } else { ErrorKind::EventsInvalid };
         let mut error = kind.with_message(message).with_remediation(self.remediation(result, summary));
@@ -336,14 +352,14 @@ impl Send {
                 "Do not send the input again: {correct}send only the rejects with `svc events send --file {path}`."
             ));
         }
-        match summary.stopped_before_line {
+        match summary.stopped_before() {
             _ if self.checkpoint.is_some() && result.request_error.is_some() => {
                 steps.push(
                     "Run the same command again: it continues with the events that are not settled."
                         .to_owned(),
                 );
             }
-            Some(line) => steps.push(format!("Then send the input from line {line} on.")),
+            Some(place) => steps.push(format!("Then send the input from {place} on.")),
             None => {}
         }
         steps.join(" ")

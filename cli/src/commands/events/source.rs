@@ -6,14 +6,16 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use clap::Args;
 use sha2::{Digest, Sha256};
 use tokio::sync::mpsc;
 use transport::OutgoingEvent;
 use uuid::Uuid;
 
-use super::input::{EventReader, InputItem};
-use super::lines::LineRanges;
-use super::rejects::{Reject, error_code};
+use super::input::EventReader;
+use super::item::{InputItem, Place};
+use super::ranges::ItemRanges;
+use super::rejects::{Reject, error_code, on_one_line};
 use crate::framework::error::{CliError, ErrorKind, Result};
 use crate::framework::input_file::InputFile;
 
@@ -21,6 +23,22 @@ use crate::framework::input_file::InputFile;
 const READ_BYTES: usize = 256 * 1024;
 /// Number of reads ahead of the current batch.
 const READ_AHEAD: usize = 2;
+
+/// The input of a command.
+#[derive(Args)]
+pub(super) struct Input {
+    /// File with events; `-` reads standard input.
+    #[arg(long, short, value_name = "FILE")]
+    pub(super) file: PathBuf,
+    /// Source of events that have none.
+    #[arg(long, value_name = "SOURCE", value_parser = source_id)]
+    pub(super) source_id: Option<String>,
+}
+
+fn source_id(text: &str) -> std::result::Result<String, &'static str> {
+    let what = "expected 1 to 256 bytes, not blank, without control characters";
+    if udm::is_source_id(text) { Ok(text.to_owned()) } else { Err(what) }
+}
 
 /// An opened file, or standard input.
 pub(super) struct InputSource {
@@ -32,10 +50,9 @@ pub(super) struct InputSource {
     bytes: Option<u64>,
 }
 
-/// An event, or a line that cannot be sent.
+/// An event, or what cannot be sent.
 pub(super) struct SourceItem {
-    /// Line, or position in the list, from 1.
-    pub(super) line: u64,
+    pub(super) place: Place,
     pub(super) event: std::result::Result<OutgoingEvent, Box<Reject>>,
 }
 
@@ -105,11 +122,12 @@ impl InputSource {
         }
     }
 
-    /// Starts to read on a separate thread, because reading can block. Reading pauses while the channel is full. Lines that are
-    /// `settled` are skipped. `read` is the number of bytes so far.
+    /// Starts to read on a separate thread, because reading can block. Reading pauses while the channel is full. Events that are
+    /// `settled` are skipped; those without a source get `source_id`. `read` is the number of bytes so far.
     pub(super) fn read(
         self,
-        settled: LineRanges,
+        settled: ItemRanges,
+        source_id: Option<String>,
         read: Arc<AtomicU64>,
     ) -> mpsc::Receiver<Result<Vec<SourceItem>>> {
         let (sender, receiver) = mpsc::channel(READ_AHEAD);
@@ -118,7 +136,11 @@ impl InputSource {
         tokio::task::spawn_blocking(move || {
             let reader =
                 BufReader::with_capacity(READ_BYTES, ChunkedReader { reader, chunk: chunk.clone(), read });
-            if let Err(error) = read_items(Box::new(reader), &settled, &mut ids, &chunk) {
+            let events = EventReader::new(Box::new(reader), source_id).map(|events| events.skipping(settled));
+            let result = events.and_then(|events| prepare_all(events, &mut ids, &chunk));
+            // An error means that the delivery has ended.
+            let _ = chunk.hand_over();
+            if let Err(error) = result {
                 // Sending fails when the delivery has ended.
                 let _ = chunk.1.blocking_send(Err(error));
             }
@@ -127,50 +149,54 @@ impl InputSource {
     }
 }
 
-fn read_items(
-    reader: Box<dyn BufRead + Send>,
-    settled: &LineRanges,
-    ids: &mut EventIds,
-    chunk: &Chunk,
-) -> Result<()> {
-    for item in EventReader::new(reader)?.skipping(settled.clone()) {
-        let item = item
-            .and_then(|item| prepare(item, ids))
-            .map_err(|error| ErrorKind::InputUnreadable.with_message(error.to_string()))?;
+fn prepare_all(events: EventReader, ids: &mut EventIds, chunk: &Chunk) -> Result<()> {
+    let unreadable = |error: io::Error| ErrorKind::InputUnreadable.with_message(error.to_string());
+    let mut bytes = 0;
+    for item in events {
+        let item = prepare(item?, ids).map_err(unreadable)?;
+        bytes += item.bytes();
         chunk.items().push(item);
+        // A few compressed bytes can contain many events.
+        if bytes >= READ_BYTES {
+            bytes = 0;
+            chunk.hand_over().map_err(unreadable)?;
+        }
     }
-    // An error means that the delivery has ended.
-    let _ = chunk.hand_over();
     Ok(())
+}
+
+impl SourceItem {
+    /// Size of the event or of its reject.
+    pub(super) fn bytes(&self) -> usize {
+        match &self.event {
+            Ok(event) => event.body().len(),
+            Err(reject) => [&reject.text, &reject.bytes].into_iter().flatten().map(String::len).sum(),
+        }
+    }
 }
 
 /// Adds the id.
 fn prepare(item: InputItem, ids: &mut EventIds) -> io::Result<SourceItem> {
-    let line = item.line;
+    let place = item.place;
     let json = match item.json {
         Ok(json) => json,
         Err(invalid) => {
-            let reject = Reject {
-                text: Some(invalid.text),
-                truncated: invalid.truncated,
-                ..Reject::from_line(line, invalid.code, &invalid.message)
-            };
-            return Ok(SourceItem { line, event: Err(Box::new(reject)) });
+            return Ok(SourceItem { place, event: Err(Box::new(Reject::from_invalid(place, invalid))) });
         }
     };
     let mut failed = None;
     let id = || {
-        ids.for_line(line).unwrap_or_else(|error| {
+        ids.for_event(place.number).unwrap_or_else(|error| {
             failed = Some(error);
             String::new()
         })
     };
     let text = json.get().to_owned();
     let event = OutgoingEvent::from_json(json, id).map_err(|error| {
-        let reject = Reject::from_line(line, error_code(&error), &error.message);
-        Box::new(Reject { event: super::rejects::on_one_line(&text), ..reject })
+        let reject = Reject::from_place(place, error_code(&error), &error.message);
+        Box::new(Reject { event: on_one_line(&text), ..reject })
     });
-    failed.map_or(Ok(SourceItem { line, event }), Err)
+    failed.map_or(Ok(SourceItem { place, event }), Err)
 }
 
 /// Items that are not handed over yet, and where to hand them over.
@@ -213,27 +239,27 @@ fn unreadable(path: &Path, error: &io::Error) -> CliError {
     ErrorKind::InputUnreadable.with_message(format!("{}: {error}", path.display()))
 }
 
-/// Namespace of ids derived from a file and a line: UUIDv5 of `svc.events.line` in the DNS namespace of RFC 9562.
+/// Namespace of ids derived from a file and the number of an event: UUIDv5 of `svc.events.line` in the DNS namespace of RFC 9562.
 const NAMESPACE: Uuid = Uuid::from_u128(0x94b4_da3d_c139_5ff3_921b_6f8a_b463_b7c4);
 
 /// Source of the ids of events without `event_id`.
 enum EventIds {
-    /// Derived from the SHA-256 of a file and the line. The digest is computed when it is needed.
+    /// Derived from the SHA-256 of a file and the number of the event. The digest is computed when it is needed.
     OfFile { path: PathBuf, digest: Option<[u8; 32]> },
     /// Different in each run.
     Random,
 }
 
 impl EventIds {
-    /// Id of the event on this line.
-    fn for_line(&mut self, line: u64) -> io::Result<String> {
+    /// Id of the event with this number.
+    fn for_event(&mut self, number: u64) -> io::Result<String> {
         match self {
             Self::OfFile { path, digest } => {
                 let digest = match digest {
                     Some(digest) => digest,
                     None => digest.insert(digest_of(path)?),
                 };
-                let name = [digest.as_slice(), b":", line.to_string().as_bytes()].concat();
+                let name = [digest.as_slice(), b":", number.to_string().as_bytes()].concat();
                 Ok(Uuid::new_v5(&NAMESPACE, &name).to_string())
             }
             Self::Random => Ok(transport::new_event_id()),
@@ -264,13 +290,29 @@ mod tests {
     }
 
     #[test]
-    fn deterministic_ids_are_stable_and_differ_by_file_and_line() {
-        let id = |digest: u8, line| {
-            EventIds::OfFile { path: PathBuf::new(), digest: Some([digest; 32]) }.for_line(line).unwrap()
+    fn deterministic_ids_are_stable_and_differ_by_file_and_number() {
+        let id = |digest: u8, number| {
+            EventIds::OfFile { path: PathBuf::new(), digest: Some([digest; 32]) }.for_event(number).unwrap()
         };
         assert_eq!(id(7, 1), "fa68c564-af40-50ca-861e-e639e7b1b384");
         assert_ne!(id(7, 1), id(7, 11));
         assert_ne!(id(7, 1), id(8, 1));
-        assert_ne!(EventIds::Random.for_line(1).unwrap(), EventIds::Random.for_line(1).unwrap());
+        assert_ne!(EventIds::Random.for_event(1).unwrap(), EventIds::Random.for_event(1).unwrap());
+    }
+
+    #[tokio::test]
+    async fn few_compressed_bytes_do_not_become_many_events_in_memory() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let events = format!("{{\"source_id\":\"{}\"}}\n", "x".repeat(1000)).repeat(32 * 1024);
+        std::fs::write(file.path(), zstd::encode_all(events.as_bytes(), 3).unwrap()).unwrap();
+        let source = InputSource::open(file.path()).unwrap();
+        let mut chunks = source.read(ItemRanges::default(), None, Arc::default());
+        let mut count = 0;
+        while let Some(chunk) = chunks.recv().await {
+            let chunk = chunk.unwrap();
+            count += chunk.len();
+            assert!(chunk.iter().map(SourceItem::bytes).sum::<usize>() < 2 * READ_BYTES);
+        }
+        assert_eq!(count, 32 * 1024);
     }
 }

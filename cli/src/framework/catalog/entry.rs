@@ -1,5 +1,7 @@
 //! The part of a catalog entry that clap cannot derive. The compiler requires it for each command.
 
+use std::fmt;
+
 use contract::ProblemKind;
 use contract::routes::{Method, Route};
 use serde::Serialize;
@@ -36,14 +38,29 @@ pub(crate) struct CatalogEntry {
 }
 
 impl CatalogEntry {
-    /// Returns whether the command only reads. Follows from the routes of a command that calls any.
-    pub(super) fn is_read_only(&self) -> bool {
-        match self.routes {
+    /// What the command changes. Follows from the routes of a command that calls any.
+    pub(super) fn effect(&self) -> Effect {
+        let reads = match self.routes {
             Routes::Only(routes) if !routes.is_empty() => {
                 routes.iter().all(|route| route.method == Method::Get)
             }
             _ => self.changes_nothing,
+        };
+        match self.errors.contains(&ErrorKind::Declined) {
+            _ if reads => Effect::Reads,
+            true => Effect::Destroys,
+            false => Effect::Writes,
         }
+    }
+
+    /// Notes for an agent, after the effect and the variables.
+    pub(super) fn notes(&self) -> String {
+        let variables: Vec<_> = self.variables().iter().map(Variable::names).collect();
+        let credential = match variables.as_slice() {
+            [] => String::new(),
+            variables => format!("Credential: {}. ", variables.join(", else ")),
+        };
+        format!("{} {credential}{}", self.effect().phrase(), self.agent_notes)
     }
 
     pub(super) fn variables(&self) -> &'static [Variable] {
@@ -86,6 +103,29 @@ impl CatalogEntry {
             }
             errors
         })
+    }
+}
+
+/// What a command changes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Effect {
+    /// Nothing, neither in the service nor in files of the client.
+    Reads,
+    /// It can be changed back, or adds something.
+    Writes,
+    /// It ends access or deletes data, and asks for confirmation.
+    Destroys,
+}
+
+impl Effect {
+    /// Start of the notes for agents.
+    pub(super) const fn phrase(self) -> &'static str {
+        match self {
+            Self::Reads => "Reads only.",
+            Self::Writes => "Writes.",
+            Self::Destroys => "Destroys, or interrupts people: can ask for confirmation, which --yes gives.",
+        }
     }
 }
 
@@ -200,12 +240,6 @@ impl PossibleError {
         }
     }
 
-    /// Returns whether the common errors contain this one with the same text.
-    pub(super) fn is_common(self) -> bool {
-        let same = |other: &Self| other.code() == self.code() && other.text() == self.text();
-        COMMON_ERRORS.iter().any(|(other, _)| same(other))
-    }
-
     pub(super) const fn exit(self) -> Exit {
         match self {
             Self::Local(kind) => kind.exit(),
@@ -264,26 +298,15 @@ enum AppliesTo {
     /// Those that use a stored session without a variable.
     LoggedIn,
     PlatformAdmin,
-    /// Those that list it, or call a route that does.
-    Listed,
 }
 
-/// Errors that most commands share, and which commands give them without listing them. The descriptor of `svc` lists them once.
+/// Errors that commands give without listing them.
 const COMMON_ERRORS: &[(PossibleError, AppliesTo)] = &[
     (PossibleError::Local(ErrorKind::Usage), AppliesTo::All),
-    (PossibleError::Local(ErrorKind::InputNeeded), AppliesTo::Listed),
-    (PossibleError::Local(ErrorKind::InputInvalid), AppliesTo::Listed),
-    (PossibleError::Local(ErrorKind::InputUnreadable), AppliesTo::Listed),
-    (PossibleError::Local(ErrorKind::Declined), AppliesTo::Listed),
-    (PossibleError::Local(ErrorKind::AmbiguousId), AppliesTo::Listed),
-    (PossibleError::Api(ProblemKind::ValidationFailed, ""), AppliesTo::Listed),
     (PossibleError::Local(ErrorKind::NotLoggedIn), AppliesTo::LoggedIn),
     (PossibleError::Local(ErrorKind::PlatformTokenMissing), AppliesTo::PlatformAdmin),
     (PossibleError::Api(ProblemKind::CredentialInvalid, ""), AppliesTo::Authenticated),
     (PossibleError::Api(ProblemKind::TenantMismatch, ""), AppliesTo::OfTenant),
-    (PossibleError::Api(ProblemKind::Forbidden, ""), AppliesTo::Listed),
-    (PossibleError::Api(ProblemKind::InsufficientScope, ""), AppliesTo::Listed),
-    (PossibleError::Api(ProblemKind::ReauthenticationRequired, ""), AppliesTo::Listed),
     (PossibleError::Local(ErrorKind::Unreachable), AppliesTo::Online),
     (PossibleError::Local(ErrorKind::TimedOut), AppliesTo::Online),
     (PossibleError::Local(ErrorKind::UnexpectedResponse), AppliesTo::Online),
@@ -303,11 +326,6 @@ const COMMON_ERRORS: &[(PossibleError, AppliesTo)] = &[
     (PossibleError::Local(ErrorKind::Defect), AppliesTo::All),
 ];
 
-/// Errors that most commands share.
-pub(super) fn common_errors() -> Vec<PossibleError> {
-    COMMON_ERRORS.iter().map(|(error, _)| *error).collect()
-}
-
 impl Requirement {
     /// Errors of all commands with this requirement.
     fn errors(self) -> impl Iterator<Item = PossibleError> {
@@ -324,7 +342,6 @@ impl Requirement {
             AppliesTo::OfTenant => self.takes_session(),
             AppliesTo::LoggedIn => self.takes_session() || self == Self::StoredSession,
             AppliesTo::PlatformAdmin => self == Self::PlatformToken,
-            AppliesTo::Listed => false,
         }
     }
 
@@ -387,5 +404,16 @@ impl Variable {
 
     const fn setting(name: &'static str, description: &'static str) -> Self {
         Self { name, file: None, description }
+    }
+
+    /// `SVC_TOKEN or SVC_TOKEN_FILE`.
+    pub(super) fn names(&self) -> String {
+        self.file.map_or_else(|| self.name.to_owned(), |file| format!("{} or {file}", self.name))
+    }
+}
+
+impl fmt::Display for Variable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.name, self.description)
     }
 }

@@ -58,7 +58,7 @@ pub(crate) fn summary(tree: CommandTree) -> Summary {
         version: VERSION,
         cli: ROOT,
         description: format!(
-            "{}. `svc catalog show <name>` prints one command completely, `svc catalog show svc` what all share.",
+            "{}. `svc catalog show <name>` prints one command completely.",
             plain(root.get_about())
         ),
         commands: leaves(&root).into_iter().map(line).collect(),

@@ -9,7 +9,7 @@ use serde_json::Value;
 use tenancy::{InviteId, KeyId};
 
 use super::{
-    CommandDescriptor, Document, Routes, VERSION, complete_descriptor, leaves, summary, to_text,
+    CommandDescriptor, Document, Effect, Routes, VERSION, descriptor, leaves, summary, to_text,
     validation_errors,
 };
 use crate::commands::{CommandLine, TREE};
@@ -18,17 +18,16 @@ use crate::framework::error::{ErrorKind, Exit};
 use crate::framework::help;
 
 fn document() -> Document {
-    super::document(TREE)
+    super::document(TREE, false)
+}
+
+/// All commands with the further fields.
+fn extended() -> Vec<CommandDescriptor> {
+    super::document(TREE, true).commands
 }
 
 fn directory() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../catalog")
-}
-
-/// All commands, each with what it shares with the others.
-fn complete_commands() -> Vec<CommandDescriptor> {
-    let root = (TREE.command)();
-    leaves(&root).into_iter().map(|(name, _)| complete_descriptor(TREE, &name).unwrap()).collect()
 }
 
 /// All commands, options (with their aliases) and arguments. None may be removed within a major version.
@@ -39,7 +38,7 @@ fn surface() -> BTreeSet<String> {
         let aliases = command.get_arguments().flat_map(|option| option.get_all_aliases().unwrap_or_default());
         surface.extend(aliases.map(|alias| format!("{name} --{alias}")));
     }
-    for command in complete_commands() {
+    for command in document().commands {
         surface.insert(command.name.clone());
         surface.extend(command.options.iter().map(|option| format!("{} {}", command.name, option.flag)));
         surface
@@ -90,7 +89,16 @@ fn rejects_catalogs_with_missing_or_invalid_fields() {
         1
     );
     assert_eq!(errors_after(|catalog| catalog["$schema"] = "no uri".into()).len(), 1);
-    assert_eq!(errors_after(|catalog| catalog["commands"][1]["errors"][0]["retryable"] = 1.into()).len(), 1);
+    // The format has no further fields at any level.
+    let commands = valid["commands"].as_array().unwrap();
+    let with_argument =
+        commands.iter().position(|command| command.pointer("/arguments/0").is_some()).unwrap();
+    for place in ["", "/options/0", "/arguments/0", "/exit_codes/0", "/examples/0", "/errors/0"] {
+        let mut catalog = valid.clone();
+        catalog["commands"][with_argument].pointer_mut(place).unwrap()["retryable"] = true.into();
+        assert_eq!(validation_errors(&catalog).unwrap().len(), 1, "{place}");
+    }
+    assert_eq!(errors_after(|catalog| catalog["environment"] = Value::Array(Vec::new())).len(), 1);
     assert_eq!(errors_after(|catalog| catalog["commands"][1]["exit_codes"][0]["code"] = "0".into()).len(), 1);
     let without_name =
         errors_after(|catalog| drop(catalog["commands"][0].as_object_mut().unwrap().remove("name")));
@@ -103,8 +111,7 @@ fn command_names_are_unique_and_each_has_an_entry() {
     let names: BTreeSet<_> = document.commands.iter().map(|command| &command.name).collect();
     assert_eq!(names.len(), document.commands.len());
     assert_eq!(leaves(&(TREE.command)()).len(), (TREE.entries)().len());
-    assert_eq!(document.commands.len(), (TREE.entries)().len() + 1);
-    assert_eq!(document.commands[0].name, "svc");
+    assert_eq!(document.commands.len(), (TREE.entries)().len());
 }
 
 #[test]
@@ -116,8 +123,7 @@ fn examples_parse_and_start_with_their_command() {
             let matches = help::command(TREE).try_get_matches_from(split_words(line));
             let parsed = matches.and_then(|matches| CommandLine::from_arg_matches(&matches));
             assert!(parsed.is_ok(), "{}: {}", example.command, parsed.err().unwrap());
-            let name = if command.name == "svc" { "svc".to_owned() } else { format!("svc {}", command.name) };
-            assert!(example.command.starts_with(&name), "{}", example.command);
+            assert!(example.command.starts_with(&format!("svc {}", command.name)), "{}", example.command);
         }
     }
 }
@@ -136,41 +142,47 @@ fn every_exit_status_and_error_kind_is_used() {
 }
 
 #[test]
-fn entry_of_svc_and_entry_of_a_command_are_together_its_complete_entry() {
-    let document = document();
-    let (root, commands) = document.commands.split_first().unwrap();
-    for (short, complete) in commands.iter().zip(complete_commands()) {
-        let name = &complete.name;
-        let (own, all): (BTreeSet<_>, BTreeSet<_>) = (codes(short), codes(&complete));
-        let common = codes(root);
-        assert!(
-            short.errors.iter().all(|error| !root.errors.contains(error)),
-            "{name} repeats an error of svc"
-        );
-        assert!(
-            own.is_subset(&all) && all.iter().all(|code| own.contains(code) || common.contains(code)),
-            "{name}"
-        );
-        // An entry repeats an error of svc only to give another text.
-        for error in &complete.errors {
-            let listed = short.errors.iter().chain(&root.errors).find(|other| other.code == error.code);
-            assert_eq!(listed, Some(error), "{name}");
+fn each_command_is_complete_in_itself() {
+    for command in document().commands {
+        let name = &command.name;
+        let flags: Vec<_> = command.options.iter().map(|option| option.flag.as_str()).collect();
+        for flag in
+            ["--tenant", "--base-url", "--context", "--output", "--yes", "--no-input", "--timeout", "--color"]
+        {
+            assert_eq!(flags.iter().filter(|other| **other == flag).count(), 1, "{name} {flag}");
         }
-        let flags = |command: &CommandDescriptor| -> Vec<String> {
-            command.options.iter().map(|option| option.flag.clone()).collect()
-        };
-        assert_eq!([flags(short), flags(root)].concat(), flags(&complete), "{name}");
-        let numbers = |command: &CommandDescriptor| -> BTreeSet<u8> {
-            command.exit_codes.iter().map(|exit| exit.code).collect()
-        };
-        let exits: BTreeSet<_> = complete.errors.iter().map(|error| error.exit_code).chain([0]).collect();
-        assert_eq!(numbers(&complete), exits, "{name}");
-        assert_eq!(
-            &numbers(short) & &numbers(root),
-            BTreeSet::from([0]),
-            "{name} repeats an exit code of svc"
-        );
-        assert!(exits.is_subset(&(&numbers(short) | &numbers(root))), "{name}");
+        let codes = codes(&command);
+        for code in ["usage", "interrupted", "terminated", "output_failed", "defect"] {
+            assert!(codes.contains(code), "{name} {code}");
+        }
+        let documented = descriptor(TREE, name, false).unwrap();
+        assert_eq!(serde_json::to_value(documented).unwrap(), serde_json::to_value(&command).unwrap());
+    }
+}
+
+#[test]
+fn texts_contain_what_the_format_has_no_field_for_by_fixed_phrases() {
+    let phrase = |exit_code: u8, retryable: bool| {
+        format!(" (exit code {exit_code}{})", if retryable { ", retryable" } else { "" })
+    };
+    for (command, extended) in document().commands.into_iter().zip(extended()) {
+        let name = &command.name;
+        for (error, extended) in command.errors.iter().zip(&extended.errors) {
+            let end = phrase(extended.exit_code.unwrap(), extended.retryable.unwrap());
+            assert!(error.remediation.ends_with(&end), "{name}: {}", error.remediation);
+            assert_eq!((error.exit_code, error.retryable), (None, None));
+        }
+        let exits: BTreeSet<_> =
+            extended.errors.iter().filter_map(|error| error.exit_code).chain([0]).collect();
+        assert_eq!(command.exit_codes.iter().map(|exit| exit.code).collect::<BTreeSet<_>>(), exits, "{name}");
+        assert!(command.agent_notes.starts_with(extended.effect.unwrap().phrase()), "{name}");
+        for variable in extended.environment.unwrap() {
+            assert!(command.agent_notes.contains(&variable.names()), "{name}");
+        }
+        assert_eq!(command.agent_notes, extended.agent_notes);
+    }
+    for variable in super::Variable::COMMON {
+        assert!(document().description.contains(&variable.to_string()), "{variable}");
     }
 }
 
@@ -185,10 +197,10 @@ fn exactly_the_commands_with_a_request_that_is_not_idempotent_have_a_text_about_
         // The service detects repeated events by their ids.
         let is_repeatable = is_idempotent || name == "events send";
         assert_eq!(entry.after_lost_response.is_none(), is_repeatable, "{name}");
-        let complete = complete_descriptor(TREE, &name).unwrap();
+        let complete = descriptor(TREE, &name, true).unwrap();
         let uncertain = complete.errors.iter().filter(|error| error.code == "response_lost");
         for error in uncertain.clone() {
-            assert_eq!((error.exit_code, error.retryable), (13, false), "{name}");
+            assert_eq!((error.exit_code, error.retryable), (Some(13), Some(false)), "{name}");
         }
         assert_eq!(uncertain.count(), usize::from(!is_repeatable), "{name}");
     }
@@ -199,20 +211,25 @@ fn codes(command: &CommandDescriptor) -> BTreeSet<&'static str> {
 }
 
 #[test]
-fn catalog_and_summary_are_small_enough_for_an_agent() {
-    let (document, summary) = (to_text(&document()).unwrap(), to_text(&summary(TREE)).unwrap());
-    assert!(document.len() < 220_000, "the catalog has {} bytes", document.len());
+fn a_command_and_the_summary_are_small_enough_for_an_agent() {
+    let summary = to_text(&summary(TREE)).unwrap();
     assert!(summary.len() < 10_000, "the summary has {} bytes", summary.len());
+    for command in document().commands {
+        let length = to_text(&command).unwrap().len();
+        // `svc api` lists all problems of the API.
+        let limit = if command.name == "api" { 40_000 } else { 25_000 };
+        assert!(length < limit, "{} has {length} bytes", command.name);
+    }
 }
 
 #[test]
 fn schemas_are_valid_and_complete() {
-    for command in document().commands {
+    for command in extended() {
         let of_options = command.options.iter().filter_map(|option| option.schema.as_ref());
         for schema in command.input_schema.iter().chain(&command.output_schema).chain(of_options) {
             assert!(jsonschema::validator_for(schema).is_ok(), "{}: {schema}", command.name);
         }
-        assert!(command.output_schema.is_some() || command.name == "svc", "{}", command.name);
+        assert!(command.output_schema.is_some(), "{}", command.name);
     }
 }
 
@@ -236,19 +253,24 @@ fn commands_that_take_a_part_of_an_id_can_fail_because_it_is_ambiguous() {
                 || parsed == TypeId::of::<IdRef<InviteId>>()
                 || parsed == TypeId::of::<IdRef<KeyId>>()
         });
-        let listed = codes(&complete_descriptor(TREE, &name).unwrap()).contains("ambiguous_id");
+        let listed = codes(&descriptor(TREE, &name, false).unwrap()).contains("ambiguous_id");
         assert_eq!(listed, takes, "{name}");
     }
 }
 
 #[test]
 fn read_only_commands_call_no_route_that_changes_anything() {
-    let read_only: Vec<_> = document()
-        .commands
-        .into_iter()
-        .filter(|command| command.read_only)
-        .map(|command| command.name)
-        .collect();
+    let with = |effect: Effect| -> Vec<_> {
+        extended()
+            .into_iter()
+            .filter(|command| command.effect == Some(effect))
+            .map(|command| command.name)
+            .collect()
+    };
+    let (read_only, destroying) = (with(Effect::Reads), with(Effect::Destroys));
+    for expected in ["users delete", "tenants suspend", "api-keys revoke", "events dlq delete"] {
+        assert!(destroying.iter().any(|name| name == expected), "{expected}");
+    }
     for expected in ["users list", "auth whoami", "tenants get", "catalog show", "events validate"] {
         assert!(read_only.iter().any(|name| name == expected), "{expected}");
     }
@@ -259,7 +281,7 @@ fn read_only_commands_call_no_route_that_changes_anything() {
 
 #[test]
 fn errors_of_a_command_are_unique() {
-    for command in complete_commands() {
+    for command in document().commands {
         let codes: BTreeSet<_> = command.errors.iter().map(|error| error.code).collect();
         assert_eq!(codes.len(), command.errors.len(), "{}", command.name);
     }

@@ -116,14 +116,16 @@ mod tests {
         assert_eq!(environment.effective(&[URL, LOG]), "SVC_NATS_URL=[redacted]\nSVC_LOG=info\n");
     }
 
-    /// Collects the environment variables of a part of the catalog: those of options and credentials, and those that name a file with a
-    /// credential.
+    /// Collects the environment variables of a part of the catalog: those of options, and those of credentials in the notes for agents.
     fn collect_variables<'a>(part: &'a Value, names: &mut BTreeSet<&'a str>) {
         match part {
             Value::Object(fields) => {
-                let variables =
-                    ["env", "name", "file"].iter().filter_map(|field| fields.get(*field)?.as_str());
-                names.extend(variables.filter(|name| name.starts_with("SVC_")));
+                let text = |field: &str| fields.get(field).and_then(Value::as_str);
+                let credential = text("agent_notes").and_then(|notes| notes.split_once("Credential: "));
+                let credential =
+                    credential.and_then(|(_, notes)| notes.split(". ").next()).unwrap_or_default();
+                names.extend(text("env"));
+                names.extend(credential.split([' ', ',']).filter(|word| word.starts_with("SVC_")));
                 fields.values().for_each(|field| collect_variables(field, names));
             }
             Value::Array(elements) => elements.iter().for_each(|element| collect_variables(element, names)),

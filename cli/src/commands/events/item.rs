@@ -1,0 +1,88 @@
+//! Items of an input: their places, and what is wrong with those that are not JSON.
+
+use std::fmt;
+
+use contract::ProblemKind;
+use serde_json::value::RawValue;
+
+/// Maximum length of an event: four times that of the service, to allow for white space.
+pub(super) const MAX_EVENT_BYTES: usize = 1024 * 1024;
+/// Kept bytes of an event that is too long.
+pub(super) const MAX_PREFIX_BYTES: usize = 256;
+
+/// Where an event is in the input.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Place {
+    /// Number of the event or invalid line in the input, from 1.
+    pub(super) number: u64,
+    /// Line on which it starts, from 1.
+    pub(super) line: u64,
+    /// Whether the line identifies it: it is the first event on its line, and not in a list.
+    pub(super) is_line: bool,
+}
+
+impl Place {
+    pub(super) const START: Self = Self { number: 1, line: 1, is_line: true };
+
+    /// The number, if the line does not identify the event.
+    pub(super) fn item(self) -> Option<u64> {
+        (!self.is_line).then_some(self.number)
+    }
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&described(self.line, self.item()))
+    }
+}
+
+/// `line 7` or `item 7`.
+pub(super) fn described(line: u64, item: Option<u64>) -> String {
+    item.map_or_else(|| format!("line {line}"), |item| format!("item {item}"))
+}
+
+/// An event, or the text in its place.
+#[derive(Debug)]
+pub(super) struct InputItem {
+    pub(super) place: Place,
+    pub(super) json: std::result::Result<Box<RawValue>, InvalidJson>,
+}
+
+/// Lines that are not JSON, or too long.
+#[derive(Debug)]
+pub(super) struct InvalidJson {
+    /// Error code of the API.
+    pub(super) code: &'static str,
+    pub(super) message: String,
+    pub(super) bytes: Vec<u8>,
+    /// Whether `bytes` is only the start.
+    pub(super) truncated: bool,
+}
+
+impl InvalidJson {
+    pub(super) fn too_large(json: &[u8]) -> Self {
+        Self {
+            code: ProblemKind::EventTooLarge.code(),
+            message: format!("the event is longer than {} KiB", MAX_EVENT_BYTES >> 10),
+            bytes: json[..json.len().min(MAX_PREFIX_BYTES)].to_vec(),
+            truncated: true,
+        }
+    }
+
+    /// `error` is that of a parser that started after this number of lines, and of bytes of the next one.
+    pub(super) fn not_json(bytes: &[u8], error: &serde_json::Error, lines: u64, columns: usize) -> Self {
+        let text = error.to_string();
+        let text = text.rsplit_once(" at line ").map_or(text.as_str(), |(text, _)| text);
+        let what = if error.is_eof() { "not complete JSON" } else { "not JSON" };
+        let at = match error.line() as u64 {
+            0 | 1 => format!("column {}", columns + error.column()),
+            line => format!("line {} column {}", lines + line, error.column()),
+        };
+        Self {
+            code: ProblemKind::MalformedJson.code(),
+            message: format!("{what}: {text} at {at}"),
+            bytes: bytes.trim_ascii().to_vec(),
+            truncated: false,
+        }
+    }
+}
