@@ -53,7 +53,7 @@ pub struct HttpTransportConfig {
     pub endpoint: String,
     /// API key or session token, sent as `Authorization: Bearer`.
     pub api_key: Option<Secret>,
-    /// Time limit of one attempt in seconds. Default: 30.
+    /// Time limit of one attempt in seconds, which starts again while its body is being sent. Default: 30.
     pub timeout_sec: f64,
     /// Maximum number of retries after the last attempt that delivered an event. Default: 3, which survive an outage of 41 s: see
     /// [`HttpTransport`].
@@ -75,8 +75,13 @@ impl HttpTransportConfig {
 ///   1, 10 and 30 s, each up to 50 % longer. If each attempt fails at once, a send gives up after 41 to 62 s, so an outage of up to
 ///   41 s loses no event. More retries add pauses of 2, 4, 8 and 16 s before the last two. A single one follows after 1 s.
 /// - After other errors, such as a rate limit, a retry follows after `Retry-After` and jitter: up to 0.25 s, doubled with each retry.
+///   Retries after 429 do not count, unless `max_retries` is 0: a tenant above its quota waits for its turn.
 /// - No attempt starts later than 100 s after the call, so that the service detects every repeated event. A process that is
 ///   suspended together with its clock can exceed it.
+///
+/// A slow link loses nothing: a request may take as long as its body makes progress. A batch that is too slow (408) or too large (413)
+/// for the service is sent in two halves. These errors, and 429, store nothing, so the halves and retries after them have the 100 s
+/// from their own start.
 ///
 /// Of a batch, only events with a retryable error are sent again. An attempt that delivers a part of the batch does not count, for
 /// example above the quota of the tenant. A long batch is sent as several sequential requests.
@@ -185,9 +190,9 @@ impl HttpTransport {
         self.with(|options| options.token_file = Some(file.as_ref().to_owned()))
     }
 
-    /// Limits a request including its retries, counted from the last attempt that delivered an event. While the service does not
-    /// answer, a pause takes at most half of the time that is left. A `Retry-After` that ends later is an error at once. A running
-    /// attempt is ended.
+    /// Limits a request including its retries, counted from the last attempt that delivered an event, without the time in which its
+    /// body is sent. While the service does not answer, a pause takes at most half of the time that is left. A `Retry-After` that ends
+    /// later is an error at once. A running attempt is ended.
     #[must_use]
     pub fn with_total_timeout(mut self, timeout: Duration) -> Self {
         self.shared.total_timeout = Some(timeout);
@@ -317,7 +322,7 @@ impl TransportState {
         let body = RequestBody::event(event).await;
         let mut retries = self.retry_state();
         loop {
-            let response = self.attempt(&client, routes::SEND_EVENT.path, &body, &retries, || ()).await;
+            let response = self.attempt(&client, routes::SEND_EVENT.path, &body, &mut retries, || ()).await;
             match response.and_then(|response| response.accepted_event()) {
                 Ok(accepted) => return Ok(accepted),
                 Err(error) => retries.pause_or_fail(error).await?,
@@ -331,7 +336,7 @@ impl TransportState {
         client: &HttpClient,
         path: &str,
         body: &RequestBody,
-        retries: &RetryState<'_>,
+        retries: &mut RetryState<'_>,
         on_start: impl FnOnce(),
     ) -> Result<HttpResponse, TransportError> {
         // An error means that the semaphore is closed, which never happens.
@@ -340,7 +345,9 @@ impl TransportState {
         // The last check before the request: nothing is awaited in between.
         retries.check_deadline()?;
         on_start();
-        client.post(post, retries.attempt_limit()).await
+        let (response, upload) = client.post(post, retries.attempt_limits()).await;
+        retries.record_upload(upload);
+        response
     }
 }
 

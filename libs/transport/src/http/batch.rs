@@ -115,13 +115,15 @@ impl BatchDelivery<'_> {
         let client = self.shared.client()?;
         // A stack: the last chunk is sent next.
         let mut chunks = vec![Chunk { events: events.to_vec(), retries: self.shared.retry_state() }];
-        while let Some(chunk) = chunks.pop() {
+        while let Some(mut chunk) = chunks.pop() {
+            chunk.retries.restart_if_unsent();
             chunks.extend(self.deliver_chunk(&client, chunk).await?);
         }
         Ok(())
     }
 
-    /// Sends a chunk until each event has a final result. Returns the two halves, the later first, if the chunk is too large.
+    /// Sends a chunk until each event has a final result. Returns the two halves, the later first, if the chunk is too large for the
+    /// service or too slow.
     async fn deliver_chunk<'e>(
         &mut self,
         client: &HttpClient,
@@ -130,7 +132,9 @@ impl BatchDelivery<'_> {
         loop {
             let (response, results) = match self.post(client, &mut chunk).await {
                 Ok(response) => response,
-                Err(error) if error.status == Some(413) => return Ok(self.halve(chunk, error)),
+                Err(error) if error.status == Some(413) || is_too_slow(&error, &chunk) => {
+                    return Ok(self.halve(chunk, error));
+                }
                 Err(error) => return Err(error),
             };
             let retryable = self.record(&chunk.events, &response, results);
@@ -164,14 +168,17 @@ impl BatchDelivery<'_> {
         loop {
             let attempts = &mut self.progress.attempts;
             let on_start = || *attempts += 1;
-            let response =
-                self.shared.attempt(client, routes::SEND_EVENTS.path, &body, &chunk.retries, on_start).await;
+            let response = self
+                .shared
+                .attempt(client, routes::SEND_EVENTS.path, &body, &mut chunk.retries, on_start)
+                .await;
             let parsed = response.and_then(|response| {
                 let results = response.batch_results(chunk.events.len())?;
                 Ok((response, results))
             });
             match parsed {
                 Ok(parsed) => return Ok(parsed),
+                Err(error) if is_too_slow(&error, chunk) => return Err(error),
                 Err(error) => self.pause(chunk, error).await?,
             }
         }
@@ -220,8 +227,8 @@ impl BatchDelivery<'_> {
         retryable
     }
 
-    /// Splits a chunk that is too large. Returns the later half first. The halves keep the deadline and the remaining retries
-    /// of the chunk.
+    /// Splits a chunk that is too large or too slow. Returns the later half first. The halves keep the remaining retries of the chunk,
+    /// and its deadline if an earlier attempt possibly stored events.
     fn halve<'e>(&mut self, mut chunk: Chunk<'e>, error: TransportError) -> Vec<Chunk<'e>> {
         if let [(index, event)] = chunk.events[..] {
             self.settle(index, SendResult::fail(event.event_id(), error));
@@ -263,6 +270,11 @@ impl BatchDelivery<'_> {
         let response_time = self.progress.attempts.gt(&0).then_some(response_time);
         BatchSendResult::from_results(results, self.batch_id, response_time)
     }
+}
+
+/// Returns whether the body of a chunk did not arrive in time, and a smaller one can.
+fn is_too_slow(error: &TransportError, chunk: &Chunk<'_>) -> bool {
+    error.status == Some(408) && chunk.events.len() > 1
 }
 
 /// Splits events into as few requests as the limits of the service allow. An event above the limit is alone in its request, and

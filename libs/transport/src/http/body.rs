@@ -1,10 +1,17 @@
-//! Request bodies: JSON, compressed if large.
+//! Request bodies: JSON, compressed if large, and the progress of their upload.
 
+use std::convert::Infallible;
 use std::io::{self, Write};
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll};
+use std::time::Duration;
 
 use bytes::Bytes;
 use flate2::Compression;
 use flate2::write::GzEncoder;
+use http_body::{Body, Frame, SizeHint};
+use tokio::time::Instant;
 
 use crate::OutgoingEvent;
 
@@ -12,6 +19,8 @@ use crate::OutgoingEvent;
 const MIN_COMPRESSED_BYTES: usize = 1024;
 /// Compression of this many bytes takes less than a millisecond. Other tasks can run in between.
 const BYTES_PER_POLL: usize = 64 * 1024;
+/// Size of the pieces in which a body is sent. The connection takes the next one when it has sent an earlier one.
+const PIECE: usize = 32 * 1024;
 
 /// A JSON request body. Can be sent repeatedly.
 #[derive(Clone, Debug)]
@@ -20,7 +29,73 @@ pub(super) struct RequestBody {
     pub(super) gzip: bool,
 }
 
+/// When the connection took the first and the last piece of a body.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Progress(Arc<Mutex<Option<(Instant, Instant)>>>);
+
+impl Progress {
+    /// The time of the last piece, or `None` before the first one.
+    pub(super) fn last(&self) -> Option<Instant> {
+        self.times().map(|(_, last)| last)
+    }
+
+    /// Time from the first to the last piece.
+    pub(super) fn duration(&self) -> Duration {
+        self.times().map_or(Duration::ZERO, |(first, last)| last - first)
+    }
+
+    fn record(&self) {
+        let now = Instant::now();
+        let mut times = self.times();
+        *times = Some((times.map_or(now, |(first, _)| first), now));
+    }
+
+    fn times(&self) -> MutexGuard<'_, Option<(Instant, Instant)>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The body of one attempt. It has a known length, so that the service can reject one that is too large before it is sent.
+struct Upload {
+    rest: Bytes,
+    progress: Progress,
+}
+
+impl Body for Upload {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        if self.rest.is_empty() {
+            return Poll::Ready(None);
+        }
+        self.progress.record();
+        let length = self.rest.len().min(PIECE);
+        let piece = self.rest.split_to(length);
+        Poll::Ready(Some(Ok(Frame::data(piece))))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.rest.is_empty()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        SizeHint::with_exact(self.rest.len() as u64)
+    }
+}
+
 impl RequestBody {
+    /// The body of an attempt, which records its progress.
+    pub(super) fn upload(&self, progress: &Progress) -> reqwest::Body {
+        if self.bytes.len() <= PIECE {
+            return self.bytes.clone().into();
+        }
+        reqwest::Body::wrap(Upload { rest: self.bytes.clone(), progress: progress.clone() })
+    }
+
     /// Body with one event.
     pub(super) async fn event(event: &OutgoingEvent) -> Self {
         Self::encode(&[event.body()]).await

@@ -1,8 +1,9 @@
 //! HTTP client for one endpoint: TLS, headers and bounded responses.
 
 use std::error::Error;
+use std::pin::pin;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rand::TryRng as _;
 use rand::rngs::SysRng;
@@ -12,9 +13,10 @@ use rustls::RootCertStore;
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 use tenancy::X_TENANT_ID;
+use tokio::time::{Instant, timeout_at};
 
 use super::Options;
-use super::body::RequestBody;
+use super::body::{Progress, RequestBody};
 use super::endpoint::Endpoint;
 use super::response::HttpResponse;
 use crate::{RequestLog, TraceContext, TransportError, TransportErrorKind};
@@ -37,6 +39,16 @@ pub(super) struct HttpClient {
 pub(super) struct Post {
     url: String,
     request: RequestBuilder,
+    progress: Progress,
+}
+
+/// Time limits of one attempt.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct AttemptLimits {
+    /// Time without progress: from the start, or from the last piece of the body that the connection took, to the complete response.
+    pub(super) idle: Duration,
+    /// Time of the whole attempt.
+    pub(super) total: Duration,
 }
 
 impl HttpClient {
@@ -56,7 +68,7 @@ impl HttpClient {
         };
         // A tenant id consists of visible ASCII characters.
         let tenant = tenant.as_ref().and_then(|tenant| HeaderValue::try_from(tenant.as_str()).ok());
-        let client = build_client(&endpoint, roots.as_deref(), timeout).map_err(|error| {
+        let client = build_client(&endpoint, roots.as_deref()).map_err(|error| {
             let cause = root_cause(&error);
             configuration_error(format!(
                 "failed to create the HTTP client: {cause}; check that CA certificates are installed"
@@ -68,14 +80,15 @@ impl HttpClient {
     /// Gets an API path, without the credential.
     pub(super) async fn get(&self, path: &str) -> Result<HttpResponse, TransportError> {
         let url = self.endpoint.url(path);
-        self.logged("GET", &url, self.client.get(&url)).await
+        let limits = AttemptLimits { idle: self.timeout, total: self.timeout };
+        self.logged("GET", &url, self.client.get(&url), &Progress::default(), limits).await
     }
 
     /// Prepares a post of JSON to an API path.
     pub(super) async fn prepare(&self, path: &str, body: &RequestBody) -> Result<Post, TransportError> {
-        let url = self.endpoint.url(path);
+        let (url, progress) = (self.endpoint.url(path), Progress::default());
         let mut request =
-            self.client.post(&url).header(CONTENT_TYPE, "application/json").body(body.bytes.clone());
+            self.client.post(&url).header(CONTENT_TYPE, "application/json").body(body.upload(&progress));
         if body.gzip {
             request = request.header(CONTENT_ENCODING, "gzip");
         }
@@ -85,17 +98,18 @@ impl HttpClient {
         if let Some(tenant) = &self.tenant {
             request = request.header(X_TENANT_ID, tenant);
         }
-        Ok(Post { url, request })
+        Ok(Post { url, request, progress })
     }
 
-    /// Sends a prepared request. `time_limit` can shorten the time limit of the attempt.
+    /// Sends a prepared request. `limits` can shorten the time limit of the attempt. Returns also the time in which the body was sent.
     pub(super) async fn post(
         &self,
         post: Post,
-        time_limit: Option<Duration>,
-    ) -> Result<HttpResponse, TransportError> {
-        let limit = time_limit.unwrap_or(self.timeout).min(self.timeout);
-        self.logged("POST", &post.url, post.request.timeout(limit)).await
+        limits: AttemptLimits,
+    ) -> (Result<HttpResponse, TransportError>, Duration) {
+        let limits = AttemptLimits { idle: limits.idle.min(self.timeout), ..limits };
+        let response = self.logged("POST", &post.url, post.request, &post.progress, limits).await;
+        (response, post.progress.duration())
     }
 
     /// The credential of the next request. A file is read each time, because its token is replaced before it expires.
@@ -113,10 +127,13 @@ impl HttpClient {
         method: &'static str,
         url: &str,
         request: RequestBuilder,
+        progress: &Progress,
+        limits: AttemptLimits,
     ) -> Result<HttpResponse, TransportError> {
         let started = Instant::now();
         let mut is_sent = true;
-        let result = self.send(request, &mut is_sent).await;
+        let result = limits.run(self.send(request, &mut is_sent), progress).await;
+        let result = result.unwrap_or_else(|| Err(self.timeout_error()));
         if let Some(on_request) = &self.options.on_request {
             let response = result.as_ref().ok();
             on_request(&RequestLog {
@@ -157,12 +174,17 @@ impl HttpClient {
         Ok(HttpResponse::new(&response, body))
     }
 
+    fn timeout_error(&self) -> TransportError {
+        TransportError::new(TransportErrorKind::Timeout, format!("request to {} timed out", self.endpoint))
+    }
+
     /// Error for a request without a complete response.
     fn request_error(&self, error: &reqwest::Error) -> TransportError {
         let (endpoint, cause) = (&self.endpoint, root_cause(error));
-        let (kind, message) = if error.is_timeout() {
-            (TransportErrorKind::Timeout, format!("request to {endpoint} timed out"))
-        } else if error.is_builder() {
+        if error.is_timeout() {
+            return self.timeout_error();
+        }
+        let (kind, message) = if error.is_builder() {
             (TransportErrorKind::Configuration, format!("invalid request: {cause}"))
         } else if tls_errors(error).any(is_not_tls) {
             let advice = "if it has no TLS on this port, use http://";
@@ -183,6 +205,33 @@ impl HttpClient {
     }
 }
 
+impl AttemptLimits {
+    /// Awaits an exchange. Returns `None` after a limit.
+    async fn run<T>(self, exchange: impl Future<Output = T>, progress: &Progress) -> Option<T> {
+        let started = Instant::now();
+        let mut exchange = pin!(exchange);
+        let mut previous = None;
+        loop {
+            let idle = after(progress.last().unwrap_or(started), self.idle);
+            let limit = idle.min(after(started, self.total));
+            // No progress since the timer was started.
+            if previous.is_some_and(|previous| limit <= previous) {
+                return None;
+            }
+            if let Ok(value) = timeout_at(limit, exchange.as_mut()).await {
+                return Some(value);
+            }
+            previous = Some(limit);
+        }
+    }
+}
+
+/// The instant after a duration of any length.
+fn after(instant: Instant, duration: Duration) -> Instant {
+    const FAR: Duration = Duration::from_hours(24 * 365 * 30);
+    instant.checked_add(duration).unwrap_or_else(|| instant + FAR)
+}
+
 /// Starts a new trace. Returns `None` if the system has no random bytes.
 pub fn begin_trace() -> Option<TraceContext> {
     let mut random = [0; 24];
@@ -190,15 +239,10 @@ pub fn begin_trace() -> Option<TraceContext> {
     TraceContext::begin(random)
 }
 
-fn build_client(
-    endpoint: &Endpoint,
-    roots: Option<&[Certificate]>,
-    timeout: Duration,
-) -> reqwest::Result<Client> {
+fn build_client(endpoint: &Endpoint, roots: Option<&[Certificate]>) -> reqwest::Result<Client> {
     install_tls_provider();
     let mut builder = Client::builder()
         .user_agent(concat!("svc-transport/", env!("CARGO_PKG_VERSION")))
-        .timeout(timeout)
         // The API never redirects. Following a redirect would send the credential to another address.
         .redirect(redirect::Policy::none());
     if !endpoint.is_https() {
@@ -283,12 +327,43 @@ fn configuration_error(message: impl Into<String>) -> TransportError {
 
 #[cfg(test)]
 mod tests {
+    use http_body::Body as _;
     use proptest::prelude::*;
 
     use super::*;
 
     fn pem(body: &str) -> String {
         format!("-----BEGIN CERTIFICATE-----\n{body}\n-----END CERTIFICATE-----\n")
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_attempt_ends_after_a_time_without_progress_of_its_body_or_after_its_total_time() {
+        let limits = |idle, total| AttemptLimits {
+            idle: Duration::from_secs(idle),
+            total: Duration::from_secs(total),
+        };
+        for (limits, pieces, ends_after) in [
+            (limits(30, u64::MAX), 0, 30),
+            (limits(30, u64::MAX), 9, 180 + 30),
+            (limits(30, 100), 9, 100),
+            (limits(0, u64::MAX), 0, 0),
+            (limits(10, u64::MAX), 9, 10),
+        ] {
+            let progress = Progress::default();
+            let body = RequestBody { bytes: vec![0; 9 * 32 * 1024].into(), gzip: false };
+            let upload = body.upload(&progress);
+            let exchange = async {
+                let mut upload = pin!(upload);
+                for _ in 0..pieces {
+                    tokio::time::sleep(Duration::from_secs(20)).await;
+                    std::future::poll_fn(|cx| upload.as_mut().poll_frame(cx)).await.unwrap().unwrap();
+                }
+                std::future::pending::<()>().await;
+            };
+            let started = Instant::now();
+            assert_eq!(limits.run(exchange, &progress).await, None);
+            assert_eq!(started.elapsed().as_secs(), ends_after);
+        }
     }
 
     #[test]

@@ -9,6 +9,7 @@ use contract::ProblemKind;
 use rand::RngExt;
 use rand::rngs::StdRng;
 
+use super::client::AttemptLimits;
 use crate::{TransportError, TransportErrorKind};
 
 /// Maximum jitter of the first retry; doubles with each retry.
@@ -56,12 +57,12 @@ pub(super) struct RetryState<'a> {
     clock: &'a dyn Clock,
     jitter: &'a Mutex<StdRng>,
     started: Instant,
-    /// Time of the last attempt that delivered an event, or of the start.
+    /// Time of the last attempt that delivered an event, or of the start, without the time in which bodies were sent since then.
     last_progress: Instant,
     retries: u32,
     max_retries: u32,
     total_timeout: Option<Duration>,
-    /// Whether the next attempt repeats events.
+    /// Whether an earlier attempt possibly stored events.
     is_repeated: bool,
 }
 
@@ -86,10 +87,26 @@ impl<'a> RetryState<'a> {
         Self { total_timeout, ..self }
     }
 
-    /// Time limit of the next attempt, if there is one in addition to that of every attempt.
-    pub(super) fn attempt_limit(&self) -> Option<Duration> {
-        let window = self.is_repeated.then(|| LAST_RESPONSE.saturating_sub(self.elapsed()));
-        [window, self.total_time_left()].into_iter().flatten().min()
+    /// Time limits of the next attempt, in addition to that of every attempt.
+    pub(super) fn attempt_limits(&self) -> AttemptLimits {
+        let total = self.is_repeated.then(|| LAST_RESPONSE.saturating_sub(self.elapsed()));
+        AttemptLimits {
+            idle: self.total_time_left().unwrap_or(Duration::MAX),
+            total: total.unwrap_or(Duration::MAX),
+        }
+    }
+
+    /// Excludes the time in which the body of an attempt was sent from the total time.
+    pub(super) fn record_upload(&mut self, duration: Duration) {
+        self.last_progress += duration;
+    }
+
+    /// Starts the deadline again, because none of the events was sent so far. Otherwise changes nothing.
+    pub(super) fn restart_if_unsent(&mut self) {
+        if !self.is_repeated {
+            self.started = self.clock.now();
+            self.last_progress = self.started;
+        }
     }
 
     /// Waits until the next attempt can start, inside the deadline.
@@ -104,7 +121,9 @@ impl<'a> RetryState<'a> {
 
     /// Pause before the next attempt. Returns the error if no attempt is left.
     pub(super) fn next_pause(&mut self, error: TransportError) -> Result<Duration, TransportError> {
-        if !error.retryable || self.retries == self.max_retries {
+        // A tenant above its quota waits for its turn, also behind its other requests, so this is limited by time only.
+        let counts = error.status != Some(429) || self.max_retries == 0;
+        if !error.retryable || counts && self.retries == self.max_retries {
             return Err(error);
         }
         let pause = self.pause(&error);
@@ -112,8 +131,8 @@ impl<'a> RetryState<'a> {
         {
             return Err(error);
         }
-        self.retries += 1;
-        self.is_repeated = true;
+        self.retries += u32::from(counts);
+        self.is_repeated |= is_possibly_stored(&error);
         tracing::debug!(retry = self.retries, ?pause, %error, "request failed; retrying");
         Ok(pause)
     }
@@ -178,6 +197,12 @@ impl<'a> RetryState<'a> {
         }
         floor + jitter.random_range(Duration::ZERO..=max_jitter(self.retries))
     }
+}
+
+/// Returns whether a request with this error can have stored events. The service has not received the complete body of one that is too
+/// slow or too large, and rejects one above a limit as a whole.
+fn is_possibly_stored(error: &TransportError) -> bool {
+    !matches!(error.status, Some(408 | 413 | 429))
 }
 
 /// Returns whether the service, or something that it depends on, does not answer, which typically takes as long as a restart.
@@ -250,11 +275,15 @@ mod tests {
     async fn a_repeated_attempt_ends_before_the_service_could_store_its_events_twice() {
         let (clock, jitter) = (VirtualClock::default(), Mutex::new(StdRng::seed_from_u64(1)));
         let mut retries = RetryState::new(&clock, &jitter, 3);
-        assert_eq!(retries.attempt_limit(), None);
-        clock.advance(Duration::from_secs(95));
+        let too_slow = TransportError { status: Some(408), ..retryable_error(None) };
+        retries.pause_or_fail(too_slow).await.unwrap();
+        assert_eq!(retries.attempt_limits().total, Duration::MAX);
+        clock.advance(Duration::from_secs(94));
         retries.pause_or_fail(retryable_error(None)).await.unwrap();
-        assert_eq!(retries.attempt_limit(), Some(LAST_RESPONSE.saturating_sub(clock.elapsed())));
-        assert!(retries.attempt_limit() < Some(Duration::from_secs(16)));
+        assert_eq!(retries.attempt_limits().total, LAST_RESPONSE.saturating_sub(clock.elapsed()));
+        assert!(retries.attempt_limits().total < Duration::from_secs(16));
+        retries.restart_if_unsent();
+        assert!(retries.attempt_limits().total < Duration::from_secs(16));
     }
 
     /// An error of an overloaded service.

@@ -74,6 +74,8 @@ pub(super) struct Request {
     pub(super) body: String,
     /// Virtual time of the receipt.
     pub(super) received: Instant,
+    /// Status of the response, after it began.
+    pub(super) status: Option<u16>,
 }
 
 impl Request {
@@ -207,15 +209,26 @@ async fn respond(
         compressed,
         body: text(&body, compressed),
         received: shared.clock.now(),
+        status: None,
     };
     let _in_progress = Arc::clone(&shared.in_progress);
-    shared.requests.lock().unwrap().push(request.clone());
+    let number = {
+        let mut requests = shared.requests.lock().unwrap();
+        requests.push(request.clone());
+        requests.len() - 1
+    };
+    let response = respond_to(&shared, &request).await;
+    shared.requests.lock().unwrap()[number].status = Some(response.status().as_u16());
+    response
+}
+
+async fn respond_to(shared: &Shared, request: &Request) -> Response {
     match request.path.as_str() {
         "/api/v1/health" if shared.rules.unhealthy => {
             send(problem(503, "dependency_unavailable", Some(1000)))
         }
         "/api/v1/health" => axum::Json(json!({"status": "ok"})).into_response(),
-        "/api/v1/events" | "/api/v1/events/batch" => post(&shared, &request).await,
+        "/api/v1/events" | "/api/v1/events/batch" => post(shared, request).await,
         path => match path.strip_prefix("/moved") {
             Some(to) => Redirect::temporary(to).into_response(),
             None => StatusCode::NOT_FOUND.into_response(),
