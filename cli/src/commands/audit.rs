@@ -41,9 +41,9 @@ pub(crate) struct List {
     /// Start with events stored at this time, such as 2026-01-31T12:00:00Z, or this long ago, such as 7d.
     #[arg(long, value_name = "TIME", default_value = "24h", value_parser = parse_since)]
     since: DateTime<Utc>,
-    /// Start after the event with this `sequence`. Ignores --since.
-    #[arg(long, value_name = "SEQUENCE")]
-    after: Option<u64>,
+    /// Start after the event with this `position`. Ignores --since.
+    #[arg(long, value_name = "POSITION")]
+    after: Option<String>,
     #[command(flatten)]
     paging: Paging,
 }
@@ -91,10 +91,10 @@ impl Command for List {
     const EXAMPLES: Examples = &[
         ("List the events of the last 24 hours", "svc audit list"),
         ("List failed logins of the last week", "svc audit list --kind authn_login_fail --since 7d --all"),
-        ("Continue after the last known event", "svc audit list --after 1700 --all --output ndjson"),
+        ("Save all stored events", "svc audit list --since 400d --all --output ndjson"),
     ];
     const AGENT_NOTES: &'static str = "Requires a session or the platform token; API keys are rejected. A member gets only events that the member caused or is affected by. \
-        Lists at most 100 events without --limit or --all. To collect events regularly, pass the `sequence` of the last \
+        Lists at most 100 events without --limit or --all. To collect events regularly, pass the `position` of the last \
         one with --after. An event can occur twice with the same id.";
     const SEE_ALSO: Names = &["users list", "auth sessions list"];
 
@@ -103,7 +103,6 @@ impl Command for List {
         let platform = api.credential().filter(|credential| credential.is_platform_token());
         let tenant = platform.and_then(|credential| credential.tenant.as_ref());
         let since = self.since.to_rfc3339();
-        let after = self.after.map(|after| after.to_string());
         let user = match &self.user_id {
             Some(user) => Some(user.id(&api).await?.to_string()),
             None => None,
@@ -112,8 +111,8 @@ impl Command for List {
             ("kind", self.kind.map(EventName::as_str)),
             ("user_id", user.as_deref()),
             ("tenant_id", tenant.map(TenantId::as_str)),
-            ("since", Some(&*since).filter(|_| after.is_none())),
-            ("after", after.as_deref()),
+            ("since", Some(&*since).filter(|_| self.after.is_none())),
+            ("after", self.after.as_deref()),
         ];
         // A page can be empty before the end of the list, so one page is not enough.
         let limit = match self.paging.into() {

@@ -8,9 +8,9 @@ use crate::stub::{Stub, StubRequest, problem};
 
 const USER: &str = "01890a5d-ac96-774b-bcce-b302099a8057";
 
-fn record(sequence: u32) -> Value {
+fn record(position: &str) -> Value {
     json!({
-        "sequence": sequence, "id": USER, "occurred_at": "2026-01-31T12:00:00Z", "tenant_id": "acme",
+        "position": position, "id": USER, "occurred_at": "2026-01-31T12:00:00Z", "tenant_id": "acme",
         "context": "identity", "event": "authn_login_fail", "count": 7, "actor": {"type": "anonymous"},
         "user_id": USER, "ip": "192.0.2.1",
     })
@@ -21,7 +21,7 @@ fn service(request: &StubRequest) -> (u16, String) {
     let query = request.line.strip_prefix("GET /api/v1/audit?").unwrap_or_default();
     let page = match () {
         () if query.contains("kind=user_deleted") => json!({"items": []}),
-        () if query.contains("cursor=9") => json!({"items": [record(17)]}),
+        () if query.contains("cursor=9") => json!({"items": [record("p17")]}),
         () if !query.is_empty() => json!({"items": [], "next_cursor": "9"}),
         () => return problem(ProblemKind::NotFound),
     };
@@ -47,7 +47,7 @@ fn administrator_lists_events_across_empty_pages() {
     assert_eq!(lines(&stub), [filter.clone(), format!("{filter}&cursor=9")]);
     assert_eq!(stub.requests()[0].header("x-tenant-id"), Some("acme"));
     let printed = client.run(&[&list[..], &["--output", "json"]].concat()).json();
-    assert_eq!(printed["items"][0]["sequence"], 17);
+    assert_eq!(printed["items"][0]["position"], "p17");
     assert_valid_output("audit list", &printed);
     let none = client.run(&["audit", "list", "--kind", "user_deleted"]);
     assert_eq!((none.code, none.stdout.as_str()), (Some(0), "No audit events.\n"));
@@ -57,10 +57,10 @@ fn administrator_lists_events_across_empty_pages() {
 fn platform_administrator_lists_all_tenants_or_one() {
     let stub = Stub::new(service);
     let client = Client::for_url(&stub.url).with_variable("SVC_PLATFORM_TOKEN", "svc_pt_x");
-    let list = ["audit", "list", "--after", "3", "--all"];
+    let list = ["audit", "list", "--after", "p3", "--all"];
     assert_eq!(client.run(&list).code, Some(0));
     assert_eq!(client.run(&[&["--tenant", "acme"], &list[..]].concat()).code, Some(0));
-    let expected = ["after=3&limit=200", "after=3&limit=200&cursor=9", "tenant_id=acme&after=3&limit=200"];
+    let expected = ["after=p3&limit=200", "after=p3&limit=200&cursor=9", "tenant_id=acme&after=p3&limit=200"];
     assert_eq!(lines(&stub)[..3], expected);
     assert_eq!(stub.requests()[0].header("authorization"), Some("Bearer svc_pt_x"));
 }

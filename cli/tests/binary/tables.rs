@@ -48,7 +48,7 @@ fn service(request: &StubRequest) -> (u16, String) {
             "status": "active", "created_at": at(-500_000), "quota": {},
         })],
         Some("GET /api/v1/audit") => vec![json!({
-            "sequence": 17, "id": "01890a5d-ac96-774b-bcce-b302099a8057", "occurred_at": at(-90),
+            "position": "p17", "id": "01890a5d-ac96-774b-bcce-b302099a8057", "occurred_at": at(-90),
             "tenant_id": "acme", "context": "identity", "event": "authn_login_fail", "count": 7,
             "actor": {"type": "anonymous"}, "user_id": "01890a5d-ac96-774b-bcce-b302099a8057", "ip": "192.0.2.117",
         })],

@@ -192,7 +192,7 @@ fn exports_the_data_and_the_audit_events_of_a_person() {
             "tenant_id": "acme", "user": user(1), "invites": [], "sessions": [], "api_keys": [],
         });
         let event = json!({
-            "sequence": 17, "id": ID, "occurred_at": "2026-01-31T12:00:00Z", "tenant_id": "acme",
+            "position": "p17", "id": ID, "occurred_at": "2026-01-31T12:00:00Z", "tenant_id": "acme",
             "context": "identity", "event": "user_created", "actor": { "type": "user", "user_id": ID },
         });
         let owner = json!({
@@ -213,7 +213,7 @@ fn exports_the_data_and_the_audit_events_of_a_person() {
         let export = client.run(&[&["users", "export", "--output", "json"], user].concat()).json();
         assert_valid_output("users export", &export);
         assert_eq!(export["user"]["email"], "u1@acme.example");
-        assert_eq!(export["audit_events"][0]["sequence"], 17);
+        assert_eq!(export["audit_events"][0]["position"], "p17");
     }
     let table = client.run(&["users", "export", ID]);
     assert!(table.stdout.contains("audit events") && table.stdout.contains("u1@acme.example"), "{table:?}");

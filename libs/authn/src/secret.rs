@@ -8,10 +8,12 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use contract::{ProblemKind, Secret};
 use hashing::{RawToken, TokenDigest, TokenKind};
+use hmac::{Hmac, KeyInit as _, Mac as _};
 use http::header::AUTHORIZATION;
 use http::request::Parts;
 use service::Problem;
 use service::config::{Live, Reader, Rotating, Variable, Variables};
+use sha2::Sha256;
 
 use crate::{Bearer, Caller, CredentialVerifier, bearer};
 
@@ -83,6 +85,13 @@ impl ServiceSecret {
         (tokens.current.text.clone(), tokens.previous.as_ref().map(|token| token.text.clone()))
     }
 
+    /// Returns a key for a purpose that follows from each accepted token, that of the current one first: HMAC-SHA-256 of the purpose.
+    pub fn derive(&self, purpose: &str) -> impl Iterator<Item = [u8; 32]> {
+        let tokens = self.0.get();
+        let keys: Vec<_> = tokens.iter().filter_map(|token| hmac(token.text.expose(), purpose)).collect();
+        keys.into_iter()
+    }
+
     fn accepts(&self, digest: &TokenDigest) -> bool {
         matches(self.0.get().iter().map(|token| &token.digest), digest)
     }
@@ -96,6 +105,12 @@ impl Variables for ServiceSecret {
     fn read(read: &mut Reader<'_>) -> Option<Self> {
         read.required_live(&SERVICE_TOKEN, ServiceToken::parse_lines).map(Self)
     }
+}
+
+/// Never `None`: HMAC accepts a key of any length.
+fn hmac(key: &str, text: &str) -> Option<[u8; 32]> {
+    let mac = Hmac::<Sha256>::new_from_slice(key.as_bytes()).ok()?;
+    Some(mac.chain_update(text).finalize().into_bytes().into())
 }
 
 /// Middleware of the internal listener that requires the service token.

@@ -11,6 +11,9 @@ use tenancy::{PerTenant, TenantId};
 
 /// One tenant can reserve this fraction of the budget.
 const TENANT_FRACTION: usize = 4;
+/// Divisors of a limit of bytes.
+const ALL: usize = 1;
+const HALF: usize = 2;
 
 /// A bounded amount of memory, and a bounded number of reservations of it. Clones share the budget.
 #[derive(Clone)]
@@ -63,7 +66,7 @@ impl MemoryBudget {
     /// Reserves `bytes` for the tenant. The reservation can grow later.
     pub fn reserve(&self, tenant: &TenantId, bytes: usize) -> Result<Reservation, BudgetExceeded> {
         let share = self.share(tenant);
-        share.take(1, bytes)?;
+        share.take(1, bytes, ALL)?;
         Ok(Reservation { share, bytes })
     }
 
@@ -74,7 +77,7 @@ impl MemoryBudget {
         sizes: &[usize],
     ) -> Result<Vec<Reservation>, BudgetExceeded> {
         let share = self.share(tenant);
-        share.take(sizes.len(), sizes.iter().sum())?;
+        share.take(sizes.len(), sizes.iter().sum(), ALL)?;
         Ok(sizes.iter().map(|bytes| Reservation { share: Arc::clone(&share), bytes: *bytes }).collect())
     }
 
@@ -116,8 +119,18 @@ impl Reservation {
 
     /// Grows the reservation to at least `bytes`. On failure it keeps its size.
     pub fn grow_to(&mut self, bytes: usize) -> Result<(), BudgetExceeded> {
+        self.grow(bytes, ALL)
+    }
+
+    /// Like [`grow_to`](Self::grow_to) for a holder that keeps its bytes for long: fails also if more than half of the budget, or of
+    /// the share of the tenant, is then reserved. So the other half is left for short reservations.
+    pub fn grow_to_within_half(&mut self, bytes: usize) -> Result<(), BudgetExceeded> {
+        self.grow(bytes, HALF)
+    }
+
+    fn grow(&mut self, bytes: usize, divisor: usize) -> Result<(), BudgetExceeded> {
         let missing = bytes.saturating_sub(self.bytes);
-        self.share.take(0, missing)?;
+        self.share.take(0, missing, divisor)?;
         self.bytes += missing;
         Ok(())
     }
@@ -137,9 +150,9 @@ impl Drop for Reservation {
 }
 
 impl Share {
-    fn take(&self, reservations: usize, bytes: usize) -> Result<(), BudgetExceeded> {
-        self.usage.take(reservations, bytes)?;
-        let taken = self.total.take(reservations, bytes);
+    fn take(&self, reservations: usize, bytes: usize, divisor: usize) -> Result<(), BudgetExceeded> {
+        self.usage.take(reservations, bytes, divisor)?;
+        let taken = self.total.take(reservations, bytes, divisor);
         if taken.is_err() {
             self.usage.release(reservations, bytes);
         }
@@ -158,9 +171,9 @@ impl Usage {
         Self { reservations: counter(reservations), bytes: counter(bytes) }
     }
 
-    fn take(&self, reservations: usize, bytes: usize) -> Result<(), BudgetExceeded> {
-        self.reservations.take(reservations)?;
-        let taken = self.bytes.take(bytes);
+    fn take(&self, reservations: usize, bytes: usize, divisor: usize) -> Result<(), BudgetExceeded> {
+        self.reservations.take(reservations, self.reservations.limit)?;
+        let taken = self.bytes.take(bytes, self.bytes.limit / divisor);
         if taken.is_err() {
             self.reservations.release(reservations);
         }
@@ -174,8 +187,8 @@ impl Usage {
 }
 
 impl Counter {
-    fn take(&self, amount: usize) -> Result<(), BudgetExceeded> {
-        let added = |used: usize| used.checked_add(amount).filter(|sum| *sum <= self.limit);
+    fn take(&self, amount: usize, limit: usize) -> Result<(), BudgetExceeded> {
+        let added = |used: usize| used.checked_add(amount).filter(|sum| *sum <= limit);
         let taken = self.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, added);
         taken.map(drop).map_err(|_| BudgetExceeded)
     }
@@ -225,6 +238,27 @@ mod tests {
         assert!(budget.reserve(&tenant("b"), 0).is_ok());
         drop(two);
         assert!(budget.reserve(&tenant("a"), 0).is_ok());
+    }
+
+    #[test]
+    fn long_reservations_leave_half_of_the_budget_and_of_each_share() {
+        let budget = MemoryBudget::new(1000);
+        let hold = |name: &str, bytes| {
+            let mut held = budget.reserve(&tenant(name), 0).unwrap();
+            held.grow_to_within_half(bytes).map(|()| held)
+        };
+        let mut first = hold("a", 125).unwrap();
+        assert!(hold("a", 1).is_err(), "half of the share is used");
+        let others: Vec<_> = ["b", "c", "d"].map(|name| hold(name, 125).unwrap()).into();
+        assert!(hold("e", 1).is_err(), "half of the budget is used");
+        let short = budget.reserve(&tenant("e"), 250).unwrap();
+        assert!(
+            first.grow_to_within_half(125).is_err(),
+            "it keeps no more than half while others need the rest"
+        );
+        drop((short, others));
+        assert!(first.grow_to_within_half(125).is_ok() && first.grow_to_within_half(126).is_err());
+        assert_eq!(first.bytes(), 125);
     }
 
     #[test]

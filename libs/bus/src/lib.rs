@@ -34,8 +34,7 @@ pub use publisher::{
 };
 pub use quarantine::{QUARANTINE, QuarantineDetails, QuarantinedItem, content_id, quarantine_subject};
 pub use reader::{
-    EventFilter, EventRead, EventReader, InvalidPosition, Position, READ_BYTES, ReadError, ReadItem, Start,
-    StoredEvent,
+    EventFilter, EventRead, EventReader, Position, READ_BYTES, ReadError, ReadItem, Start, StoredEvent,
 };
 pub use replicas::{REPLICA_SUBJECT, Replicas};
 pub use stored::ReadFrom;

@@ -28,7 +28,7 @@ use cursor::Cursor;
 use state::{CursorStart, StreamState};
 
 pub use filter::{EventFilter, StoredEvent};
-pub use position::{InvalidPosition, Position};
+pub use position::Position;
 
 /// Memory that one read can hold: the reply to one request, and the event that is being sent.
 pub const READ_BYTES: usize = 640 * 1024;
@@ -86,14 +86,14 @@ impl ReadError {
     }
 }
 
-type CursorItem = Result<(usize, u64, ReadItem), ReadError>;
+type CursorItem = Result<(usize, u64, Option<ReadItem>), ReadError>;
 
 /// A running read.
 pub struct EventRead {
     position: Position,
     /// The item before those of the cursors.
     first: Option<ReadItem>,
-    /// The index of the stream, the position in it, and the item.
+    /// The index of the stream, the position in it, and the item. None at the end of a stream.
     cursors: SelectAll<BoxStream<'static, CursorItem>>,
     disconnects: watch::Receiver<()>,
 }
@@ -180,18 +180,24 @@ impl EventRead {
         if let Some(first) = self.first.take() {
             return Some(Ok(first));
         }
-        let item = tokio::select! {
-            biased;
-            _ = self.disconnects.changed() => {
-                return Some(Err(ReadError::because("the connection to the broker broke")));
-            }
-            item = self.cursors.next() => item?,
-        };
-        Some(item.map(|(index, sequence, item)| {
+        loop {
+            let item = tokio::select! {
+                biased;
+                _ = self.disconnects.changed() => {
+                    return Some(Err(ReadError::because("the connection to the broker broke")));
+                }
+                item = self.cursors.next() => item?,
+            };
+            let (index, sequence, item) = match item {
+                Ok(item) => item,
+                Err(error) => return Some(Err(error)),
+            };
             if let Some(last) = self.position.sequences.get_mut(index) {
                 *last = sequence;
             }
-            item
-        }))
+            if let Some(item) = item {
+                return Some(Ok(item));
+            }
+        }
     }
 }

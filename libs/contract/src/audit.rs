@@ -49,9 +49,9 @@ vocabulary! {
 /// Query parameters of `GET /audit`, in addition to those of every list.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
 pub struct AuditQuery {
-    /// `sequence` of the last record of an earlier response. The first record is the next one. Absent: the first stored record.
+    /// `position` of the last record of an earlier response. The first record is the next one. Absent: the first stored record.
     #[serde(skip_serializing_if = "Option::is_none", default)]
-    pub after: Option<u64>,
+    pub after: Option<String>,
     /// Time from which records were stored. Ignored with `after` and `cursor`.
     #[serde(skip_serializing_if = "Option::is_none", default, deserialize_with = "value::optional_time")]
     pub since: Option<DateTime<Utc>>,
@@ -69,14 +69,15 @@ pub struct AuditQuery {
 /// An audit event of a tenant. Fields that do not apply are absent.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[schemars(example = json!({
-    "sequence": 17, "id": "019c1373-2f00-7000-8000-000000000007", "occurred_at": "2026-01-31T12:00:00Z",
+    "position": "q1fHhX0kSlZK0Yc2sUuKQ8xYtO3rJpZb", "id": "019c1373-2f00-7000-8000-000000000007", "occurred_at": "2026-01-31T12:00:00Z",
     "tenant_id": "acme", "context": "identity", "event": "user_updated", "about": "disabled",
     "actor": { "type": "user", "user_id": "019c1373-2f00-7000-8000-000000000001" },
     "user_id": "019c1373-2f00-7000-8000-000000000002", "ip": "192.0.2.1",
 }))]
 pub struct AuditRecord {
-    /// Number of the record in the stream, ascending. A repeated delivery of the same event has another number.
-    pub sequence: u64,
+    /// Position of the record in the stream, as opaque text for `after`. It is valid for requests about the same tenant. A repeated
+    /// delivery of the same event has another position.
+    pub position: String,
     /// Id of the event. Ids sort by time.
     pub id: Uuid,
     /// Time of the event.

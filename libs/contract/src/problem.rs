@@ -140,6 +140,7 @@ problems! {
     QuotaExceeded = "quota_exceeded", 429, "The quota of the tenant is exceeded", "Wait for the time in Retry-After and send the events again. The platform administrator can raise the quota.";
     TooManyStreams = "too_many_streams", 429, "The tenant reads too many event streams", "Close an event stream of the tenant, or repeat the request after the time in Retry-After.";
     Internal = "internal", 500, "Internal error", "Try again later. If the problem persists, report the request id.";
+    TransferEncoding = "transfer_encoding", 501, "The transfer encoding is not supported", "Send `Transfer-Encoding: chunked` or `Content-Length`, and name a compression in `Content-Encoding`.";
     Overloaded = "overloaded", 503, "The service is overloaded", "Wait for the time in Retry-After and repeat the request.";
     DependencyUnavailable = "dependency_unavailable", 503, "A dependency of the service is unavailable", "Wait for the time in Retry-After and repeat the request.";
     StreamFull = "stream_full", 503, "The event stream is full", "Keep the events and send them again later. The platform administrator must free space in the stream.";

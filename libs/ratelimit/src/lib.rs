@@ -24,7 +24,7 @@ pub use buffered::BufferedLimiter;
 pub use gcra::Gcra;
 pub use layer::class_of;
 pub use limit::{
-    CREDENTIAL, DEFAULT, DEVICE, EVENT_STREAM, INVITE, InvalidRate, LOGIN, Limit, RESET, Rate, TOKEN,
+    AUDIT, CREDENTIAL, DEFAULT, DEVICE, EVENT_STREAM, INVITE, InvalidRate, LOGIN, Limit, RESET, Rate, TOKEN,
 };
 pub use limiter::{Limiter, LimiterMetrics, RateLimitError};
 pub use local::LocalLimiter;

@@ -43,6 +43,12 @@ pub const EVENT_STREAM: Variable = variable(
     "60/min",
     "Rate limit of opened event streams (`GET /events/stream`) per tenant and replica of ingest.",
 );
+/// Limit of requests for audit events.
+pub const AUDIT: Variable = variable(
+    "SVC_LIMIT_AUDIT",
+    "120/min",
+    "Rate limit of requests for audit events (`GET /audit`) per tenant and replica of ingest.",
+);
 /// Limit of all other routes.
 pub const DEFAULT: Variable = variable(
     "SVC_LIMIT_DEFAULT",

@@ -44,6 +44,14 @@ impl LocalLimiter {
         }
     }
 
+    /// Checks and counts a request in one step.
+    ///
+    /// # Errors
+    /// The rate limit is exceeded.
+    pub fn check_and_count(&self, source: &Source) -> Result<(), RateLimitError> {
+        self.allow(source, |_, _| ())
+    }
+
     /// Checks and counts a request in one step, narrowest network first: a network counts the requests that the narrower ones allow.
     /// Calls `counted` with each network that counted the request, and the interval of its rate.
     ///

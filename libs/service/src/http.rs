@@ -7,6 +7,7 @@ pub mod edge;
 mod extract;
 pub mod listen;
 mod measure;
+mod pace;
 pub mod problem;
 mod shape;
 mod stream;
@@ -17,5 +18,7 @@ pub use body::JsonBody;
 pub use client_address::fuzzed_client;
 pub use client_address::{ClientAddress, PeerAddress, TrustedProxies};
 pub use edge::{Api, Edge, not_found};
-pub use extract::{HeaderError, Id, Paging, QueryParameters, SessionHeader, TenantHeader, UserHeader};
+pub use extract::{
+    Filtered, Filters, HeaderError, Id, Paging, QueryParameters, SessionHeader, TenantHeader, UserHeader,
+};
 pub use listen::{ConnectionSettings, serve, serve_public};

@@ -28,7 +28,7 @@ pub use wait::{DEADLINE, wait_until, within};
 pub const PASSWORD: &str = "correct-horse-battery-9";
 
 /// Turns off the rate limits: all clients of a test have the same address.
-pub const LIMITS_OFF: [(&str, &str); 8] = [
+pub const LIMITS_OFF: [(&str, &str); 9] = [
     ("SVC_LIMIT_LOGIN", "off"),
     ("SVC_LIMIT_RESET", "off"),
     ("SVC_LIMIT_TOKEN", "off"),
@@ -37,6 +37,7 @@ pub const LIMITS_OFF: [(&str, &str); 8] = [
     ("SVC_LIMIT_DEFAULT", "off"),
     ("SVC_LIMIT_CREDENTIAL", "off"),
     ("SVC_LIMIT_EVENT_STREAM", "off"),
+    ("SVC_LIMIT_AUDIT", "off"),
 ];
 
 /// Returns the number of random schedules of a simulation: `SVC_TEST_SCHEDULES`, which `make simulate` sets, or the usual number.

@@ -6,8 +6,10 @@ mod batch_plan;
 mod consumers;
 mod dead_letters;
 mod ingest_batch;
+mod open_streams;
 mod over_quota;
 mod paced;
+mod positions;
 mod quarantine;
 mod quotas;
 mod read_events;
@@ -34,8 +36,9 @@ use uuid::Uuid;
 pub(crate) use audit::{Audit, AuditRequest};
 pub(crate) use batch_plan::{BatchError, Format, split_problem};
 pub(crate) use over_quota::OverQuota;
+pub(crate) use positions::{PositionKey, PositionKeys, Stream};
 pub(crate) use quarantine::Quarantine;
-pub(crate) use quotas::Quotas;
+pub(crate) use quotas::{Allowance, Quotas};
 pub(crate) use read_events::{OpenStream, ReadRequest, Readers};
 pub(crate) use stream_share::StreamShare;
 pub(crate) use tenant_limits::TenantLimits;
@@ -75,6 +78,7 @@ pub(crate) struct Dependencies {
     pub(crate) nats: Connection,
     pub(crate) streams: EventStreams,
     pub(crate) readers: Readers,
+    pub(crate) positions: PositionKeys,
     pub(crate) audit: Audit,
 }
 
@@ -114,13 +118,15 @@ impl App {
         &self,
         submission: &Submission,
         body: Bytes,
+        allowance: Allowance,
     ) -> Result<AcceptedEvent, Problem> {
         let deadline = Instant::now() + PUBLISH_TIMEOUT;
         let event = udm::parse(&body).map_err(invalid_event)?;
         let (ids, message) = submission.message(&event, random_id, body.clone())?;
         let caller = &submission.caller;
         let size = self.size(&message);
-        let admission = self.limits.admit(caller.tenant_id(), &caller.subject().quota, &[size], Admit::First);
+        let quota = &caller.subject().quota;
+        let admission = self.limits.admit(caller.tenant_id(), quota, allowance, &[size], Admit::First);
         if let Some(over_quota) = admission.over_quota {
             return Err(over_quota.into());
         }
@@ -147,10 +153,12 @@ impl App {
         &self,
         submission: Submission,
         body: Bytes,
+        allowance: Allowance,
     ) -> Result<AcceptedEvent, Problem> {
         let (submission, invalid) = (Arc::new(submission), Some(InvalidItems::Quarantine));
-        let ingested =
-            self.ingest_batch(Arc::clone(&submission), body.clone(), Format::Single, invalid).await;
+        let ingested = self
+            .ingest_batch(Arc::clone(&submission), body.clone(), allowance, Format::Single, invalid)
+            .await;
         let internal = || Problem::new(ProblemKind::Internal);
         let (batch, over_quota) = ingested.map_err(|error| internal().caused_by(error))?;
         let result = batch.results.into_iter().next().ok_or_else(internal)?;
@@ -177,7 +185,7 @@ impl App {
                 let kind = code.as_deref().and_then(ProblemKind::from_code);
                 Err(Problem::new(kind.unwrap_or(ProblemKind::Internal)))
             }
-            _ => self.ingest_event(&submission, body).await,
+            _ => self.ingest_event(&submission, body, allowance).await,
         }
     }
 

@@ -39,6 +39,7 @@ service::variables! {
         pub(crate) kubernetes: KubernetesApi,
         pub(crate) failed_credentials: Limit = Limit::setting(ratelimit::CREDENTIAL, "credential"),
         pub(crate) event_streams: Limit = Limit::setting(ratelimit::EVENT_STREAM, "event_stream"),
+        pub(crate) audit_requests: Limit = Limit::setting(ratelimit::AUDIT, "audit"),
     }
 }
 

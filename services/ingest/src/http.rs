@@ -22,10 +22,11 @@ use http::header::RETRY_AFTER;
 use http::{HeaderMap, HeaderValue, StatusCode};
 use service::Problem;
 use service::http::body::media_type;
-use service::http::{Api, QueryParameters, RequestId};
+use service::http::{Api, Filters, RequestId};
 use service::telemetry;
 use udm::MAX_EVENT_BYTES;
 
+use body::Sender;
 #[cfg(fuzzing)]
 pub use body::fuzzed as fuzzed_body;
 pub(crate) use failed_credentials::FailedCredentials;
@@ -76,7 +77,7 @@ async fn send_one(
     State(app): State<App>,
     caller: Caller,
     request_id: RequestId,
-    QueryParameters(SendEvents { invalid }): QueryParameters<SendEvents>,
+    Filters(SendEvents { invalid }): Filters<SendEvents>,
     request: Request,
 ) -> Result<(StatusCode, Json<AcceptedEvent>), Problem> {
     caller.require(Scope::EventsWrite)?;
@@ -84,14 +85,15 @@ async fn send_one(
         return Err(Problem::new(ProblemKind::MediaType).detail("Send Content-Type: application/json."));
     }
     let submission = submission(&app, caller, &request_id);
-    let (budget, tenant_id) = (&app.body_budget, submission.caller.tenant_id());
     // A part of a larger event is quarantined.
     let max = if invalid.is_some() { MAX_BATCH_BYTES } else { MAX_EVENT_BYTES };
-    let (body, _reservation) =
-        body::read(request, budget, tenant_id, max, ProblemKind::EventTooLarge).await?;
+    let sender =
+        Sender { budget: &app.body_budget, limits: &app.limits, caller: submission.caller.subject() };
+    let body = sender.read(request, max, ProblemKind::EventTooLarge).await?;
+    let json = body::trimmed(&body.bytes);
     let accepted = match invalid {
-        None => app.ingest_event(&submission, body).await?,
-        Some(InvalidItems::Quarantine) => app.ingest_or_quarantine(submission, body).await?,
+        None => app.ingest_event(&submission, json, body.allowance).await?,
+        Some(InvalidItems::Quarantine) => app.ingest_or_quarantine(submission, json, body.allowance).await?,
     };
     Ok((StatusCode::ACCEPTED, Json(accepted)))
 }
@@ -101,7 +103,7 @@ async fn send_batch(
     State(app): State<App>,
     caller: Caller,
     request_id: RequestId,
-    QueryParameters(SendEvents { invalid }): QueryParameters<SendEvents>,
+    Filters(SendEvents { invalid }): Filters<SendEvents>,
     request: Request,
 ) -> Result<Response, Problem> {
     caller.require(Scope::EventsWrite)?;
@@ -110,10 +112,10 @@ async fn send_batch(
         return Err(Problem::new(ProblemKind::MediaType).detail(detail));
     };
     let submission = submission(&app, caller, &request_id);
-    let (budget, tenant_id) = (&app.body_budget, submission.caller.tenant_id());
-    let (body, _reservation) =
-        body::read(request, budget, tenant_id, MAX_BATCH_BYTES, ProblemKind::BatchTooLarge).await?;
-    let ingested = app.ingest_batch(Arc::new(submission), body, format, invalid).await;
+    let sender =
+        Sender { budget: &app.body_budget, limits: &app.limits, caller: submission.caller.subject() };
+    let body = sender.read(request, MAX_BATCH_BYTES, ProblemKind::BatchTooLarge).await?;
+    let ingested = app.ingest_batch(Arc::new(submission), body.bytes, body.allowance, format, invalid).await;
     let (batch, over_quota) = ingested.map_err(invalid_batch)?;
     // Another poll writes the response.
     tokio::task::yield_now().await;

@@ -21,7 +21,8 @@ use service::telemetry::{Metrics, Telemetry};
 use service::{Clock, Tasks};
 
 use crate::app::{
-    App, Audit, Dependencies, Quarantine, Quotas, Readers, StreamShare, TenantLimits, body_budget,
+    App, Audit, Dependencies, PositionKeys, Quarantine, Quotas, Readers, StreamShare, TenantLimits,
+    body_budget,
 };
 use crate::command::Command;
 use crate::config::Config;
@@ -97,8 +98,9 @@ pub async fn build(config: &Config, parts: Parts) -> Result<Routers, Box<dyn Err
         Quarantine::start(dead_letters, config.quarantine, config.tenant_stream_share, metrics, &tasks);
     let requests = Connection::open(&nats).await?;
     let reader = EventReader::new(requests.clone(), profile.streams, POSITION_INTERVAL, &tasks);
-    let audit = Audit::new(AuditReader::new(requests.clone()));
-    let opened = LocalLimiter::new(config.event_streams, clock.clone(), LimiterMetrics::new(metrics));
+    let limiter = |limit| LocalLimiter::new(limit, clock.clone(), LimiterMetrics::new(metrics));
+    let audit = Audit::new(AuditReader::new(requests.clone()), limiter(config.audit_requests));
+    let opened = limiter(config.event_streams);
     let readers = Readers::new(reader, verifier.clone(), opened, tasks.draining().clone());
     let open: Gauge = metrics.metric("event_streams_open", "Open responses of `GET /events/stream`", &[]);
     let counted_readers = readers.clone();
@@ -128,8 +130,7 @@ pub async fn build(config: &Config, parts: Parts) -> Result<Routers, Box<dyn Err
     };
     let edge = Edge::new(config.public_url.as_str(), Ingest::NAME, &telemetry)
         .with_trusted_proxies(&config.connections.proxies);
-    let limiter = LocalLimiter::new(config.failed_credentials, clock.clone(), LimiterMetrics::new(metrics));
-    let failed_credentials = FailedCredentials::new(limiter);
+    let failed_credentials = FailedCredentials::new(limiter(config.failed_credentials));
     let app = App::new(Dependencies {
         verifier,
         publisher,
@@ -141,6 +142,7 @@ pub async fn build(config: &Config, parts: Parts) -> Result<Routers, Box<dyn Err
         nats: requests,
         streams: config.stream.streams,
         readers,
+        positions: PositionKeys::new(config.service_secret.clone()),
         audit,
     });
     Ok(Routers {

@@ -6,7 +6,7 @@ use libfuzzer_sys::fuzz_target;
 use std::fmt::Display;
 use std::str::FromStr;
 
-use bus::{AuditSubject, EventSubject, Position};
+use bus::{AuditSubject, EventSubject};
 use contract::consumers::ConsumerName;
 use contract::managed::ServiceAccount;
 use contract::{Role, TraceContext};
@@ -27,7 +27,6 @@ fuzz_target!(|text: &str| {
     check::<ServiceAccount>(text);
     check::<EventSubject>(text);
     check::<AuditSubject>(text);
-    check::<Position>(text);
     check::<Role>(text);
     if let Ok(id) = text.parse::<UserId>() {
         assert_eq!(id.to_string().parse::<UserId>().ok(), Some(id));

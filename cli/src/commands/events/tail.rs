@@ -147,6 +147,11 @@ impl Tail {
                     context.out().print_line(&TailedEvent { id: event.id.to_string(), event: stored })?;
                 }
                 "gap" => context.out().warn("events before the next one are not stored any more"),
+                "replaced" => {
+                    context
+                        .out()
+                        .warn("another tenant with fewer streams needed the place; connecting again");
+                }
                 "end" => return Ok(true),
                 _ => {}
             }

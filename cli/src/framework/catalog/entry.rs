@@ -195,6 +195,7 @@ const fn is_prevented(kind: ProblemKind) -> bool {
             | ProblemKind::MalformedEncoding
             | ProblemKind::MediaType
             | ProblemKind::ContentEncoding
+            | ProblemKind::TransferEncoding
             | ProblemKind::BodyTimeout
             | ProblemKind::BodyTooLarge
             | ProblemKind::EmptyBatch

@@ -106,13 +106,21 @@ impl Cursor {
         self.position
     }
 
-    /// Returns the items, each with the position after it.
-    pub(super) fn into_items(self) -> impl Stream<Item = Result<(u64, ReadItem), ReadError>> {
-        futures::stream::try_unfold(self, async |mut cursor| {
+    /// Returns the items, each with the position after it. A read that ends returns its last position without an item.
+    pub(super) fn into_items(self) -> impl Stream<Item = Result<(u64, Option<ReadItem>), ReadError>> {
+        futures::stream::try_unfold(Some(self), async |cursor| {
+            let Some(mut cursor) = cursor else { return Ok(None) };
             let item = cursor.next().await?;
             cursor.last_item_at = Instant::now();
-            Ok(item.map(|item| ((cursor.position, item), cursor)))
+            let position = cursor.position;
+            Ok(Some(if item.is_some() { ((position, item), Some(cursor)) } else { ((position, None), None) }))
         })
+    }
+
+    /// Ends a read behind the messages that were stored at its start, also behind those that do not match.
+    fn end(&mut self, until: u64) -> Option<ReadItem> {
+        self.position = self.position.max(until);
+        None
     }
 
     async fn next(&mut self) -> Result<Option<ReadItem>, ReadError> {
@@ -128,8 +136,10 @@ impl Cursor {
             match (reply.status.unwrap_or(StatusCode::OK), reply.description.as_deref()) {
                 (StatusCode::OK, _) => {
                     let position = self.record(reply.clone())?;
-                    if self.until.is_some_and(|until| position > until) {
-                        return Ok(None);
+                    if let Some(until) = self.until
+                        && position > until
+                    {
+                        return Ok(self.end(until));
                     }
                     if position <= self.position {
                         continue;
@@ -145,9 +155,9 @@ impl Cursor {
                 (StatusCode::TIMEOUT | StatusCode::NOT_FOUND, _) => {
                     self.requested = 0;
                     let is_complete = self.skip_unmatched().await?;
-                    if self.until.is_some() {
+                    if let Some(until) = self.until {
                         if is_complete {
-                            return Ok(None);
+                            return Ok(self.end(until));
                         }
                         continue;
                     }

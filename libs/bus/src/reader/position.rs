@@ -1,8 +1,5 @@
 //! A position in the streams of events.
 
-use std::fmt;
-use std::str::FromStr;
-
 /// A position: the sequence number of the last event that was read in each stream. It is valid only for the streams in which it
 /// was taken: the tag identifies them, so that a position of a deleted stream or of another division is recognized.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -11,34 +8,21 @@ pub struct Position {
     pub(super) sequences: Vec<u64>,
 }
 
-/// The text is not a position.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("must be the id of an event of this stream")]
-pub struct InvalidPosition;
-
-/// Longest text: 64 streams, each with a number of 20 digits.
-const MAX_TEXT: usize = 2048;
-
-impl fmt::Display for Position {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:08x}", self.tag)?;
-        self.sequences.iter().try_for_each(|sequence| write!(f, "-{sequence}"))
+impl Position {
+    /// Returns the position as bytes: the tag and the numbers, in big endian. The length depends on the number of streams only.
+    pub fn to_bytes(&self) -> Vec<u8> {
+        let mut bytes = self.tag.to_be_bytes().to_vec();
+        self.sequences.iter().for_each(|sequence| bytes.extend(sequence.to_be_bytes()));
+        bytes
     }
-}
 
-impl FromStr for Position {
-    type Err = InvalidPosition;
-
-    fn from_str(text: &str) -> Result<Self, InvalidPosition> {
-        let mut parts = text.split('-');
-        let tag = parts.next().filter(|tag| tag.len() == 8).ok_or(InvalidPosition)?;
-        let tag = u32::from_str_radix(tag, 16).map_err(|_| InvalidPosition)?;
-        let sequences: Result<Vec<u64>, _> = parts.map(str::parse).collect();
-        let position = Self { tag, sequences: sequences.map_err(|_| InvalidPosition)? };
-        // One spelling per position: `parse` also accepts a sign, leading zeros and capital letters.
-        let is_valid =
-            text.len() <= MAX_TEXT && !position.sequences.is_empty() && position.to_string() == text;
-        is_valid.then_some(position).ok_or(InvalidPosition)
+    /// Returns the position of these bytes, or `None` if they are not those of a position.
+    pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
+        let (tag, sequences) = bytes.split_first_chunk()?;
+        let (sequences, rest) = sequences.as_chunks();
+        let is_valid = !sequences.is_empty() && rest.is_empty();
+        let sequences = sequences.iter().map(|sequence| u64::from_be_bytes(*sequence)).collect();
+        is_valid.then(|| Self { tag: u32::from_be_bytes(*tag), sequences })
     }
 }
 
@@ -48,35 +32,17 @@ mod tests {
 
     use super::*;
 
-    #[test]
-    fn rejects_other_texts() {
-        for text in [
-            "",
-            "1",
-            "0000000a",
-            "0000000a-",
-            "0000000A-1",
-            "0000000a-01",
-            "0000000a-+1",
-            "+000000a-1",
-            "0000000a-1-",
-        ] {
-            assert_eq!(text.parse::<Position>(), Err(InvalidPosition), "{text}");
-        }
-        assert!(format!("0000000a{}", "-1".repeat(2000)).parse::<Position>().is_err());
-    }
-
     proptest! {
         #[test]
-        fn text_round_trips(tag: u32, sequences in prop::collection::vec(any::<u64>(), 1..=64)) {
+        fn bytes_round_trip(tag: u32, sequences in prop::collection::vec(any::<u64>(), 1..=64)) {
             let position = Position { tag, sequences };
-            prop_assert_eq!(position.to_string().parse(), Ok(position));
+            prop_assert_eq!(Position::from_bytes(&position.to_bytes()), Some(position));
         }
 
         #[test]
-        fn any_text_is_rejected_or_round_trips(text in "[0-9a-f]{7,9}(-[0-9+]{0,3}){0,3}") {
-            if let Ok(position) = text.parse::<Position>() {
-                prop_assert_eq!(position.to_string(), text);
+        fn any_bytes_are_rejected_or_round_trip(bytes in prop::collection::vec(any::<u8>(), 0..40)) {
+            if let Some(position) = Position::from_bytes(&bytes) {
+                prop_assert_eq!(position.to_bytes(), bytes);
             }
         }
     }

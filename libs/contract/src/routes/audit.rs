@@ -10,9 +10,9 @@ routes! {
     /// List audit events
     ///
     /// In the order of the stream, the oldest first. An administrator of a tenant gets the events of this tenant, the platform
-    /// administrator those of all tenants. A member gets the events that the member caused or is affected by. A request reads at most 1,000 events and 2 seconds, so a page can have fewer items than
-    /// `limit`, or none, and a `next_cursor`. To continue after the last page, send the last `sequence` in `after`. An event can
-    /// occur twice with the same `id`.
+    /// administrator those of all tenants. A member gets the events that the member caused or is affected by. A request reads at most
+    /// 1,000 events and 2 seconds, so a page can have fewer items than `limit`, or none, and a `next_cursor`. To continue after the
+    /// last page, send the last `position` in `after`. An event can occur twice with the same `id`.
     LIST_AUDIT = Operation::get("/audit")
         .access(&[Access::Member, Access::PlatformAdmin])
         .rate_limit(RateLimit::Credential)

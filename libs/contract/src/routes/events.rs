@@ -34,9 +34,10 @@ routes! {
 
     /// Send several events
     ///
-    /// At most 1,000 events and 10 MiB; `Content-Encoding` may be `gzip` or `zstd`. The response contains one result per
-    /// event. If `retryable` is true for some of them, send those again after `Retry-After`. Of a batch above the quota of the
-    /// tenant, the first events are stored and the others are rejected with `quota_exceeded`, which is retryable.
+    /// At most 1,000 events and 10 MiB; `Content-Encoding` may be `gzip` or `zstd`. The response contains one result per event. If
+    /// `retryable` is true for some of them, send those again after `Retry-After`. Of a batch above the quota of the tenant, the first
+    /// events are stored and the others are rejected with `quota_exceeded`, which is retryable. If the tenant has used its quota, the
+    /// request is rejected before the body is read.
     ///
     /// With `invalid=quarantine`, an invalid item is stored as a dead letter of the tenant and counts as success, and so is a body that is
     /// not a batch. If any item fails for a temporary reason, the response is 429 or 503. Then send the same body again: events without an
@@ -54,7 +55,7 @@ routes! {
                 "Some of the events are stored, or no event is stored and the errors differ in whether a retry can succeed.",
             ),
             RouteResponse::json::<BatchResponse>(422, "No event is stored: all are invalid."),
-            RouteResponse::json::<BatchResponse>(429, "No event is stored: the quota of the tenant is exceeded."),
+            RouteResponse::json::<BatchResponse>(429, "No event is stored: a limit of the tenant is exceeded."),
             RouteResponse::json::<BatchResponse>(
                 503,
                 "No event is stored: a temporary error affects all of them. With `invalid=quarantine`, it affects some of them.",
@@ -63,16 +64,18 @@ routes! {
         .problems(&[
             ProblemKind::EmptyBatch,
             ProblemKind::BatchTooLarge,
+            ProblemKind::QuotaExceeded,
             ProblemKind::Overloaded,
         ]);
 
     /// Read events of the tenant
     ///
-    /// Returns server-sent events: stored ones after `after` or `since`, then new ones. The types are `udm`, with a stored event
-    /// as data; `gap`, if events before the next one are not stored any more; `position`, at the start and at least every 15
-    /// seconds; and `end`, after the stored events if `follow` is false. To continue after the end of a response, send the last `id` in the header `Last-Event-ID` or in `after`: no
-    /// event is lost or repeated. A response ends when the credential is revoked or expires, when the server restarts, and when the client does
-    /// not read for 30 seconds. An API key with a list of sources reads the events of these sources.
+    /// Returns server-sent events: stored ones after `after` or `since`, then new ones. The types are `udm`, with a stored event as
+    /// data; `gap`, if events before the next one are not stored any more; `position`, at the start and at least every 15 seconds;
+    /// `end`, after the stored events if `follow` is false; and `replaced`, before the end of a response if another tenant
+    /// with fewer streams needs its place. To continue after the end of a response, send the last `id` in the header `Last-Event-ID` or in
+    /// `after`: no event is lost or repeated. A response ends when the credential is revoked or expires, when the server restarts, and
+    /// when the client does not read for 30 seconds. An API key with a list of sources reads the events of these sources.
     READ_EVENTS = Operation::get("/events/stream")
         .access(&[Access::Admin, Access::Key(Scope::EventsRead)])
         .rate_limit(RateLimit::Credential)

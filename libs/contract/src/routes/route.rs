@@ -324,7 +324,7 @@ impl Route {
             P::TenantMismatch => bearer && !only_platform_admin,
             P::InsufficientScope => self.access.iter().any(|access| matches!(access, Access::Key(_))),
             P::NotFound => self.path_parameters().next().is_some(),
-            P::BodyTimeout | P::ContentEncoding => body,
+            P::BodyTimeout | P::ContentEncoding | P::TransferEncoding => body,
             P::MalformedJson | P::MediaType => problems && body,
             P::BodyTooLarge => matches!(self.body, Some(RequestBody::Json | RequestBody::Form)),
             P::MalformedEncoding => matches!(self.body, Some(RequestBody::Event | RequestBody::Events)),

@@ -119,6 +119,7 @@ fn problems_follow_from_the_definition_of_the_route() {
         "content_encoding",
         "rate_limited",
         "internal",
+        "transfer_encoding",
         "overloaded",
         "dependency_unavailable",
     ];

@@ -1,10 +1,10 @@
 //! JSON bodies with limits. Malformed JSON is 400, JSON of the wrong shape is 422. A body that is too large or too slow is
 //! rejected early.
 
+use std::pin::pin;
 use std::sync::Arc;
-use std::time::Duration;
 
-use axum::body::HttpBody as _;
+use axum::body::{Body, HttpBody as _};
 use axum::extract::{FromRequest, Request};
 use bytes::{Bytes, BytesMut};
 use contract::{Object, ProblemKind};
@@ -13,13 +13,12 @@ use http::header::{CONTENT_ENCODING, CONTENT_TYPE};
 use http_body_util::BodyExt as _;
 use serde::de::{DeserializeOwned, IgnoredAny};
 use tokio::task::yield_now;
+use tokio::time::sleep_until;
 
 use super::connections::Connection;
+use super::pace::{BodyPace, Deadline};
 use super::problem::Problem;
 use super::shape::field_error;
-
-/// Timeout for receiving a body.
-pub const BODY_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Number of bytes of a body that are received in one poll. Then other tasks of the thread run.
 const BYTES_PER_POLL: usize = 64 * 1024;
@@ -64,55 +63,83 @@ pub async fn read(request: Request, max: usize) -> Result<Bytes, Problem> {
         let detail = "This route accepts no compression. Send the body without Content-Encoding.";
         return Err(Problem::new(ProblemKind::ContentEncoding).detail(detail));
     }
-    read_into(request, max, |_| Ok(())).await
+    read_into(request, max, |_, _| Ok(())).await
 }
 
-/// Reads a body like [`read`], and calls `reserve` with the new total size before each chunk is stored.
+/// Reads a body like [`read`], and calls `reserve` before each chunk is stored: with the new total size, and with whether the body takes
+/// longer than the grace time.
 ///
 /// # Errors
 /// Those of [`read`], and the error of `reserve`.
 pub async fn read_into(
     request: Request,
     max: usize,
-    mut reserve: impl FnMut(usize) -> Result<(), Problem>,
+    reserve: impl FnMut(usize, bool) -> Result<(), Problem>,
 ) -> Result<Bytes, Problem> {
     let connection = request.extensions().get::<Arc<Connection>>().cloned();
-    let mut body = request.into_body();
-    let too_large = || Problem::new(ProblemKind::BodyTooLarge).detail(format!("Send at most {max} bytes."));
+    let body = request.into_body();
     // The declared length. The client gets no `100 Continue`, because the body is not read.
     if body.size_hint().lower() > max as u64 {
-        return Err(too_large());
+        return Err(too_large(max));
     }
-    let declared = body.size_hint().exact().and_then(|length| usize::try_from(length).ok());
-    let reading = async {
-        let mut received = Received::new(declared, max);
-        let mut yield_at = BYTES_PER_POLL;
-        while let Some(frame) = body.frame().await {
-            let frame = frame.map_err(|_| incomplete())?;
-            if let Ok(data) = frame.into_data() {
-                let total = received.total + data.len();
-                if total > max {
-                    return Err(too_large());
-                }
-                reserve(total)?;
-                received.push(data);
-                if total >= yield_at {
-                    yield_now().await;
-                    yield_at = total + BYTES_PER_POLL;
-                }
-            }
-        }
-        Ok(received.bytes().await)
-    };
     if let Some(connection) = &connection {
         connection.body_started();
     }
-    let read = tokio::time::timeout(BODY_TIMEOUT, reading).await;
-    let read = read.unwrap_or_else(|_| Err(Problem::new(ProblemKind::BodyTimeout)));
+    let mut deadline =
+        Deadline::new(connection.as_ref().map_or(BodyPace::DEFAULT, |connection| connection.pace()));
+    let read = receive(body, max, &mut deadline, connection.as_deref(), reserve).await;
     if let Some(connection) = connection {
-        connection.body_ended(read.is_ok());
+        connection.body_ended(read.is_ok(), deadline.started.elapsed());
     }
     read
+}
+
+async fn receive(
+    mut body: Body,
+    max: usize,
+    deadline: &mut Deadline,
+    connection: Option<&Connection>,
+    mut reserve: impl FnMut(usize, bool) -> Result<(), Problem>,
+) -> Result<Bytes, Problem> {
+    let declared = body.size_hint().exact().and_then(|length| usize::try_from(length).ok());
+    let mut received = Received::new(declared, max);
+    let mut yield_at = BYTES_PER_POLL;
+    let mut timer = pin!(sleep_until(deadline.at));
+    loop {
+        let frame = tokio::select! {
+            biased;
+            frame = body.frame() => frame,
+            () = &mut timer => {
+                if deadline.at <= timer.deadline() {
+                    return Err(deadline.problem());
+                }
+                timer.as_mut().reset(deadline.at);
+                continue;
+            }
+        };
+        let Some(frame) = frame else { return Ok(received.bytes().await) };
+        if let Ok(data) = frame.map_err(|_| incomplete())?.into_data() {
+            let total = received.total + data.len();
+            if total > max {
+                return Err(too_large(max));
+            }
+            if deadline.record(total)
+                && let Some(connection) = connection
+            {
+                connection.body_progressed();
+            }
+            reserve(total, deadline.is_slow())?;
+            received.push(data);
+            if total >= yield_at {
+                yield_now().await;
+                yield_at = total + BYTES_PER_POLL;
+            }
+        }
+    }
+}
+
+fn too_large(max: usize) -> Problem {
+    Problem::new(ProblemKind::BodyTooLarge).detail(format!("Send at most {max} bytes."))
 }
 
 fn incomplete() -> Problem {
@@ -386,7 +413,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_declared_length_above_the_limit_is_rejected_before_the_body_is_read() {
-        let never = |_| -> Result<(), Problem> { panic!("the body is read") };
+        let never = |_, _| -> Result<(), Problem> { panic!("the body is read") };
         let error = read_into(Request::new("abcdefg".into()), 6, never).await.unwrap_err();
         assert_eq!(error.kind(), ProblemKind::BodyTooLarge);
     }
@@ -399,7 +426,7 @@ mod tests {
         };
         let mut reserved = Vec::new();
         let read = async |count, reserved: &mut Vec<usize>, limit| {
-            let reserve = |total| {
+            let reserve = |total, _| {
                 reserved.push(total);
                 if total <= limit { Ok(()) } else { Err(ProblemKind::Overloaded.into()) }
             };

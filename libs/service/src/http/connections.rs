@@ -14,6 +14,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use super::pace::BodyPace;
 use crate::telemetry::{Labels, Metrics};
 
 /// Timeout of a connection without a request. It exceeds the 90 s of common proxies, so that the proxy closes an idle
@@ -23,6 +24,8 @@ const IDLE_TIMEOUT: Duration = Duration::from_mins(2);
 const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
 /// Timeout of a response of which the client reads nothing. Each byte that the connection accepts starts it again.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(30);
+/// Time in which a client that has closed its side gets the response to its request. A client that is gone looks the same.
+const HALF_CLOSED_TIMEOUT: Duration = Duration::from_secs(10);
 /// Time in which a client can still send a request that is rejected already.
 const LINGER_TIMEOUT: Duration = Duration::from_secs(5);
 /// Size up to which a body usually arrives in one read with the head. The server discards an unread one and keeps the connection.
@@ -66,11 +69,12 @@ pub(super) struct Limits {
     pub(super) per_address: usize,
     /// Requests of which the body is being received.
     pub(super) bodies: usize,
+    pub(super) pace: BodyPace,
 }
 
 impl Limits {
-    pub(super) const fn new(per_address: usize) -> Self {
-        Self { connections: 10_000, per_address, bodies: 1024 }
+    pub(super) const fn new(per_address: usize, pace: BodyPace) -> Self {
+        Self { connections: 10_000, per_address, bodies: 1024, pace }
     }
 }
 
@@ -92,8 +96,12 @@ struct Activity {
     since: Instant,
     /// Since when the response waits for the client to read.
     write_blocked: Option<Instant>,
+    /// Since when the client sends nothing more.
+    half_closed: Option<Instant>,
     /// Maximum number of bytes of the request body that are not read.
     unread: u64,
+    /// Time in which the body of the request was received.
+    body_time: Duration,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -118,9 +126,17 @@ impl Connection {
         }
     }
 
+    /// Records that the client has closed its side of the connection. Returns whether it waits for a response.
+    pub(super) fn half_closed(&self) -> bool {
+        let mut activity = self.activity();
+        activity.half_closed.get_or_insert_with(Instant::now);
+        activity.phase == Phase::Handling
+    }
+
     /// Records that a request head is complete, and the maximum size of the body.
     pub(super) fn request_started(&self, body: u64) {
-        self.enter(Phase::Handling).unread = body;
+        let mut activity = self.enter(Phase::Handling);
+        (activity.unread, activity.body_time) = (body, Duration::ZERO);
     }
 
     /// Records that the handler waits for the request body.
@@ -129,12 +145,34 @@ impl Connection {
         self.connections.limit_bodies();
     }
 
-    /// Records that the handler waits no longer for the request body.
-    pub(super) fn body_ended(&self, is_complete: bool) {
+    /// The slowest rate at which the client can send a body.
+    pub(super) fn pace(&self) -> BodyPace {
+        self.connections.limits.pace
+    }
+
+    /// Records that the client has sent so much of the body that its deadline has moved on.
+    pub(super) fn body_progressed(&self) {
+        self.activity().since = Instant::now();
+    }
+
+    /// Records that the handler waits no longer for the request body, and for how long it has waited.
+    pub(super) fn body_ended(&self, is_complete: bool, waited: Duration) {
         let mut activity = self.enter(Phase::Handling);
+        activity.body_time += waited;
         if is_complete {
             activity.unread = 0;
         }
+    }
+
+    /// Time in which the body of the request was received.
+    pub(super) fn body_time(&self) -> Duration {
+        self.activity().body_time
+    }
+
+    /// Returns since when the client waits for the service. While the service waits for the client, it is the current time.
+    pub(super) fn handled_since(&self) -> Instant {
+        let activity = self.activity();
+        if activity.phase == Phase::Handling { activity.since } else { Instant::now() }
     }
 
     /// Records that a response is complete, or that it is dropped.
@@ -162,6 +200,10 @@ impl Connection {
     /// Returns whether the client exceeded a timeout.
     fn is_expired(&self, now: Instant) -> bool {
         let activity = self.activity();
+        let is_over = |since: Instant| now.duration_since(since) >= HALF_CLOSED_TIMEOUT;
+        if activity.half_closed.is_some_and(is_over) {
+            return true;
+        }
         // A response that is still being sent is measured by its progress only.
         let (since, timeout) = match (activity.write_blocked, activity.phase) {
             (Some(since), _) => (since, WRITE_TIMEOUT),
@@ -239,7 +281,9 @@ impl Connections {
                 phase: Phase::Idle,
                 since: Instant::now(),
                 write_blocked: None,
+                half_closed: None,
                 unread: 0,
+                body_time: Duration::ZERO,
             }),
             connections: Arc::clone(self),
             closed: CancellationToken::new(),
@@ -352,7 +396,7 @@ mod tests {
 
     #[test]
     fn documented_limits_of_connections_are_those_of_the_listener() {
-        let limits = Limits::new(256);
+        let limits = Limits::new(256, BodyPace::DEFAULT);
         for (limit, value) in [
             ("connections in total", limits.connections.to_string()),
             ("connection without a request", format!("{} min", IDLE_TIMEOUT.as_secs() / 60)),
@@ -366,5 +410,25 @@ mod tests {
             assert_eq!(documented(limit), value, "{limit}");
         }
         assert_eq!(limits.per_address, 256);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn of_too_many_bodies_those_without_progress_for_the_longest_time_are_closed() {
+        let limits = Limits { bodies: 8, ..Limits::new(256, BodyPace::DEFAULT) };
+        let connections = Connections::new(limits, ConnectionMetrics::default());
+        let mut open = Vec::new();
+        for host in 1..=9 {
+            open.push(connections.add(IpAddr::from([192, 0, 2, host]), false).unwrap());
+        }
+        for connection in &open[..8] {
+            connection.0.body_started();
+            tokio::time::advance(Duration::from_secs(1)).await;
+        }
+        for uploading in &open[..2] {
+            uploading.0.body_progressed();
+        }
+        open[8].0.body_started();
+        let closed: Vec<_> = (0..9).filter(|at| open[*at].0.closed.is_cancelled()).collect();
+        assert_eq!(closed, [2, 3]);
     }
 }

@@ -4,6 +4,7 @@
 //! records metrics. It is one layer because each additional layer would box another future per request.
 
 use std::panic::AssertUnwindSafe;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -18,16 +19,17 @@ use contract::routes::{Method, Route};
 use contract::{API_PREFIX, ProblemKind, problem};
 use futures::FutureExt as _;
 use http::header::{
-    CACHE_CONTROL, CONTENT_TYPE, HOST, RETRY_AFTER, STRICT_TRANSPORT_SECURITY, WWW_AUTHENTICATE,
-    X_CONTENT_TYPE_OPTIONS,
+    CACHE_CONTROL, CONTENT_TYPE, HOST, RETRY_AFTER, STRICT_TRANSPORT_SECURITY, TRANSFER_ENCODING,
+    WWW_AUTHENTICATE, X_CONTENT_TYPE_OPTIONS,
 };
 use http::uri::Authority;
 use http::{HeaderMap, HeaderValue, StatusCode, Version};
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout_at};
 use tower::Layer as _;
 use tower::layer::layer_fn;
 use tracing::Instrument as _;
 
+use super::connections::Connection;
 use super::measure::Endpoint;
 use super::problem::Problem;
 use super::{HeaderError, PeerAddress, RequestId, TrustedProxies, X_REQUEST_ID};
@@ -38,8 +40,9 @@ use crate::telemetry::{Metrics, RequestContext, RequestSpan, Telemetry, caller, 
 /// can be below the public one.
 const HSTS: HeaderValue = HeaderValue::from_static("max-age=31536000");
 
-/// Time from the request head to the response head. The steps of a request have their own, shorter timeouts. This one limits their sum, and
-/// steps that have none. The time to send the body of the response is not limited.
+/// Time from the request head, or from the end of its body, to the response head. The steps of a request have their own, shorter
+/// timeouts. This one limits their sum, and steps that have none. The body has its own limit ([`BodyPace`](super::pace::BodyPace)). The
+/// time to send the body of the response is not limited.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// HTTP edge of a service.
@@ -96,9 +99,10 @@ impl Edge {
         let uri = request.uri().clone();
         let (method, pattern) =
             (request.method().clone(), request.extensions().get::<MatchedPath>().cloned());
-        let response = match check_host(&request) {
+        let connection = request.extensions().get::<Arc<Connection>>().cloned();
+        let response = match check_host(&request).and_then(|()| check_transfer_encoding(request.headers())) {
             Err(problem) => problem.into_response(),
-            Ok(()) => respond(next.run(request)).await,
+            Ok(()) => respond(next.run(request), connection.as_deref()).await,
         };
         let mut response = if let Some(mut problem) = problem_of(&response) {
             if problem.kind == ProblemKind::Forbidden && problem.detail.is_none() {
@@ -181,17 +185,30 @@ async fn pass(State(state): State<Arc<(Edge, Endpoint)>>, mut request: Request, 
     response
 }
 
-/// Awaits the response of a handler, at most until its deadline.
-async fn respond(response: impl Future<Output = Response>) -> Response {
-    match timeout(REQUEST_TIMEOUT, AssertUnwindSafe(response).catch_unwind()).await {
-        Ok(Ok(response)) => response,
-        Ok(Err(panic)) => Problem::new(ProblemKind::Internal).caused_by(panic_text(&*panic)).into_response(),
-        Err(elapsed) => {
-            let detail = "The service did not respond in time. The request may have taken effect. Wait for \
-                the time in Retry-After. If the request is not idempotent, check its effect before you repeat \
-                it.";
-            Problem::new(ProblemKind::DependencyUnavailable).detail(detail).caused_by(elapsed).into_response()
+/// Awaits the response of a handler, at most until its deadline. The time in which the client sends the body does not count.
+async fn respond(response: impl Future<Output = Response>, connection: Option<&Connection>) -> Response {
+    let mut response = pin!(AssertUnwindSafe(response).catch_unwind());
+    let mut deadline = Instant::now() + REQUEST_TIMEOUT;
+    loop {
+        let elapsed = match timeout_at(deadline, response.as_mut()).await {
+            Ok(Ok(response)) => return response,
+            Ok(Err(panic)) => {
+                return Problem::new(ProblemKind::Internal).caused_by(panic_text(&*panic)).into_response();
+            }
+            Err(elapsed) => elapsed,
+        };
+        let later = connection.map(|connection| connection.handled_since() + REQUEST_TIMEOUT);
+        if let Some(later) = later.filter(|later| *later > deadline) {
+            deadline = later;
+            continue;
         }
+        let detail = "The service did not respond in time. The request may have taken effect. Wait for \
+            the time in Retry-After. If the request is not idempotent, check its effect before you repeat \
+            it.";
+        return Problem::new(ProblemKind::DependencyUnavailable)
+            .detail(detail)
+            .caused_by(elapsed)
+            .into_response();
     }
 }
 
@@ -209,6 +226,17 @@ fn check_host(request: &Request) -> Result<(), Problem> {
         (None, _) if request.version() < Version::HTTP_11 => Ok(()),
         (None, _) if request.extensions().get::<PeerAddress>().is_none() => Ok(()),
         (None, _) => Err(HeaderError::Missing(HOST).into()),
+    }
+}
+
+/// Checks that a body is not compressed by `Transfer-Encoding`, which the server does not decode (RFC 9112, section 6.1).
+fn check_transfer_encoding(headers: &HeaderMap) -> Result<(), Problem> {
+    let mut encodings = headers.get_all(TRANSFER_ENCODING).iter();
+    let is_chunked = |value: &HeaderValue| value.as_bytes().trim_ascii().eq_ignore_ascii_case(b"chunked");
+    match (encodings.next(), encodings.next()) {
+        (None, _) => Ok(()),
+        (Some(value), None) if is_chunked(value) => Ok(()),
+        _ => Err(ProblemKind::TransferEncoding.into()),
     }
 }
 

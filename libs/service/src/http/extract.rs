@@ -9,7 +9,7 @@ use axum::response::{IntoResponse, Response};
 use contract::{Page, PageQuery, ProblemKind};
 use http::request::Parts;
 use http::{HeaderName, Uri};
-use serde::de::DeserializeOwned;
+use serde::de::{DeserializeOwned, Deserializer, Visitor};
 use tenancy::{TenantId, UserId, X_SESSION_ID, X_TENANT_ID, X_USER_ID};
 
 use super::problem::Problem;
@@ -130,9 +130,20 @@ impl<T: FromStr, S: Send + Sync> FromRequestParts<S> for Id<T> {
     }
 }
 
-/// The query parameters of a request, as the fields of a type. A list has one parameter per value. Other parameters are
-/// ignored.
+/// The query parameters of a page or of an internal request, as the fields of a type. A list has one parameter per value. Other
+/// parameters are ignored: links to pages get some from other programs.
 pub struct QueryParameters<T>(pub T);
+
+/// The query parameters of a route, as the fields of a type. Another parameter is 422: a misspelled filter would select everything.
+pub struct Filters<T>(pub T);
+
+/// The requested page of a list, and its filter. Other parameters are 422.
+pub struct Filtered<K, T> {
+    /// The page.
+    pub paging: Paging<K>,
+    /// The filter.
+    pub filter: T,
+}
 
 impl<T: DeserializeOwned> QueryParameters<T> {
     fn read(uri: &Uri) -> Result<Self, Problem> {
@@ -150,6 +161,68 @@ impl<T: DeserializeOwned, S: Sync> FromRequestParts<S> for QueryParameters<T> {
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Problem> {
         Self::read(&parts.uri)
     }
+}
+
+impl<T: DeserializeOwned, S: Sync> FromRequestParts<S> for Filters<T> {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Problem> {
+        check_names(&parts.uri, &[field_names::<T>()])?;
+        QueryParameters::read(&parts.uri).map(|QueryParameters(filter)| Self(filter))
+    }
+}
+
+impl<K: FromStr, T: DeserializeOwned, S: Sync> FromRequestParts<S> for Filtered<K, T> {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Problem> {
+        check_names(&parts.uri, &[field_names::<T>(), field_names::<PageQuery>()])?;
+        let paging = Paging::read(&parts.uri)?;
+        QueryParameters::read(&parts.uri).map(|QueryParameters(filter)| Self { paging, filter })
+    }
+}
+
+/// Checks that a query has only these parameters.
+fn check_names(uri: &Uri, known: &[&[&str]]) -> Result<(), Problem> {
+    let known = known.concat();
+    let unknown = url::form_urlencoded::parse(uri.query().unwrap_or_default().as_bytes())
+        .find(|(name, _)| !known.contains(&name.as_ref()));
+    let Some((name, _)) = unknown else { return Ok(()) };
+    let name = name.replace('~', "~0").replace('/', "~1");
+    let message = format!("is not a parameter of this route, which are: {}", known.join(", "));
+    Err(invalid_parameters().field(format!("/{name}"), "unknown_parameter", message))
+}
+
+/// Returns the names of the fields of a struct: its deserialization asks for them.
+fn field_names<T: DeserializeOwned>() -> &'static [&'static str] {
+    struct Names<'a>(&'a mut &'static [&'static str]);
+
+    impl<'de> Deserializer<'de> for Names<'_> {
+        type Error = serde::de::value::Error;
+
+        fn deserialize_any<V: Visitor<'de>>(self, _: V) -> Result<V::Value, Self::Error> {
+            Err(serde::de::Error::custom("only the names are needed"))
+        }
+
+        fn deserialize_struct<V: Visitor<'de>>(
+            self,
+            _: &'static str,
+            names: &'static [&'static str],
+            visitor: V,
+        ) -> Result<V::Value, Self::Error> {
+            *self.0 = names;
+            self.deserialize_any(visitor)
+        }
+
+        serde::forward_to_deserialize_any! {
+            bool i8 i16 i32 i64 i128 u8 u16 u32 u64 u128 f32 f64 char str string bytes byte_buf option unit unit_struct newtype_struct seq
+            tuple tuple_struct map enum identifier ignored_any
+        }
+    }
+
+    let mut names: &'static [&'static str] = &[];
+    let _ = T::deserialize(Names(&mut names));
+    names
 }
 
 fn invalid_parameters() -> Problem {
@@ -171,7 +244,14 @@ impl<K: FromStr, S: Send + Sync> FromRequestParts<S> for Paging<K> {
     type Rejection = Problem;
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Problem> {
-        let QueryParameters(PageQuery { limit, cursor }) = QueryParameters::read(&parts.uri)?;
+        check_names(&parts.uri, &[field_names::<PageQuery>()])?;
+        Self::read(&parts.uri)
+    }
+}
+
+impl<K: FromStr> Paging<K> {
+    fn read(uri: &Uri) -> Result<Self, Problem> {
+        let QueryParameters(PageQuery { limit, cursor }) = QueryParameters::read(uri)?;
         let limit = limit.unwrap_or(DEFAULT_LIMIT);
         if !(1..=MAX_LIMIT).contains(&limit) {
             return Err(invalid_parameters().field(
@@ -270,5 +350,44 @@ mod tests {
             let error = &problem.errors[0];
             assert_eq!((&*error.pointer, &*error.message), (pointer, message), "{uri}");
         }
+    }
+
+    #[derive(Debug, serde::Deserialize)]
+    struct Filter {
+        kind: Option<String>,
+        #[serde(default, rename = "type")]
+        types: Vec<String>,
+    }
+
+    #[tokio::test]
+    async fn a_misspelled_filter_is_rejected_with_the_right_names() {
+        let parts =
+            |query: &str| Request::builder().uri(format!("/{query}")).body(()).unwrap().into_parts().0;
+        for (query, pointer) in [
+            ("?kind=a&type=b&type=c", None),
+            ("", None),
+            ("?kinds=a", Some("/kinds")),
+            ("?Kind=a", Some("/Kind")),
+            ("?kind=a&limit=5", Some("/limit")),
+            ("?a%2Fb", Some("/a~1b")),
+        ] {
+            let result = Filters::<Filter>::from_request_parts(&mut parts(query), &()).await;
+            let error = result.map(drop).err().map(|problem| problem.errors[0].clone());
+            assert_eq!(error.as_ref().map(|error| &*error.pointer), pointer, "{query}");
+            let message = "is not a parameter of this route, which are: kind, type";
+            assert!(error.is_none_or(|error| error.message == message && error.code == "unknown_parameter"));
+        }
+        let page =
+            Filtered::<u64, Filter>::from_request_parts(&mut parts("?limit=7&cursor=3&kind=a"), &()).await;
+        let Filtered { paging, filter } = page.ok().unwrap();
+        assert_eq!(
+            (paging.limit(), paging.after, filter.kind.as_deref(), filter.types.len()),
+            (7, Some(3), Some("a"), 0)
+        );
+        let problem =
+            Filtered::<u64, Filter>::from_request_parts(&mut parts("?since=1"), &()).await.err().unwrap();
+        assert!(problem.errors[0].message.ends_with("kind, type, limit, cursor"), "{problem:?}");
+        let problem = Paging::<u64>::from_request_parts(&mut parts("?page=2"), &()).await.unwrap_err();
+        assert!(problem.errors[0].message.ends_with("limit, cursor"), "{problem:?}");
     }
 }

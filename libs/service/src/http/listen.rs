@@ -24,6 +24,7 @@ use tower::ServiceExt as _;
 
 use super::client_address::{PeerAddress, TrustedProxies};
 use super::connections::{Connection, ConnectionMetrics, Connections, Limits, Registration};
+use super::pace::BodyPace;
 use super::stream::Stream;
 use crate::Tasks;
 use crate::config::Variable;
@@ -54,12 +55,14 @@ crate::variables! {
         /// connection replaces the one that has been idle for the longest time. Trusted proxies have no limit.
         pub per_address: usize =
             Variable::new("SVC_CONNECTIONS_PER_ADDRESS", "number, 1 to 10000").default("256").between(1, 10_000),
+        pub(super) pace: BodyPace,
     }
 }
 
 /// Serves a router to other services until `drain` is cancelled. Returns after the last response.
 pub async fn serve(listener: TcpListener, router: Router, tasks: Tasks, drain: CancellationToken) {
-    let connections = Connections::new(Limits::new(usize::MAX), ConnectionMetrics::default());
+    let connections =
+        Connections::new(Limits::new(usize::MAX, BodyPace::DEFAULT), ConnectionMetrics::default());
     Server::new(connections, TrustedProxies::default(), router, tasks).run(listener, drain).await;
 }
 
@@ -71,7 +74,7 @@ pub async fn serve_public(
     tasks: Tasks,
     metrics: Metrics,
 ) {
-    let (limits, drain) = (Limits::new(settings.per_address), tasks.draining().clone());
+    let (limits, drain) = (Limits::new(settings.per_address, settings.pace), tasks.draining().clone());
     let connections = Connections::new(limits, ConnectionMetrics::new(&metrics));
     Server::new(connections, settings.proxies, router, tasks).run(listener, drain).await;
 }

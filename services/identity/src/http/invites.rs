@@ -9,9 +9,8 @@ use contract::identity::{
 use contract::{Page, ProblemKind};
 use http::StatusCode;
 use service::Problem;
+use service::http::Filtered;
 use service::http::JsonBody;
-use service::http::Paging;
-use service::http::QueryParameters;
 use service::http::{ClientAddress, Id};
 use tenancy::InviteId;
 
@@ -59,8 +58,7 @@ pub(super) async fn accept(
 pub(super) async fn list(
     UsersReader(tenant_id): UsersReader,
     State(app): State<App>,
-    paging: Paging<InviteId>,
-    QueryParameters(filter): QueryParameters<InviteFilter>,
+    Filtered { paging, filter }: Filtered<InviteId, InviteFilter>,
 ) -> Result<Json<Page<Invite>>, Problem> {
     Ok(Json(app.list_invites(&tenant_id, filter.status, &paging).await?))
 }

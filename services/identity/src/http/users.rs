@@ -7,10 +7,9 @@ use contract::identity::{PatchUser, User, UserExport, UserFilter};
 use contract::{Page, ProblemKind, Scope};
 use http::StatusCode;
 use service::Problem;
+use service::http::Filtered;
 use service::http::Id;
 use service::http::JsonBody;
-use service::http::Paging;
-use service::http::QueryParameters;
 use tenancy::UserId;
 
 use super::callers::{UserManager, UsersReader};
@@ -45,8 +44,7 @@ pub(super) async fn export(
 pub(super) async fn list(
     UsersReader(tenant_id): UsersReader,
     State(app): State<App>,
-    paging: Paging<UserId>,
-    QueryParameters(filter): QueryParameters<UserFilter>,
+    Filtered { paging, filter }: Filtered<UserId, UserFilter>,
 ) -> Result<Json<Page<User>>, Problem> {
     Ok(Json(app.list_users(&tenant_id, filter.email.as_deref(), filter.status, &paging).await?))
 }

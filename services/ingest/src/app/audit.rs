@@ -6,13 +6,14 @@ use bus::{AuditFilter, AuditReader, MemoryBudget, ReadFrom, Reservation, StoredA
 use chrono::{DateTime, Utc};
 use contract::audit::{AuditRecord, EventName};
 use contract::{Page, ProblemKind};
+use ratelimit::{LocalLimiter, Source};
 use serde_json::{Map, Value};
 use service::Problem;
 use service::http::Paging;
 use tenancy::{TenantId, UserId};
 use tokio::time::Instant;
 
-use super::App;
+use super::{App, PositionKey, Stream};
 
 /// Maximum number of events that one request reads, and the time after which it reads no further one. A filter by user is not
 /// applied by the broker.
@@ -26,6 +27,8 @@ const MAX_REQUESTS: usize = 32;
 pub(crate) struct Audit {
     reader: AuditReader,
     requests: MemoryBudget,
+    /// Requests of a tenant: the broker does work for each event that is read.
+    started: LocalLimiter,
 }
 
 /// The audit events to list.
@@ -34,13 +37,13 @@ pub(crate) struct AuditRequest {
     pub(crate) tenant: Option<TenantId>,
     pub(crate) kind: Option<EventName>,
     pub(crate) user_id: Option<UserId>,
-    pub(crate) after: Option<u64>,
+    pub(crate) after: Option<String>,
     pub(crate) since: Option<DateTime<Utc>>,
 }
 
 impl Audit {
-    pub(crate) fn new(reader: AuditReader) -> Self {
-        Self { reader, requests: MemoryBudget::with_max_reservations(MAX_REQUESTS, MAX_REQUESTS) }
+    pub(crate) fn new(reader: AuditReader, started: LocalLimiter) -> Self {
+        Self { reader, requests: MemoryBudget::with_max_reservations(MAX_REQUESTS, MAX_REQUESTS), started }
     }
 
     /// Counts a request that reads messages one by one. Those of the platform administrator, who has no tenant, are not limited.
@@ -57,26 +60,32 @@ impl App {
     /// Returns a page of audit events in the order of the stream. The page ends early after [`MAX_READ`] events.
     ///
     /// # Errors
-    /// 503 for too many requests of the tenant or without the broker.
+    /// 429 above the rate limit of the tenant, 503 for too many requests of the tenant at the same time or without the broker.
     #[tracing::instrument(skip_all)]
     pub(crate) async fn list_audit(
         &self,
         request: AuditRequest,
-        paging: &Paging<u64>,
+        paging: &Paging<String>,
     ) -> Result<Page<AuditRecord>, Problem> {
-        let reader = &self.audit.reader;
+        let Audit { reader, started, .. } = &self.audit;
+        if let Some(tenant) = &request.tenant {
+            started.check_and_count(&Source::from(tenant.as_str()))?;
+        }
+        let key = self.positions.of(Stream::Audit, request.tenant.as_ref());
+        let cursor = sequence(&key, "/cursor", paging.after.as_deref())?;
+        let after = sequence(&key, "/after", request.after.as_deref())?;
         let _reservation = self.audit.reserve(request.tenant.as_ref())?;
         let filter = AuditFilter::new(request.tenant.clone(), request.kind.map(EventName::as_str))
             .map_err(|error| Problem::new(ProblemKind::Internal).caused_by(error))?;
-        let started = Instant::now();
-        let mut from = match (paging.after.max(request.after), request.since) {
+        let begun = Instant::now();
+        let mut from = match (cursor.max(after), request.since) {
             (Some(after), _) => ReadFrom::Sequence(after.saturating_add(1)),
             (None, Some(since)) => ReadFrom::Time(since),
             (None, None) => ReadFrom::Sequence(1),
         };
         let (mut items, mut last) = (Vec::new(), None);
         for _ in 0..MAX_READ {
-            if items.len() > paging.limit() || started.elapsed() > MAX_DURATION {
+            if items.len() > paging.limit() || begun.elapsed() > MAX_DURATION {
                 break;
             }
             let stored = reader
@@ -84,16 +93,16 @@ impl App {
                 .await
                 .map_err(|error| Problem::new(ProblemKind::DependencyUnavailable).caused_by(error))?;
             let Some(stored) = stored else {
-                return Ok(paging.page(items, |record| record.sequence));
+                return Ok(paging.page(items, |record| record.position.clone()));
             };
             from = ReadFrom::Sequence(stored.sequence.saturating_add(1));
             last = Some(stored.sequence);
-            items.extend(record(&stored).filter(|record| request.selects(record)));
+            items.extend(record(&stored, &key).filter(|record| request.selects(record)));
         }
         if items.len() > paging.limit() {
-            return Ok(paging.page(items, |record| record.sequence));
+            return Ok(paging.page(items, |record| record.position.clone()));
         }
-        Ok(Page { items, next_cursor: last.map(|last| last.to_string()) })
+        Ok(Page { items, next_cursor: last.map(|last| key.seal(&last.to_be_bytes())) })
     }
 }
 
@@ -105,10 +114,25 @@ impl AuditRequest {
     }
 }
 
+/// Returns the number in the stream of a position that a client sent in this parameter.
+fn sequence(key: &PositionKey, pointer: &str, text: Option<&str>) -> Result<Option<u64>, Problem> {
+    let Some(text) = text else { return Ok(None) };
+    let bytes = key.open(text).and_then(|bytes| <[u8; 8]>::try_from(bytes).ok());
+    bytes.map(|bytes| Some(u64::from_be_bytes(bytes))).ok_or_else(|| {
+        Problem::new(ProblemKind::ValidationFailed)
+            .detail("Correct the query parameters listed in `errors`.")
+            .field(
+                pointer,
+                "invalid_value",
+                "must be a position of an earlier response about the same tenant",
+            )
+    })
+}
+
 /// Returns the record of a stored event. Logs and omits one of an unknown form, so that it does not hide the others.
-fn record(stored: &StoredAudit) -> Option<AuditRecord> {
+fn record(stored: &StoredAudit, key: &PositionKey) -> Option<AuditRecord> {
     let parsed = serde_json::from_slice(&stored.payload).and_then(|mut event: Map<String, Value>| {
-        event.insert("sequence".to_owned(), stored.sequence.into());
+        event.insert("position".to_owned(), key.seal(&stored.sequence.to_be_bytes()).into());
         serde_json::from_value(event.into())
     });
     parsed

@@ -14,7 +14,7 @@ use uuid::Uuid;
 use super::batch_plan::{BatchError, Format, Plan, Planned, plan_batch, plan_body, rejected};
 use super::over_quota::Admit;
 use super::tenant_limits::EventSize;
-use super::{App, EventIds, OverQuota, PUBLISH_TIMEOUT, Submission, problem_kind};
+use super::{Allowance, App, EventIds, OverQuota, PUBLISH_TIMEOUT, Submission, problem_kind};
 
 /// A larger body is validated on another thread. Validation cannot yield within an item, so this limits the time of one item.
 const MAX_INLINE_BYTES: usize = 256 * 1024;
@@ -39,6 +39,7 @@ impl App {
         &self,
         submission: Arc<Submission>,
         body: Bytes,
+        allowance: Allowance,
         format: Format,
         invalid: Option<InvalidItems>,
     ) -> Result<(BatchResponse, Option<OverQuota>), BatchError> {
@@ -57,7 +58,9 @@ impl App {
             }
             planned => (planned?, None),
         };
-        let (plans, outcomes) = self.publish_batch(&submission, planned, invalid, deadline).await;
+        let admit = if invalid.is_some() { Admit::AllOrNone } else { Admit::First };
+        let limits = (allowance, admit);
+        let (plans, outcomes) = self.publish_batch(&submission, planned, limits, deadline).await;
         let results = plans.into_iter().enumerate();
         let results: Vec<_> = results.map(|(index, plan)| self.result(index, plan, &outcomes)).collect();
         let is_final = |result: &EventResult| result.retryable == Some(false);
@@ -83,7 +86,7 @@ impl App {
         &self,
         submission: &Submission,
         planned: Planned,
-        invalid: Option<InvalidItems>,
+        (allowance, admit): (Allowance, Admit),
         deadline: Instant,
     ) -> (Vec<Plan>, Outcomes) {
         let Planned { plans, mut messages, mut dead_letters, together } = planned;
@@ -91,8 +94,7 @@ impl App {
         let dead_letter = |message: &Message| EventSize { bytes: message.payload().len(), stream: None };
         let mut sizes: Vec<_> = messages.iter().map(|message| self.size(message)).collect();
         sizes.extend(dead_letters.iter().map(dead_letter));
-        let admit = if invalid.is_some() { Admit::AllOrNone } else { Admit::First };
-        let admission = self.limits.admit(tenant_id, quota, &sizes, admit);
+        let admission = self.limits.admit(tenant_id, quota, allowance, &sizes, admit);
         let events = messages.len();
         messages.truncate(admission.admitted);
         dead_letters.truncate(admission.admitted.saturating_sub(events));

@@ -1,7 +1,7 @@
 //! Reads the events of the caller's tenant.
 
 use authn::{Caller, CredentialCache, CredentialWatch};
-use bus::{EventFilter, EventRead, EventReader, MemoryBudget, READ_BYTES, Reservation, Start};
+use bus::{EventFilter, EventRead, EventReader, Start};
 use contract::internal::Credential;
 use contract::{ProblemKind, Scope};
 use ratelimit::{LocalLimiter, Source};
@@ -9,15 +9,13 @@ use service::Problem;
 use tokio_util::sync::CancellationToken;
 
 use super::App;
-
-/// Streams of the process. A tenant can have a quarter of them.
-const MAX_STREAMS: usize = 80;
+use super::open_streams::{OpenStreams, Place};
 
 /// Open streams of the process. Clones share the limits.
 #[derive(Clone)]
 pub(crate) struct Readers {
     reader: EventReader,
-    budget: MemoryBudget,
+    open: OpenStreams,
     credentials: CredentialCache,
     /// Streams that a tenant has opened: the broker does work for each, also if it ends at once.
     opened: LocalLimiter,
@@ -39,7 +37,7 @@ pub(crate) struct OpenStream {
     pub(crate) credential: CredentialWatch,
     /// Cancelled when the process shuts down.
     pub(crate) draining: CancellationToken,
-    pub(crate) reservation: Reservation,
+    pub(crate) place: Place,
 }
 
 impl Readers {
@@ -49,13 +47,12 @@ impl Readers {
         opened: LocalLimiter,
         draining: CancellationToken,
     ) -> Self {
-        let budget = MemoryBudget::with_max_reservations(MAX_STREAMS, MAX_STREAMS * READ_BYTES);
-        Self { reader, budget, credentials, opened, draining }
+        Self { reader, open: OpenStreams::new(), credentials, opened, draining }
     }
 
     /// Number of open streams.
     pub(crate) fn count(&self) -> i64 {
-        i64::try_from(self.budget.reservations()).unwrap_or(i64::MAX)
+        i64::try_from(self.open.count()).unwrap_or(i64::MAX)
     }
 }
 
@@ -71,24 +68,21 @@ impl App {
         caller: &Caller,
         request: ReadRequest,
     ) -> Result<OpenStream, Problem> {
-        let Readers { reader, budget, credentials, opened, draining } = &self.readers;
+        let Readers { reader, open, credentials, opened, draining } = &self.readers;
         let tenant = caller.tenant_id();
         let filter = EventFilter {
             tenant: tenant.clone(),
             event_types: request.event_types,
             source_ids: source_ids(caller, request.source_id)?,
         };
-        let reservation = budget.reserve(tenant, READ_BYTES).map_err(|_| {
-            let is_full = budget.reservations() >= MAX_STREAMS;
-            if is_full { ProblemKind::Overloaded } else { ProblemKind::TooManyStreams }
-        })?;
         let opened_by = Source::from(tenant.as_str());
         opened.check(&opened_by)?;
+        let place = open.open(tenant)?;
         opened.count(&opened_by);
         let unavailable = |error| Problem::new(ProblemKind::DependencyUnavailable).caused_by(error);
         let read = reader.read(&filter, request.start, request.follow).await.map_err(unavailable)?;
         let credential = credentials.watch(caller, Scope::EventsRead, self.clock.clone());
-        Ok(OpenStream { read, credential, draining: draining.clone(), reservation })
+        Ok(OpenStream { read, credential, draining: draining.clone(), place })
     }
 }
 

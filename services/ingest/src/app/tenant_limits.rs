@@ -11,7 +11,7 @@ use tenancy::{PerTenant, TenantId};
 use tokio::time::Instant;
 
 use super::over_quota::{Admission, Admit, Limit, MAX_RETRY_AFTER, OverQuota};
-use super::quotas::Quotas;
+use super::quotas::{Allowance, Quotas};
 use super::stream_share::StreamShare;
 
 /// Minimum time between two warnings about one tenant.
@@ -40,17 +40,34 @@ impl TenantLimits {
         Self(Arc::new(Shared { quotas, shares, rejections: Rejections::new(metrics) }))
     }
 
+    /// Rejects a request before it is decompressed if the tenant has no token of its quota.
+    ///
+    /// # Errors
+    /// The limit that the tenant has used.
+    pub(crate) fn check(&self, tenant_id: &TenantId, quota: &Quota) -> Result<(), OverQuota> {
+        let (Shared { quotas, rejections, .. }, now) = (&*self.0, Instant::now());
+        let Some(over_quota) = quotas.exhausted(tenant_id, quota, now) else { return Ok(()) };
+        rejections.record(tenant_id, over_quota.limit, 1, now);
+        Err(over_quota)
+    }
+
+    /// Counts the bytes of a request after decompression, whatever becomes of them.
+    pub(crate) fn take_bytes(&self, tenant_id: &TenantId, quota: &Quota, bytes: usize) -> Allowance {
+        self.0.quotas.take_bytes(tenant_id, quota, bytes, Instant::now())
+    }
+
     /// Admits the events of a request up to the limits of the tenant.
     pub(crate) fn admit(
         &self,
         tenant_id: &TenantId,
         quota: &Quota,
+        allowance: Allowance,
         events: &[EventSize],
         admit: Admit,
     ) -> Admission {
         let (Shared { quotas, shares, rejections }, now) = (&*self.0, Instant::now());
         let sizes: Vec<_> = events.iter().map(|event| event.bytes).collect();
-        let mut admission = quotas.admit(tenant_id, quota, &sizes, admit, now);
+        let mut admission = quotas.admit(tenant_id, quota, allowance, &sizes, admit, now);
         let share_of = |event: &EventSize| event.stream.and_then(|stream| shares.get(stream));
         let within_quota = events.iter().take(admission.admitted);
         let within_share = within_quota
@@ -63,7 +80,7 @@ impl TenantLimits {
             within_share = 0;
         }
         if within_share < admission.admitted {
-            quotas.give_back(tenant_id, &sizes[within_share..admission.admitted]);
+            quotas.give_back(tenant_id, admission.admitted - within_share, 0);
             let over_quota = OverQuota { limit: Limit::StreamShare, retry_after: MAX_RETRY_AFTER };
             admission = Admission { admitted: within_share, over_quota: Some(over_quota) };
         }
@@ -80,20 +97,20 @@ impl TenantLimits {
         tenant_id: &TenantId,
         outcomes: impl IntoIterator<Item = (EventSize, &'a Result<Ack, PublishError>)>,
     ) {
-        let mut failed = Vec::new();
+        let (mut failed, mut failed_bytes) = (0, 0);
         for (event, outcome) in outcomes {
             match outcome {
                 Ok(ack) if !ack.duplicate => continue,
                 Ok(_) => {}
                 Err(PublishError::AckTimeout) => continue,
-                Err(_) => failed.push(event.bytes),
+                Err(_) => (failed, failed_bytes) = (failed + 1, failed_bytes + event.bytes),
             }
             if let Some(share) = event.stream.and_then(|stream| self.0.shares.get(stream)) {
                 share.remove(tenant_id, event.bytes);
             }
         }
-        if !failed.is_empty() {
-            self.0.quotas.give_back(tenant_id, &failed);
+        if failed > 0 {
+            self.0.quotas.give_back(tenant_id, failed, failed_bytes);
         }
     }
 }
@@ -162,18 +179,19 @@ mod tests {
 
     #[tokio::test]
     async fn tokens_are_returned_after_unavailable_but_not_after_ack_timeout() {
-        let (acme, events) = ("acme".parse().unwrap(), [EventSize { bytes: 100, stream: Some(0) }; 2]);
+        let (acme, events) = ("acme".parse().unwrap(), [EventSize { bytes: 100, stream: Some(0) }; 6]);
         let quota = Quota { events_per_second: Some(2), bytes_per_second: None };
+        let unlimited = Allowance::UNLIMITED;
         let admitted_again = |outcome: PublishError| {
             let quotas = Quotas::new(Quota::default(), Replicas::fixed(1));
             let limits = TenantLimits::new(quotas, Vec::new(), &Metrics::new("test"));
-            assert_eq!(limits.admit(&acme, &quota, &events, Admit::First).admitted, 2);
+            assert_eq!(limits.admit(&acme, &quota, unlimited, &events, Admit::First).admitted, 6);
             let outcome = Err(outcome);
             limits.settle(&acme, events.map(|event| (event, &outcome)));
-            limits.admit(&acme, &quota, &events, Admit::First).admitted
+            limits.admit(&acme, &quota, unlimited, &events, Admit::First).admitted
         };
         assert_eq!(admitted_again(PublishError::AckTimeout), 0, "the stream may still store the events");
-        assert_eq!(admitted_again(PublishError::Unavailable), 2);
+        assert_eq!(admitted_again(PublishError::Unavailable), 6);
     }
 
     #[test]

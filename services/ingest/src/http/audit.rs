@@ -6,7 +6,7 @@ use axum::extract::State;
 use contract::audit::{AuditQuery, AuditRecord};
 use contract::{Page, ProblemKind};
 use service::Problem;
-use service::http::{Paging, QueryParameters};
+use service::http::Filtered;
 
 use crate::app::{App, AuditRequest};
 
@@ -14,10 +14,9 @@ use crate::app::{App, AuditRequest};
 pub(super) async fn list(
     State(app): State<App>,
     caller: AnyCaller,
-    paging: Paging<u64>,
-    QueryParameters(query): QueryParameters<AuditQuery>,
+    Filtered { paging, filter }: Filtered<String, AuditQuery>,
 ) -> Result<Json<Page<AuditRecord>>, Problem> {
-    let AuditQuery { after, since, kind, mut user_id, tenant_id } = query;
+    let AuditQuery { after, since, kind, mut user_id, tenant_id } = filter;
     let tenant = match caller {
         AnyCaller::PlatformAdmin => tenant_id,
         AnyCaller::Caller(caller) => {

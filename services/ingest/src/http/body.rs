@@ -6,15 +6,19 @@ use axum::extract::Request;
 use bus::{BudgetExceeded, MemoryBudget, Reservation};
 use bytes::Bytes;
 use contract::ProblemKind;
+use contract::internal::Subject;
 use flate2::read::MultiGzDecoder;
 use http::HeaderMap;
 use http::header::{CONTENT_ENCODING, CONTENT_LENGTH};
 use service::Problem;
 use service::http::body::{read_into, without_byte_order_mark};
-use tenancy::TenantId;
+
+use crate::app::{Allowance, TenantLimits};
 
 /// Maximum size of a compressed body.
 const MAX_COMPRESSED_BYTES: usize = 5 * 1024 * 1024;
+/// White space around the JSON of a body, which does not count against its maximum size: for example the final line break of a file.
+const WHITE_SPACE: usize = 1024;
 /// A larger body is decompressed on another thread, because it would delay other requests.
 const MAX_INLINE_BYTES: usize = 64 * 1024;
 /// Compression ratio of most bodies. Memory for the maximum size is reserved only if a body needs more.
@@ -29,52 +33,106 @@ enum Encoding {
     Zstd,
 }
 
-/// Reads a body and decompresses it. The memory is released when the reservation is dropped.
-///
-/// # Errors
-/// `too_large` for more than `max` bytes after decompression; `overloaded` if the memory budget is exhausted.
-pub(super) async fn read(
-    request: Request,
-    budget: &MemoryBudget,
-    tenant: &TenantId,
-    max: usize,
-    too_large: ProblemKind,
-) -> Result<(Bytes, Reservation), Problem> {
-    let encoding = encoding(request.headers())?;
-    let mut reservation = budget.reserve(tenant, 0).map_err(overloaded)?;
-    let limit = if encoding == Encoding::Identity { max } else { max.min(MAX_COMPRESSED_BYTES) };
-    let expected = content_length(request.headers()).unwrap_or(limit).min(limit);
-    let reserve = |arrived| {
-        if arrived <= reservation.bytes() {
-            return Ok(());
-        }
-        reservation.grow_to(next_step(arrived, expected)).map_err(overloaded)
-    };
-    let body = read_into(request, limit, reserve).await.map_err(|problem| match problem.kind() {
-        ProblemKind::BodyTooLarge if encoding == Encoding::Identity => exceeds(too_large, limit, ""),
-        ProblemKind::BodyTooLarge => exceeds(too_large, limit, " of compressed data"),
-        _ => problem,
-    })?;
-    reservation.shrink_to(body.len());
-    if encoding == Encoding::Identity {
-        return Ok((json_of(&body), reservation));
-    }
-    let usual = (body.len() * USUAL_RATIO).clamp(MAX_INLINE_BYTES, max.max(MAX_INLINE_BYTES)).min(max);
-    reservation.grow_to(body.len() + usual).map_err(overloaded)?;
-    let mut decompressed = decompress(encoding, body.clone(), usual).await?;
-    if decompressed.len() > usual && usual < max {
-        reservation.grow_to(body.len() + usual + max).map_err(overloaded)?;
-        decompressed = decompress(encoding, body, max).await?;
-    }
-    if decompressed.len() > max {
-        return Err(exceeds(too_large, max, ", counted after decompression"));
-    }
-    Ok((json_of(&decompressed.into()), reservation))
+/// The sender of a body, and what limits it.
+pub(super) struct Sender<'a> {
+    pub(super) budget: &'a MemoryBudget,
+    pub(super) limits: &'a TenantLimits,
+    pub(super) caller: &'a Subject,
 }
 
-/// Returns the body without the byte order mark.
-fn json_of(body: &Bytes) -> Bytes {
-    body.slice_ref(without_byte_order_mark(body))
+/// A decompressed body.
+pub(super) struct ReceivedBody {
+    pub(super) bytes: Bytes,
+    /// The part of the quota of its tenant that its events can use.
+    pub(super) allowance: Allowance,
+    /// The memory is released when it is dropped.
+    _reservation: Reservation,
+}
+
+impl Sender<'_> {
+    /// Reads a body and decompresses it. Its bytes after decompression count against the quota of the tenant, also if they are rejected.
+    ///
+    /// # Errors
+    /// `too_large` for more than `max` bytes after decompression; `overloaded` if the memory budget is exhausted; `quota_exceeded`,
+    /// before the body is read, if the tenant has used its quota.
+    pub(super) async fn read(
+        &self,
+        request: Request,
+        max: usize,
+        too_large: ProblemKind,
+    ) -> Result<ReceivedBody, Problem> {
+        let Subject { tenant_id, quota, .. } = self.caller;
+        let (json, max) = (max, max + WHITE_SPACE);
+        let encoding = encoding(request.headers())?;
+        self.limits.check(tenant_id, quota)?;
+        let mut reservation = self.budget.reserve(tenant_id, 0).map_err(overloaded)?;
+        let compressed =
+            receive(request, encoding, max, &mut reservation).await.map_err(|problem| {
+                match (problem.kind(), encoding) {
+                    (ProblemKind::BodyTooLarge, Encoding::Identity) => exceeds(too_large, json, ""),
+                    (ProblemKind::BodyTooLarge, _) => {
+                        exceeds(too_large, json.min(MAX_COMPRESSED_BYTES), " of compressed data")
+                    }
+                    _ => problem,
+                }
+            })?;
+        if encoding == Encoding::Identity {
+            let allowance = self.limits.take_bytes(tenant_id, quota, compressed.len());
+            let bytes = compressed.slice_ref(without_byte_order_mark(&compressed));
+            if trimmed(&bytes).len() > json {
+                return Err(exceeds(too_large, json, ""));
+            }
+            return Ok(ReceivedBody { bytes, allowance, _reservation: reservation });
+        }
+        // Requests that arrived at the same time can have used it meanwhile.
+        self.limits.check(tenant_id, quota)?;
+        let usual =
+            (compressed.len() * USUAL_RATIO).clamp(MAX_INLINE_BYTES, max.max(MAX_INLINE_BYTES)).min(max);
+        reservation.grow_to(compressed.len() + usual).map_err(overloaded)?;
+        let (mut bytes, mut result) = decompress(encoding, compressed.clone(), usual).await?;
+        if result.is_ok() && bytes.len() > usual && usual < max {
+            reservation.grow_to(compressed.len() + usual + max).map_err(overloaded)?;
+            (bytes, result) = decompress(encoding, compressed, max).await?;
+        }
+        let allowance = self.limits.take_bytes(tenant_id, quota, bytes.len());
+        result.map_err(|error| malformed(&error))?;
+        let is_cut = bytes.len() > max;
+        let bytes = Bytes::from(bytes);
+        let bytes = bytes.slice_ref(without_byte_order_mark(&bytes));
+        if is_cut || trimmed(&bytes).len() > json {
+            return Err(exceeds(too_large, json, ", counted after decompression"));
+        }
+        Ok(ReceivedBody { bytes, allowance, _reservation: reservation })
+    }
+}
+
+/// Receives a body without decompressing it.
+async fn receive(
+    request: Request,
+    encoding: Encoding,
+    max: usize,
+    reservation: &mut Reservation,
+) -> Result<Bytes, Problem> {
+    let limit = if encoding == Encoding::Identity { max } else { max.min(MAX_COMPRESSED_BYTES) };
+    let expected = content_length(request.headers()).unwrap_or(limit).min(limit);
+    let reserve = |arrived, is_slow| {
+        let bytes = next_step(arrived, expected);
+        if is_slow {
+            return reservation.grow_to_within_half(bytes).map_err(too_slow);
+        }
+        if arrived <= reservation.bytes() { Ok(()) } else { reservation.grow_to(bytes).map_err(overloaded) }
+    };
+    let body = read_into(request, limit, reserve).await?;
+    reservation.shrink_to(body.len());
+    Ok(body)
+}
+
+/// Returns the JSON of a body without the white space around it (RFC 8259, section 2).
+pub(super) fn trimmed(json: &Bytes) -> Bytes {
+    let is_white_space = |byte: &u8| b" \t\r\n".contains(byte);
+    let start = json.iter().position(|byte| !is_white_space(byte)).unwrap_or(json.len());
+    let end = json.iter().rposition(|byte| !is_white_space(byte)).map_or(start, |last| last + 1);
+    json.slice_ref(json.get(start..end).unwrap_or_default())
 }
 
 /// The problem of a body that exceeds a limit.
@@ -86,6 +144,11 @@ fn exceeds(kind: ProblemKind, limit: usize, of: &str) -> Problem {
 
 fn overloaded(_: BudgetExceeded) -> Problem {
     ProblemKind::Overloaded.into()
+}
+
+fn too_slow(_: BudgetExceeded) -> Problem {
+    let detail = "The body arrives slowly, and the memory for slow bodies is used. Send a smaller one.";
+    Problem::new(ProblemKind::BodyTimeout).detail(detail)
 }
 
 /// Returns the memory to reserve for a body of which `arrived` bytes were received and `expected` are announced.
@@ -110,42 +173,48 @@ fn encoding(headers: &HeaderMap) -> Result<Encoding, Problem> {
     }
 }
 
-/// Decompresses at most `max + 1` bytes.
-async fn decompress(encoding: Encoding, body: Bytes, max: usize) -> Result<Vec<u8>, Problem> {
-    let decompressed = if max <= MAX_INLINE_BYTES {
-        decompress_inline(encoding, &body, max)
-    } else {
-        let task = tokio::task::spawn_blocking(move || decompress_inline(encoding, &body, max));
-        task.await.map_err(|error| Problem::new(ProblemKind::Internal).caused_by(error))?
-    };
-    decompressed.map_err(|error| {
-        let problem = Problem::new(ProblemKind::MalformedEncoding);
-        // The library has no other sign of a window above the maximum.
-        if error.to_string().contains("requires too much memory") {
-            return problem
-                .detail("The zstd frame needs a window of more than 8 MiB. Compress with a smaller window.");
-        }
-        problem
-    })
+/// Decompresses at most `max + 1` bytes. Returns also those before an error.
+async fn decompress(
+    encoding: Encoding,
+    body: Bytes,
+    max: usize,
+) -> Result<(Vec<u8>, io::Result<()>), Problem> {
+    if max <= MAX_INLINE_BYTES {
+        return Ok(decompress_inline(encoding, &body, max));
+    }
+    let task = tokio::task::spawn_blocking(move || decompress_inline(encoding, &body, max));
+    task.await.map_err(|error| Problem::new(ProblemKind::Internal).caused_by(error))
 }
 
-fn decompress_inline(encoding: Encoding, body: &[u8], max: usize) -> io::Result<Vec<u8>> {
+fn malformed(error: &io::Error) -> Problem {
+    let problem = Problem::new(ProblemKind::MalformedEncoding);
+    // The library has no other sign of a window above the maximum.
+    if error.to_string().contains("requires too much memory") {
+        return problem
+            .detail("The zstd frame needs a window of more than 8 MiB. Compress with a smaller window.");
+    }
+    problem
+}
+
+fn decompress_inline(encoding: Encoding, body: &[u8], max: usize) -> (Vec<u8>, io::Result<()>) {
     // A large buffer does not grow, which would take more memory than is reserved. Its unused part takes none.
     let capacity = if max <= MAX_INLINE_BYTES { (body.len() * 4).min(max + 1) } else { max + 1 };
     let mut bytes = Vec::with_capacity(capacity);
     // One byte more than allowed shows that the body is too large.
     let limit = max as u64 + 1;
-    match encoding {
-        Encoding::Gzip => MultiGzDecoder::new(body).take(limit).read_to_end(&mut bytes)?,
-        // A frame can request a window of any size. HTTP permits at most 8 MiB (RFC 9659).
-        Encoding::Zstd => {
-            let mut decoder = zstd::stream::read::Decoder::with_buffer(body)?;
-            decoder.window_log_max(23)?;
-            decoder.take(limit).read_to_end(&mut bytes)?
-        }
-        Encoding::Identity => body.take(limit).read_to_end(&mut bytes)?,
+    let read = match encoding {
+        Encoding::Gzip => MultiGzDecoder::new(body).take(limit).read_to_end(&mut bytes),
+        Encoding::Zstd => zstd_decoder(body).and_then(|decoder| decoder.take(limit).read_to_end(&mut bytes)),
+        Encoding::Identity => body.take(limit).read_to_end(&mut bytes),
     };
-    Ok(bytes)
+    (bytes, read.map(drop))
+}
+
+/// A frame can request a window of any size. HTTP permits at most 8 MiB (RFC 9659).
+fn zstd_decoder(body: &[u8]) -> io::Result<zstd::Decoder<'_, &[u8]>> {
+    let mut decoder = zstd::Decoder::with_buffer(body)?;
+    decoder.window_log_max(23)?;
+    Ok(decoder)
 }
 
 /// Decompresses a body of at most `max` bytes as a request with this `Content-Encoding`; `None` if it is rejected.
@@ -153,11 +222,33 @@ fn decompress_inline(encoding: Encoding, body: &[u8], max: usize) -> io::Result<
 pub async fn fuzzed(encoding: &[u8], body: Vec<u8>, max: usize) -> Option<Bytes> {
     let request = Request::builder().header(CONTENT_ENCODING, encoding).body(body.into()).ok()?;
     let budget = MemoryBudget::new(4 * max + (1 << 20));
-    let result = read(request, &budget, &"acme".parse().ok()?, max, ProblemKind::EventTooLarge).await;
-    let (body, reservation) = result.ok()?;
-    drop(reservation);
+    let body = read_as("acme", &budget, request, max, ProblemKind::EventTooLarge).await.ok()?.bytes;
     assert_eq!(budget.reserved_bytes(), 0);
     Some(body)
+}
+
+/// Reads a body of a tenant without a quota.
+#[cfg(any(test, fuzzing))]
+async fn read_as(
+    tenant: &str,
+    budget: &MemoryBudget,
+    request: Request,
+    max: usize,
+    too_large: ProblemKind,
+) -> Result<ReceivedBody, Problem> {
+    use contract::internal::Credential;
+    let credential =
+        Credential::ApiKey { key_id: tenancy::KeyId::generate(), scopes: Vec::new(), source_ids: Vec::new() };
+    let tenant_id = tenant.parse().map_err(|error| Problem::new(ProblemKind::Internal).caused_by(error))?;
+    let caller = Subject {
+        credential,
+        tenant_id,
+        quota: contract::identity::Quota::default(),
+        expires_at: chrono::DateTime::UNIX_EPOCH,
+    };
+    let quotas = crate::app::Quotas::new(caller.quota, bus::Replicas::fixed(1));
+    let limits = TenantLimits::new(quotas, Vec::new(), &service::telemetry::Metrics::new("test"));
+    Sender { budget, limits: &limits, caller: &caller }.read(request, max, too_large).await
 }
 
 #[cfg(test)]
@@ -169,10 +260,6 @@ mod tests {
 
     use super::*;
 
-    fn tenant(name: &str) -> TenantId {
-        name.parse().unwrap()
-    }
-
     fn gzip(bytes: &[u8]) -> Vec<u8> {
         let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
         encoder.write_all(bytes).unwrap();
@@ -182,8 +269,8 @@ mod tests {
     async fn send(encoding: &str, body: Vec<u8>) -> Result<Bytes, &'static str> {
         let request = Request::builder().header(CONTENT_ENCODING, encoding).body(Body::from(body)).unwrap();
         let budget = MemoryBudget::new(1 << 30);
-        let result = read(request, &budget, &tenant("acme"), 100_000, ProblemKind::EventTooLarge).await;
-        result.map(|(body, _)| body).map_err(|problem| problem.kind().code())
+        let result = read_as("acme", &budget, request, 100_000, ProblemKind::EventTooLarge).await;
+        result.map(|body| trimmed(&body.bytes)).map_err(|problem| problem.kind().code())
     }
 
     #[tokio::test]
@@ -209,6 +296,17 @@ mod tests {
         assert_eq!(send("gzip", gzip(&event)).await.unwrap(), "{}");
     }
 
+    #[tokio::test]
+    async fn white_space_around_the_json_does_not_count() {
+        let event = vec![b'1'; 100_000];
+        for (before, after) in [("", "\n"), ("\u{feff}\r\n\t ", "  \r\n")] {
+            let body = [before.as_bytes(), &event, after.as_bytes()].concat();
+            assert_eq!(send("identity", body.clone()).await.unwrap(), event);
+            assert_eq!(send("zstd", zstd::encode_all(&*body, 3).unwrap()).await.unwrap(), event);
+            assert_eq!(send("identity", [&body[..], b"1"].concat()).await, Err("event_too_large"));
+        }
+    }
+
     const MIB: usize = 1024 * 1024;
 
     #[tokio::test]
@@ -217,19 +315,26 @@ mod tests {
             let request =
                 Request::builder().header(CONTENT_ENCODING, encoding).body(Body::from(body)).unwrap();
             let budget = MemoryBudget::new(1 << 30);
-            let result = read(request, &budget, &tenant("acme"), max, ProblemKind::BatchTooLarge).await;
+            let result = read_as("acme", &budget, request, max, ProblemKind::BatchTooLarge).await;
             format!("{:?}", result.err().unwrap())
         };
         for (encoding, body, max, expected) in [
-            ("identity", vec![b' '; 10 * MIB + 1], 10 * MIB, "Send at most 10 MiB."),
+            ("identity", vec![b'1'; 10 * MIB + 1], 10 * MIB, "Send at most 10 MiB."),
             ("gzip", vec![b' '; 5 * MIB + 1], 10 * MIB, "Send at most 5 MiB of compressed data."),
             (
                 "gzip",
-                gzip(&vec![b' '; 10 * MIB + 1]),
+                gzip(&vec![b'1'; 10 * MIB + 1]),
                 10 * MIB,
                 "Send at most 10 MiB, counted after decompression.",
             ),
-            ("identity", vec![b' '; 256 * 1024 + 1], 256 * 1024, "Send at most 256 KiB."),
+            ("identity", vec![b'1'; 256 * 1024 + 1], 256 * 1024, "Send at most 256 KiB."),
+            (
+                "gzip",
+                gzip(&vec![b'1'; 256 * 1024 + 1]),
+                256 * 1024,
+                "Send at most 256 KiB, counted after decompression.",
+            ),
+            ("identity", vec![b' '; 256 * 1024 + 1025], 256 * 1024, "Send at most 256 KiB."),
         ] {
             let problem = detail(encoding, body, max).await;
             assert!(problem.contains(expected), "{problem}");
@@ -244,7 +349,7 @@ mod tests {
         let body = encoder.finish().unwrap();
         let request = Request::builder().header(CONTENT_ENCODING, "zstd").body(Body::from(body)).unwrap();
         let budget = MemoryBudget::new(1 << 30);
-        let result = read(request, &budget, &tenant("acme"), 100_000, ProblemKind::EventTooLarge).await;
+        let result = read_as("acme", &budget, request, 100_000, ProblemKind::EventTooLarge).await;
         let problem = result.err().unwrap();
         assert_eq!(problem.kind(), ProblemKind::MalformedEncoding);
         assert!(format!("{problem:?}").contains("window of more than 8 MiB"), "{problem:?}");
@@ -267,7 +372,7 @@ mod tests {
         let send = async |size: usize| {
             let request =
                 Request::builder().header(CONTENT_LENGTH, size).body(Body::from(vec![b' '; size])).unwrap();
-            let result = read(request, &budget, &tenant("acme"), 90_000, ProblemKind::EventTooLarge).await;
+            let result = read_as("acme", &budget, request, 90_000, ProblemKind::EventTooLarge).await;
             result.map_err(|problem| problem.kind())
         };
         let held = send(60_000).await.unwrap();
@@ -282,7 +387,6 @@ mod tests {
     #[tokio::test]
     async fn announced_bytes_take_no_memory_before_they_arrive() {
         let budget = MemoryBudget::new(16 * STEP);
-        let acme = tenant("acme");
         let stalled = |announced: Option<usize>| {
             let first = stream::iter([Ok::<_, io::Error>(Bytes::from_static(b"x"))]);
             let body = Body::from_stream(first.chain(stream::pending()));
@@ -290,11 +394,11 @@ mod tests {
                 .into_iter()
                 .fold(Request::builder(), |request, bytes| request.header(CONTENT_LENGTH, bytes));
             let request = request.body(body).unwrap();
-            Box::pin(read(request, &budget, &acme, 1000 * STEP, ProblemKind::BatchTooLarge))
+            Box::pin(read_as("acme", &budget, request, 1000 * STEP, ProblemKind::BatchTooLarge))
         };
         let send_step = async |name: &str| {
             let request = Request::new(Body::from(vec![b' '; STEP]));
-            let result = read(request, &budget, &tenant(name), STEP, ProblemKind::BatchTooLarge).await;
+            let result = read_as(name, &budget, request, STEP, ProblemKind::BatchTooLarge).await;
             result.map(drop).map_err(|problem| problem.kind())
         };
         let mut senders = [stalled(Some(1000 * STEP)), stalled(Some(1000 * STEP)), stalled(None)];

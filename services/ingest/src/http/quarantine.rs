@@ -6,7 +6,7 @@ use axum::extract::State;
 use contract::consumers::{DeadLetter, DeadLetterSequences, DeletedDeadLetters, QuarantineQuery};
 use contract::{Page, ProblemKind};
 use service::Problem;
-use service::http::{Id, JsonBody, Paging, QueryParameters};
+use service::http::{Filtered, Id, JsonBody};
 use tenancy::TenantId;
 
 use crate::app::App;
@@ -15,10 +15,9 @@ use crate::app::App;
 pub(super) async fn list(
     State(app): State<App>,
     caller: AnyCaller,
-    paging: Paging<u64>,
-    QueryParameters(query): QueryParameters<QuarantineQuery>,
+    Filtered { paging, filter }: Filtered<u64, QuarantineQuery>,
 ) -> Result<Json<Page<DeadLetter>>, Problem> {
-    let tenant_id = tenant_of(caller, query.tenant_id)?;
+    let tenant_id = tenant_of(caller, filter.tenant_id)?;
     Ok(Json(app.list_quarantined(tenant_id.as_ref(), &paging).await?))
 }
 

@@ -1,10 +1,16 @@
 //! `/events/batch`.
 
+use std::convert::Infallible;
+use std::future::pending;
 use std::io::Write as _;
+use std::time::{Duration, Instant};
 
 use contract::events::{BatchResponse, EventStatus};
 use testkit::TestResponse;
-use testsystem::TestSystem;
+use testsystem::{TestSystem, TestUser};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+use tokio::time::sleep;
 
 use super::stream::{header, messages};
 
@@ -122,7 +128,7 @@ async fn invalid_batch_is_rejected_with_a_problem() {
     send("text/csv", "a,b".into()).await.expect_problem(415, "media_type");
     let many = format!("[{}1]", "1,".repeat(1000));
     send(JSON, many).await.expect_problem(413, "batch_too_large");
-    send(JSON, " ".repeat(10 * 1024 * 1024 + 1)).await.expect_problem(413, "batch_too_large");
+    send(JSON, " ".repeat(10 * 1024 * 1024 + 1025)).await.expect_problem(413, "batch_too_large");
     let none: BatchResponse = send(JSON, "[1,2]".into()).await.expect(422);
     assert_eq!(outcomes(&none), ["validation_failed", "validation_failed"]);
 }
@@ -146,4 +152,55 @@ async fn compressed_batch_is_decompressed_within_its_limits() {
     let other = admin.client.clone().header("Content-Encoding", "br");
     other.post_bytes("/events/batch", JSON, "[]").await.expect_problem(415, "content_encoding");
     assert_eq!(header(&messages(&system).await[0], "ce-id"), "1");
+}
+
+/// Sends a batch of lines over a socket, in pieces of 10 KB. Each follows after a pause. Returns the response.
+async fn send_slowly(
+    system: &TestSystem,
+    user: &TestUser,
+    body: &[u8],
+    piece: usize,
+    pause: Duration,
+) -> String {
+    let address = system.base_url.strip_prefix("http://").unwrap();
+    let (mut reader, mut writer) = TcpStream::connect(address).await.unwrap().into_split();
+    let head = format!(
+        "POST /api/v1/events/batch HTTP/1.1\r\nHost: test\r\nConnection: close\r\nContent-Type: {NDJSON}\r\n\
+         Authorization: Bearer {}\r\nContent-Length: {}\r\n\r\n",
+        user.session.session_id.expose(),
+        body.len()
+    );
+    let sending = async {
+        writer.write_all(head.as_bytes()).await.unwrap();
+        for piece in body.chunks(piece) {
+            // The service closes the connection of a body that is too slow.
+            let _ = writer.write_all(piece).await;
+            sleep(pause).await;
+        }
+        pending::<Infallible>().await
+    };
+    let receiving = async {
+        let mut response = String::new();
+        reader.read_to_string(&mut response).await.unwrap();
+        response
+    };
+    tokio::select! { never = sending => match never {}, response = receiving => response }
+}
+
+#[tokio::test]
+async fn a_slow_upload_is_stored_as_long_as_it_makes_progress() {
+    let system = TestSystem::start_with(&[("SVC_BODY_GRACE", "1s")]).await.unwrap();
+    let admin = system.create_tenant("acme").await;
+    let line = format!("{{\"source_id\":\"s\",\"padding\":\"{}\"}}\n", "x".repeat(10_000));
+    let started = Instant::now();
+    let pause = Duration::from_millis(100);
+    let response = send_slowly(&system, &admin, line.repeat(25).as_bytes(), line.len(), pause).await;
+    assert!(started.elapsed() > Duration::from_secs(2), "longer than twice the grace time");
+    assert!(
+        response.starts_with("HTTP/1.1 202") && response.contains("\"successful_events\":25"),
+        "{response}"
+    );
+    let response = send_slowly(&system, &admin, line.as_bytes(), 1, pause).await;
+    assert!(response.starts_with("HTTP/1.1 408") && response.contains("less than 8 KiB"), "{response}");
+    assert_eq!(messages(&system).await.len(), 25);
 }

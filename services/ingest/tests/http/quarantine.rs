@@ -126,7 +126,7 @@ async fn an_invalid_single_event_is_accepted_into_the_quarantine() {
     let bytes = vec![b'\xff'; MIB];
     let large: AcceptedEvent = send_one(&admin.client, bytes).await.expect(202);
     assert_eq!(large.code.as_deref(), Some("event_too_large"));
-    send_one(&admin.client, vec![b' '; 10 * MIB + 1]).await.expect_problem(413, "event_too_large");
+    send_one(&admin.client, vec![b'1'; 10 * MIB + 1]).await.expect_problem(413, "event_too_large");
     assert_eq!((messages(&system).await.len(), dead_letters(&system).await.len()), (1, 2));
 }
 
@@ -264,8 +264,7 @@ async fn above_the_quota_a_sender_that_repeats_the_same_body_makes_progress() {
     send(&admin.client, NDJSON, body.clone()).await.expect::<BatchResponse>(202);
     let second = body.replace("broken", "damaged").replace("\"s\"", "\"t\"");
     let answer = send(&admin.client, NDJSON, second.clone()).await;
-    let batch: BatchResponse = answer.expect(429);
-    assert!(batch.results.iter().all(|result| result.code.as_deref() == Some("quota_exceeded")), "{batch:?}");
+    answer.expect_problem(429, "quota_exceeded");
     assert_eq!(answer.headers["retry-after"], "2");
     let answer = wait_until("the request is accepted", async || {
         Some(send(&admin.client, NDJSON, second.clone()).await).filter(|answer| answer.status != 429)

@@ -140,6 +140,7 @@ async fn reader_continues_after_the_last_id_without_loss_and_repetition() {
     let system = TestSystem::start().await.unwrap();
     let (acme, other) = (system.create_tenant("acme").await, system.create_tenant("other").await);
     let mut reader = Reader::started(&acme.client, "").await;
+    let start = reader.last_id.clone();
     let mut seen = Vec::new();
     for round in 0..6 {
         send_all(&other.client, round * 10..round * 10 + 2).await;
@@ -148,7 +149,7 @@ async fn reader_continues_after_the_last_id_without_loss_and_repetition() {
         let (id, client) = (reader.last_id.clone(), acme.client.clone());
         drop(reader);
         reader = if round % 2 == 0 {
-            Reader::open(&client.header("Last-Event-ID", &id), "?after=00000000-0").await
+            Reader::open(&client.header("Last-Event-ID", &id), &format!("?after={start}")).await
         } else {
             Reader::open(&client, &format!("?after={id}")).await
         };
@@ -235,7 +236,9 @@ async fn invalid_requests_are_rejected() {
         ("?source_id=a&source_id=b", "/source_id"),
         ("?after=7", "/after"),
         ("?since=yesterday", "/since"),
-        ("?after=00000000-0&since=2026-01-01T00:00:00Z", "/since"),
+        ("?after=x&since=2026-01-01T00:00:00Z", "/since"),
+        ("?type=SCAN_HOST", "/type"),
+        ("?since=2026-01-01T00:00:00Z&limit=5", "/limit"),
         ("?follow=maybe", "/follow"),
     ] {
         let problem = acme.client.get(&format!("/events/stream{query}")).await;
@@ -347,23 +350,6 @@ async fn events_of_invented_types_have_a_bounded_number_of_subjects_and_filters_
 }
 
 #[tokio::test]
-async fn the_number_of_streams_of_all_tenants_is_limited() {
-    let system = TestSystem::start().await.unwrap();
-    let mut readers = Vec::new();
-    for tenant in ["a", "b", "c", "d"] {
-        let user = system.create_tenant(tenant).await;
-        for _ in 0..20 {
-            readers.push(Reader::started(&user.client, "").await);
-        }
-    }
-    let user = system.create_tenant("e").await;
-    user.client.get("/events/stream").await.expect_problem(503, "overloaded");
-    let metrics = testkit::client::plain_http().get(format!("{}/metrics", system.admin_url)).send().await;
-    let metrics = metrics.unwrap().text().await.unwrap();
-    assert!(metrics.contains("\nsvc_event_streams_open 80\n"), "{metrics}");
-}
-
-#[tokio::test]
 async fn stream_of_a_reader_that_does_not_read_affects_no_other_and_loses_nothing() {
     let system = TestSystem::start().await.unwrap();
     let acme = system.create_tenant("acme").await;
@@ -426,4 +412,75 @@ async fn consumer_is_deleted_when_the_client_disconnects() {
     assert_eq!(consumers().await, 1);
     drop(reader);
     wait_until("the consumer is deleted", async || (consumers().await == 0).then_some(())).await;
+}
+
+#[tokio::test]
+async fn a_position_is_opaque_and_useless_for_another_tenant() {
+    let system = TestSystem::start().await.unwrap();
+    let (acme, other) = (system.create_tenant("acme").await, system.create_tenant("other").await);
+    let mut reader = Reader::started(&acme.client, "").await;
+    let mut seen = Vec::new();
+    for count in [1, 3] {
+        send_all(&other.client, 0..count).await;
+        send(&acme.client, "fw", "LOGIN", &count.to_string()).await;
+        reader.next_event().await;
+        seen.push(reader.last_id.clone());
+    }
+    assert!(seen.iter().all(|id| id.len() == 38), "{seen:?}");
+    assert_ne!(seen[0][..8], seen[1][..8]);
+    let problem = other.client.get(&format!("/events/stream?after={}", seen[0])).await;
+    let problem = problem.expect_problem(422, "validation_failed");
+    assert!(problem.errors[0].message.contains("tenant"), "{problem:?}");
+    let client = other.client.clone().header("Last-Event-ID", &seen[0]);
+    client.get("/events/stream").await.expect_problem(400, "header_invalid");
+}
+
+#[tokio::test]
+async fn a_poller_with_a_filter_continues_at_the_end_that_it_has_scanned() {
+    let system = TestSystem::start().await.unwrap();
+    let acme = system.create_tenant("acme").await;
+    send(&acme.client, "quiet", "LOGIN", "1").await;
+    send_all(&acme.client, 0..20).await;
+    let client = system.nats.connect("administrator").await.unwrap();
+    let stream = async_nats::jetstream::new(client).get_stream("UDM").await.unwrap();
+    for (id, filter) in [("2", "source_id=quiet"), ("3", "event_type=NETWORK_DNS")] {
+        let mut reader =
+            Reader::open(&acme.client, &format!("?since=2020-01-01T00:00:00Z&follow=false&{filter}")).await;
+        while reader.next().await.is_some() {}
+        send_all(&acme.client, 20..22).await;
+        // The events that were scanned expire.
+        let last = stream.get_info().await.unwrap().state.last_sequence;
+        stream.purge().sequence(last - 1).await.unwrap();
+        let mut next =
+            Reader::open(&acme.client, &format!("?after={}&follow=false&{filter}", reader.last_id)).await;
+        while let Some(frame) = next.next().await {
+            assert_ne!(frame.event, "gap", "{filter}");
+        }
+        send(&acme.client, "quiet", "LOGIN", id).await;
+    }
+}
+
+#[tokio::test]
+async fn a_tenant_with_few_streams_gets_the_place_of_the_idlest_stream_of_the_one_with_the_most() {
+    let system = TestSystem::start().await.unwrap();
+    let mut readers = Vec::new();
+    for name in ["a", "b", "c", "d"] {
+        let tenant = system.create_tenant(name).await;
+        for number in 0..20 {
+            readers.push(Reader::started(&tenant.client, &format!("?source_id=fw-{number}")).await);
+        }
+        if name == "a" {
+            send(&tenant.client, "fw-0", "LOGIN", "1").await;
+            assert_eq!(readers[0].next_event().await.event_id, "1");
+        }
+    }
+    let other = system.create_tenant("other").await;
+    let mut reader = Reader::started(&other.client, "").await;
+    assert_eq!(readers[1].next().await.unwrap().event, "replaced");
+    assert!(readers[1].next().await.is_none());
+    let metrics = testkit::client::plain_http().get(format!("{}/metrics", system.admin_url)).send().await;
+    let metrics = metrics.unwrap().text().await.unwrap();
+    assert!(metrics.contains("\nsvc_event_streams_open 80\n"), "{metrics}");
+    send(&other.client, "fw", "LOGIN", "2").await;
+    assert_eq!(reader.next_event().await.event_id, "2");
 }

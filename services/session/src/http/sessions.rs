@@ -11,9 +11,9 @@ use contract::{Page, ProblemKind};
 use http::StatusCode;
 use http::request::Parts;
 use service::Problem;
+use service::http::Filters;
 use service::http::Id;
 use service::http::Paging;
-use service::http::QueryParameters;
 use service::http::{SessionHeader, UserHeader};
 use tenancy::SessionId;
 
@@ -101,7 +101,7 @@ pub(super) async fn revoke_all(
     State(app): State<App>,
     caller: Caller,
     UserHeader(user_id): UserHeader,
-    QueryParameters(RevokeSessions { keep_current }): QueryParameters<RevokeSessions>,
+    Filters(RevokeSessions { keep_current }): Filters<RevokeSessions>,
 ) -> Result<StatusCode, Problem> {
     app.revoke_all_sessions(&caller, user_id, keep_current).await?;
     Ok(StatusCode::NO_CONTENT)

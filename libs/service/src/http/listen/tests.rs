@@ -8,11 +8,12 @@ use tokio::net::TcpSocket;
 
 use super::*;
 use crate::config::{Environment, Variables as _};
-use crate::http::body;
+use crate::http::{Edge, body};
+use crate::telemetry::{Telemetry, TraceSettings};
 
 const GET: &[u8] = b"GET / HTTP/1.1\r\nhost: test\r\n\r\n";
 const SECOND: Duration = Duration::from_secs(1);
-const SMALL: Limits = Limits { connections: 100, per_address: 2, bodies: 100 };
+const SMALL: Limits = Limits { connections: 100, per_address: 2, bodies: 100, pace: BodyPace::DEFAULT };
 
 /// A server on all loopback addresses.
 struct TestServer {
@@ -403,5 +404,168 @@ async fn silent_connections_and_unfinished_heads_time_out() {
         assert!((timeout..timeout + 2).contains(&seconds), "{timeout}: {seconds}");
         let metrics = &server.connections.metrics;
         assert_eq!((metrics.open.get(), metrics.closed("timeout").get()), (0, 1));
+    }
+}
+
+/// The pieces of a body and the pause after each. Returns the response, and the seconds until it arrived.
+async fn upload(length: usize, pieces: impl IntoIterator<Item = (usize, Duration)>) -> (String, u64) {
+    let receive =
+        post(async |request| body::read(request, 10 << 20).await.map(|body| body.len().to_string()));
+    let telemetry = Telemetry::start("test", &TraceSettings::default()).unwrap();
+    let router = Router::new().route("/", receive);
+    let (server, client) =
+        connect_in_memory(Edge::new("https://svc.example", "test", &telemetry).wrap(router));
+    let (mut reader, mut writer) = tokio::io::split(client);
+    let started = tokio::time::Instant::now();
+    let sending = async {
+        let head =
+            format!("POST / HTTP/1.1\r\nhost: test\r\nconnection: close\r\ncontent-length: {length}\r\n\r\n");
+        writer.write_all(head.as_bytes()).await.unwrap();
+        for (bytes, pause) in pieces {
+            // The server can have closed the connection.
+            let _ = writer.write_all(&vec![b' '; bytes]).await;
+            tokio::time::sleep(pause).await;
+        }
+        std::future::pending::<Infallible>().await
+    };
+    let receiving = async {
+        let mut text = String::new();
+        reader.read_to_string(&mut text).await.unwrap();
+        (text, started.elapsed().as_secs())
+    };
+    let exchange = async {
+        tokio::select! { never = sending => match never {}, answer = receiving => answer }
+    };
+    server.during(exchange).await
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_body_of_ten_mebibytes_arrives_over_a_link_of_one_megabit_per_second() {
+    let length = 10 << 20;
+    let piece = (12_500, SECOND / 10);
+    let last = (length % piece.0, SECOND);
+    let (response, seconds) =
+        upload(length, std::iter::repeat_n(piece, length / piece.0).chain([last])).await;
+    assert!(response.starts_with("HTTP/1.1 200") && response.ends_with("10485760"), "{response}");
+    assert_eq!(seconds, 83);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_body_without_progress_is_408_and_its_detail_explains_what_to_do() {
+    let pause = "less than 40 KiB of it arrived in 5 s. Send it without pauses, at least 8 KiB per second, or send a smaller one.";
+    let total = "not complete after 90 s. Send a smaller one.";
+    let trickle = std::iter::repeat_n((1, SECOND), 1000).collect::<Vec<_>>();
+    let stalled = vec![(64 << 10, 3 * SECOND), (39 << 10, SECOND)];
+    let too_long = std::iter::repeat_n((10_000, SECOND / 10), 1000).collect();
+    for (length, pieces, at, detail) in [
+        (1000, trickle, 5, pause),
+        (10, vec![], 5, pause),
+        (1 << 20, stalled, 5, pause),
+        (10 << 20, too_long, 90, total),
+    ] {
+        let (response, seconds) = upload(length, pieces).await;
+        assert!(response.starts_with("HTTP/1.1 408") && response.contains(detail), "{response}");
+        assert!(response.contains("connection: close"), "{response}");
+        // The server waits for the rest of the request before it closes the connection.
+        assert!((at..=at + 6).contains(&seconds), "{seconds}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_response_is_due_ten_seconds_after_the_body() {
+    let slow = post(async |request| {
+        body::read(request, 1 << 20).await.unwrap();
+        std::future::pending::<()>().await;
+    });
+    let telemetry = Telemetry::start("test", &TraceSettings::default()).unwrap();
+    let router = Router::new().route("/", slow);
+    let (server, mut client) =
+        connect_in_memory(Edge::new("https://svc.example", "test", &telemetry).wrap(router));
+    let started = tokio::time::Instant::now();
+    let exchange = async {
+        let head = format!("POST / HTTP/1.1\r\nhost: test\r\ncontent-length: {}\r\n\r\n", 30 * 10_000);
+        client.write_all(head.as_bytes()).await.unwrap();
+        for _ in 0..30 {
+            tokio::time::sleep(SECOND).await;
+            client.write_all(&[b' '; 10_000]).await.unwrap();
+        }
+        let mut start = [0; 12];
+        client.read_exact(&mut start).await.unwrap();
+        assert_eq!(&start, b"HTTP/1.1 503");
+        started.elapsed().as_secs()
+    };
+    assert_eq!(server.during(exchange).await, 40);
+}
+
+#[tokio::test]
+async fn a_client_that_closes_its_side_after_the_request_gets_its_response() {
+    let waiting = post(async |request| {
+        let body = body::read(request, 100).await;
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        body
+    });
+    let server = TestServer::start(SMALL, "", Router::new().route("/", waiting)).await;
+    for framing in
+        ["content-length: 5\r\n\r\nhello", "transfer-encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n"]
+    {
+        let mut client = server.connect(1).await;
+        client.write_all(format!("POST / HTTP/1.1\r\nhost: test\r\n{framing}").as_bytes()).await.unwrap();
+        client.shutdown().await.unwrap();
+        let mut text = String::new();
+        client.read_to_string(&mut text).await.unwrap();
+        assert!(text.starts_with("HTTP/1.1 200") && text.ends_with("\r\n\r\nhello"), "{text}");
+    }
+    let mut incomplete = server.connect(1).await;
+    incomplete.write_all(b"POST / HTTP/1.1\r\nhost: test\r\ncontent-length: 5\r\n\r\nhe").await.unwrap();
+    incomplete.shutdown().await.unwrap();
+    let mut text = String::new();
+    incomplete.read_to_string(&mut text).await.unwrap();
+    assert!(!text.starts_with("HTTP/1.1 2"), "{text}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_response_to_a_client_that_is_gone_ends_after_ten_seconds() {
+    let endless = || futures::stream::pending::<Result<Bytes, Infallible>>();
+    let router = Router::new().route("/", get(async move || Body::from_stream(endless())));
+    let (server, mut client) = connect_in_memory(router);
+    let started = tokio::time::Instant::now();
+    let exchange = async {
+        client.write_all(GET).await.unwrap();
+        client.shutdown().await.unwrap();
+        let mut text = Vec::new();
+        client.read_to_end(&mut text).await.unwrap();
+        started.elapsed().as_secs()
+    };
+    assert!((10..12).contains(&server.during(exchange).await));
+}
+
+#[tokio::test]
+async fn http_2_without_tls_is_refused() {
+    let server = TestServer::start(SMALL, "", empty()).await;
+    let mut client = server.connect(1).await;
+    client.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n").await.unwrap();
+    assert!(is_closed(&mut client).await);
+    let mut client = server.connect(1).await;
+    let upgrade = b"GET / HTTP/1.1\r\nhost: test\r\nconnection: upgrade, http2-settings\r\nupgrade: h2c\r\n\
+        http2-settings: AAMAAABk\r\n\r\n";
+    let response = send(&mut client, upgrade).await;
+    assert!(response.starts_with("HTTP/1.1 200"), "{response}");
+}
+
+#[tokio::test]
+async fn a_compression_as_transfer_encoding_is_501() {
+    let telemetry = Telemetry::start("test", &TraceSettings::default()).unwrap();
+    let router = Edge::new("https://svc.example", "test", &telemetry).wrap(echo());
+    let server = TestServer::start(SMALL, "", router).await;
+    for (encoding, status) in [
+        ("transfer-encoding: gzip, chunked", "501"),
+        ("transfer-encoding: gzip\r\ntransfer-encoding: chunked", "501"),
+        ("transfer-encoding: chunked, chunked", "501"),
+        ("transfer-encoding: Chunked", "200"),
+    ] {
+        let mut client = server.connect(1).await;
+        let request = format!("POST / HTTP/1.1\r\nhost: test\r\n{encoding}\r\n\r\n5\r\nhello\r\n0\r\n\r\n");
+        let response = send(&mut client, request.as_bytes()).await;
+        assert!(response.starts_with(&format!("HTTP/1.1 {status}")), "{encoding}: {response}");
     }
 }
