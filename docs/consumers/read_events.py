@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
-"""Prints the events of a durable consumer. Needs Python 3.9 and nats-py 2.13 or newer.
+"""Prints the events of a durable consumer. Needs Python 3.9 and nats-py 2.3 or newer.
 
-NATS_URL (nats://host:4222), NATS_USER (the name of the consumer) and NATS_PASSWORD configure it. SIGINT or SIGTERM stops it.
+NATS_URL (nats://host:4222), NATS_USER (the name of the consumer) and NATS_PASSWORD configure it. SIGINT or SIGTERM stops it. Several
+processes can share the events of a consumer.
 """
 
 import asyncio
+import contextlib
 import json
 import os
 import signal
@@ -13,11 +15,15 @@ import uuid
 from urllib.parse import unquote
 
 import nats
-from nats.js.errors import APIError
+import nats.errors
 
 NAME = os.environ["NATS_USER"]
 MAX_PAYLOAD = 100_000
-# Other users of the broker cannot guess the message ids of dead letters, which would suppress them.
+# Few, because the events of a batch wait for each other.
+BATCH = 10
+# Seconds until an event that could not be handled is delivered again.
+RETRY_DELAY = 30
+# Consumers of other programs cannot guess the message ids of dead letters, which would suppress them.
 RUN_ID = uuid.uuid4()
 
 
@@ -26,17 +32,21 @@ class Rejected(Exception):
 
 
 def handle(event):
-    """Replace this. An event that was handled before is delivered again after a crash."""
-    tenant = event.subject.split(".")[3]
+    """Replace this. It may block. An event that was handled before is delivered again after a crash."""
     if len(event.data) > MAX_PAYLOAD:
         raise Rejected("too large for this consumer")
     source = unquote(event.headers["ce-source"])
-    print(tenant, source, event.headers["ce-id"], event.headers["ce-type"], flush=True)
+    print(tenant(event), source, event.headers["ce-id"], event.headers["ce-type"], flush=True)
 
 
-async def event_types(events):
+def tenant(event):
+    return event.subject.split(".")[3]
+
+
+def event_types(info):
     """Returns the types that the durable is for, or none for all. Events of other types can have the subject of GENERIC_EVENT."""
-    metadata = (await events.consumer_info()).config.metadata or {}
+    # Older versions of nats-py do not read the metadata.
+    metadata = getattr(info.config, "metadata", None) or {}
     return json.loads(metadata.get("svc-definition", "{}")).get("event_types", [])
 
 
@@ -47,43 +57,76 @@ async def dead_letter(stream, event, reason):
     headers["Nats-Msg-Id"] = f"{NAME}-{event.metadata.stream}-{sequence}-{RUN_ID}"
     headers["Udm-Dlq-Reason"] = reason
     headers["Udm-Dlq-Attempts"] = str(event.metadata.num_delivered)
-    tenant = event.subject.split(".")[3]
-    await stream.publish(f"udm.dlq.v1.{tenant}.{NAME}", event.data, headers=headers)
+    await stream.publish(f"udm.dlq.v1.{tenant(event)}.{NAME}", event.data, headers=headers)
+
+
+async def extend(waiting, ack_wait):
+    """Extends the time for the acknowledgements of the events that wait or are handled."""
+    while True:
+        await asyncio.sleep(ack_wait / 3)
+        for event in list(waiting):
+            with contextlib.suppress(nats.errors.Error):
+                await event.in_progress()
+
+
+async def acknowledge(event, ack_wait):
+    """Acknowledges an event, also while the broker restarts."""
+    for _ in range(int(ack_wait)):
+        with contextlib.suppress(nats.errors.Error, asyncio.TimeoutError):
+            return await event.ack_sync(timeout=1)
+        await asyncio.sleep(0.5)
+
+
+async def process(stream, event, types, ack_wait):
+    is_for_this = event.headers.get("Udm-Replay-For", NAME) == NAME
+    is_selected = not types or event.headers["ce-type"] in types
+    try:
+        if is_for_this and is_selected:
+            # In a thread, so that a handler that blocks does not delay `extend`.
+            await asyncio.get_running_loop().run_in_executor(None, handle, event)
+    except Rejected as error:
+        try:
+            await dead_letter(stream, event, str(error))
+        except (nats.errors.Error, asyncio.TimeoutError) as failure:
+            # For example a tenant with too many dead letters. The event remains, and others are handled.
+            print(f"no dead letter: {failure}", file=sys.stderr)
+            return await event.nak(delay=RETRY_DELAY)
+    except Exception as error:
+        print(f"failed, will be tried again: {error}", file=sys.stderr)
+        return await event.nak(delay=RETRY_DELAY)
+    return await acknowledge(event, ack_wait)
 
 
 async def main():
     stop = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    # Without a limit of reconnections, the program survives an outage of the broker.
     broker = await nats.connect(
-        os.environ["NATS_URL"],
-        user=NAME,
-        password=os.environ["NATS_PASSWORD"],
-        inbox_prefix=f"_INBOX.{NAME}".encode(),
+        os.environ["NATS_URL"], user=NAME, password=os.environ["NATS_PASSWORD"], max_reconnect_attempts=-1
     )
-    stream = broker.jetstream(prefix="JS.API")
-    events = await stream.pull_subscribe_bind(NAME, stream=os.environ.get("NATS_STREAM", "UDM"))
-    types = await event_types(events)
+    stream = broker.jetstream()
+    events = await stream.pull_subscribe("", durable=NAME, stream=os.environ.get("NATS_STREAM", "UDM"))
+    info = await events.consumer_info()
+    types, ack_wait = event_types(info), info.config.ack_wait
+    waiting = []
+    extending = asyncio.create_task(extend(waiting, ack_wait))
     while not stop.is_set():
         try:
-            batch = await events.fetch(100, timeout=2)
+            waiting += await events.fetch(BATCH, timeout=2)
         except asyncio.TimeoutError:
             continue
-        except APIError as error:
+        except nats.errors.Error as error:
             print(error, file=sys.stderr)
             await asyncio.sleep(1)
             continue
-        for event in batch:
-            is_for_this = event.headers.get("Udm-Replay-For", NAME) == NAME
-            is_selected = not types or event.headers["ce-type"] in types
-            try:
-                if is_for_this and is_selected:
-                    handle(event)
-            except Rejected as error:
-                await dead_letter(stream, event, str(error))
-            # Without an acknowledgement, for example after another exception, the event is delivered again after 30 s.
-            await event.ack()
-    # Sends the last acknowledgements.
+        while waiting and not stop.is_set():
+            await process(stream, waiting[0], types, ack_wait)
+            del waiting[0]
+    extending.cancel()
+    # The rest is delivered again at once.
+    for event in waiting:
+        await event.nak()
     await broker.flush()
     await broker.close()
 

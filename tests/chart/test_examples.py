@@ -168,8 +168,7 @@ class Nats(unittest.TestCase):
         self.assertLess(gibibytes(container["env"]["GOMEMLIMIT"]), gibibytes(container["merge"]["resources"]["limits"]["memory"]))
 
     def test_servers_get_the_password_of_every_user(self):
-        texts = [(chart.ROOT / "deploy/nats" / name).read_text() for name in ("accounts.conf", "consumers.conf")]
-        used = set(re.findall(r"\$(SVC_NATS_\w+)", "".join(texts)))
+        used = set(re.findall(r"\$(SVC_NATS_\w+)", (chart.ROOT / "deploy/nats/accounts.conf").read_text()))
         self.assertEqual({name for name in self.values["container"]["env"] if name.startswith("SVC_")}, used)
 
     @unittest.skipUnless(NATS_CHART, "NATS_CHART is not set")
@@ -187,6 +186,9 @@ class Nats(unittest.TestCase):
             self.assertIs(container["securityContext"]["readOnlyRootFilesystem"], True, container["name"])
             self.assertIn("memory", container["resources"]["limits"], container["name"])
         self.assertEqual(set(dict(named_secrets(chart.of_kind(objects, "Pod", "Deployment")))), {"svc-nats-passwords"})
+        keep = next(each for each in pod["containers"] if each["name"] == "accounts")
+        self.assertEqual(keep["args"][:2], ["accounts", "keep"])
+        self.assertIs(pod["shareProcessNamespace"], True)
 
     @unittest.skipUnless(NATS_CHART, "NATS_CHART is not set")
     def test_reloader_watches_every_file_of_the_configuration(self):
@@ -208,7 +210,10 @@ class Nats(unittest.TestCase):
             self.assertEqual(run.returncode, 0, run.stderr)
             Path(home, "ca.crt").write_bytes(Path(home, "tls.crt").read_bytes())
             for name, text in chart.named(objects, "ConfigMap", "nats-config")["data"].items():
+                text = text.replace("../nats-accounts", "accounts")
                 Path(home, name).write_text(re.sub(r"/etc/nats-(ca-cert|certs/\w+)|/data|/var/run/nats", home, text))
+            Path(home, "accounts").mkdir()
+            Path(home, "accounts/consumers.conf").write_bytes((chart.ROOT / "deploy/nats/consumers.conf").read_bytes())
             passwords = secrets()["svc-nats-passwords"]["stringData"]
             environment = {f"SVC_NATS_{user.upper().replace('-', '_')}_PASSWORD": password for user, password in passwords.items()}
             environment["SERVER_NAME"] = "nats-0"
@@ -220,7 +225,7 @@ class Nats(unittest.TestCase):
 
 def nats_objects():
     """Returns the objects that the command of the example installs."""
-    files = [f"--set-file=configMap.merge.data.{name}\\.conf={chart.ROOT}/deploy/nats/{name}.conf" for name in ("accounts", "consumers")]
+    files = [f"--set-file=configMap.merge.data.accounts\\.conf={chart.ROOT}/deploy/nats/accounts.conf"]
     options = ["--namespace", "svc", "--values", EXAMPLES / "nats-values.yaml", "--kube-version", test_render.OLDEST]
     run = chart.helm("template", "nats", NATS_CHART, *options, *files)
     assert run.returncode == 0, run.stderr

@@ -46,8 +46,11 @@ class SecurityRules(unittest.TestCase):
             self.assertIs(context["runAsNonRoot"], True)
             self.assertEqual((context["runAsUser"], context["runAsGroup"]), (user_of(labels), user_of(labels)))
             self.assertEqual(context["seccompProfile"], {"type": "RuntimeDefault"})
-            for forbidden in ("hostNetwork", "hostPID", "hostIPC", "shareProcessNamespace"):
+            for forbidden in ("hostNetwork", "hostPID", "hostIPC"):
                 self.assertNotIn(forbidden, pod)
+            # The container `accounts` of NATS sends a signal to the server.
+            signals = labels["app.kubernetes.io/component"] == "trial-nats"
+            self.assertEqual(pod.get("shareProcessNamespace", False), signals)
             for volume in pod.get("volumes", []):
                 kind = (set(volume) - {"name"}).pop()
                 self.assertIn(kind, ("projected", "secret", "configMap", "emptyDir", "persistentVolumeClaim"))

@@ -201,7 +201,7 @@ class Tiltfile(unittest.TestCase):
             if {"kubectl", "load.py", "--load"} & programs or ("dev.py" in programs and "manifests" not in programs):
                 self.assertEqual(words[words.index("--context") + 1], "other", command)
                 connecting.append(command)
-        self.assertEqual(len(connecting), 7)
+        self.assertEqual(len(connecting), 8)
 
     def test_a_new_dependency_of_a_package_is_seen(self):
         self.assertLessEqual({"services/identity/Cargo.toml", "libs/contract/Cargo.toml"}, set(evaluated().watched))

@@ -18,6 +18,7 @@ Environment:
 """
 
 import argparse
+import json
 import os
 import subprocess
 import sys
@@ -150,7 +151,10 @@ def first_use(cluster, client, report):
     started = time.monotonic()
     platform_token = cluster.secret("svc-tokens", "platform-token")
     client.make_account(platform_token)
-    client.svc("consumers", "create", "consumer", SVC_PLATFORM_TOKEN=platform_token)
+    created = client.svc("consumers", "create", "consumer", "--output", "json", SVC_PLATFORM_TOKEN=platform_token)
+    login = json.loads(created)["login"]
+    url = f"nats://{login['user']}:{login['password']}@nats:4222"
+    cluster.apply({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "e2e-consumer"}, "stringData": {"url": url}})
     ids = [f"first-{number}" for number in range(100)]
     client.send(ids)
     secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "e2e-user"}, "stringData": ACCOUNT}

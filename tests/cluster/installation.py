@@ -33,6 +33,7 @@ class Installation:
         development = [sys.executable, ROOT / "deploy/dev/dev.py"]
         run(*development, "secrets", "--namespace", cluster.namespace)
         images = [f"--{name}-image={dependency(name)}" for name in ("postgres", "nats")]
+        images.append(f"--accounts-image={REGISTRY}/svc-ingest:{PRESENT}")
         for manifest in run(*development, "manifests", *images).split("\n---\n"):
             if "kind: Deployment\nmetadata: {name: postgres" in manifest:
                 self.postgres = manifest

@@ -1,6 +1,6 @@
 """Three NATS servers with JetStream and the users of deploy/nats, like those of deploy/examples/nats-values.yaml."""
 
-from builds import dependency
+from builds import PRESENT, REGISTRY, dependency
 from cluster import ROOT
 
 NAME, SERVERS = "nats", 3
@@ -10,6 +10,7 @@ server_name: $SERVER
 port: 4222
 http_port: 8222
 max_payload: 2MB
+pid_file: /data/nats.pid
 jetstream { store_dir: /data, max_file_store: 28991029248, max_memory_store: 64MB }
 tls { cert_file: /tls/tls.crt, key_file: /tls/tls.key }
 # The minimal values have no certificate authority.
@@ -21,7 +22,8 @@ include accounts.conf
 
 def create(cluster):
     routes = ", ".join(f"nats://{NAME}-{number}.{NAME}-cluster:6222" for number in range(SERVERS))
-    files = {file: (ROOT / "deploy/nats" / file).read_text() for file in ("accounts.conf", "consumers.conf")}
+    folders = {"accounts.conf": "nats", "consumers.conf": "dev"}
+    files = {file: (ROOT / "deploy" / folder / file).read_text() for file, folder in folders.items()}
     cluster.apply(named("v1", "ConfigMap", f"{NAME}-config", data={"nats.conf": CONFIGURATION % routes, **files}))
     ports = [{"name": "nats", "port": 4222}]
     cluster.apply(named("v1", "Service", NAME, spec={"selector": {"app": NAME}, "ports": ports}))
@@ -67,13 +69,23 @@ def pod():
         "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
         "volumeMounts": [{"name": name, "mountPath": f"/{name}"} for name in ("config", "data", "tls")],
     }
+    accounts = {
+        "image": f"{REGISTRY}/svc-ingest:{PRESENT}",
+        "securityContext": container["securityContext"],
+        "volumeMounts": [{"name": "data", "mountPath": "/data"}],
+    }
+    file = ["--file", "/data/consumers.conf"]
+    url = {"name": "SVC_NATS_URL", "valueFrom": {"secretKeyRef": {"name": "svc-nats", "key": "ingest-url"}}}
+    keep = {"name": "accounts", **accounts, "args": ["accounts", "keep", *file, "--pid-file", "/data/nats.pid"], "env": [url]}
     return {
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
+        "shareProcessNamespace": True,
+        "initContainers": [{"name": "accounts-init", **accounts, "args": ["accounts", "init", *file]}],
         "securityContext": {
             "runAsNonRoot": True, "runAsUser": 65532, "fsGroup": 65532, "seccompProfile": {"type": "RuntimeDefault"},
         },
-        "containers": [container],
+        "containers": [container, keep],
         "volumes": [
             {"name": "config", "configMap": {"name": f"{NAME}-config"}},
             {"name": "data", "emptyDir": {}},

@@ -12,8 +12,8 @@ NAME = "consumer"
 
 
 async def main():
-    consumer = await nats.connect(os.environ["CONSUMER_URL"], inbox_prefix=f"_INBOX.{NAME}".encode())
-    events = await consumer.jetstream(prefix="JS.API").pull_subscribe_bind(NAME, stream="UDM")
+    consumer = await nats.connect(os.environ["CONSUMER_URL"])
+    events = await consumer.jetstream().pull_subscribe_bind(NAME, stream="UDM")
     waiting = (await events.consumer_info()).num_pending
     while waiting > 0:
         for event in await events.fetch(min(waiting, 100), timeout=30):

@@ -31,8 +31,11 @@ class Stream:
 
 def pod(image):
     addresses = [
-        {"name": f"{user.upper().replace('-', '_')}_URL", "valueFrom": {"secretKeyRef": {"name": "svc-nats", "key": f"{user}-url"}}}
-        for user in ("consumer", "audit-administrator")
+        {"name": name, "valueFrom": {"secretKeyRef": {"name": secret, "key": key}}}
+        for name, secret, key in (
+            ("CONSUMER_URL", "e2e-consumer", "url"),
+            ("AUDIT_ADMINISTRATOR_URL", "svc-nats", "audit-administrator-url"),
+        )
     ]
     container = {
         "name": NAME,

@@ -19,8 +19,6 @@ pub struct RunFile {
     pub base_url: String,
     pub nats_url: String,
     pub audit_nats_url: String,
-    pub consumer_nats_url: String,
-    pub consumers_file: PathBuf,
     pub database_url: String,
     pub platform_token_file: PathBuf,
     pub tenant: String,

@@ -29,7 +29,9 @@ async fn set_up(run: &Run<'_>) -> Svc {
     let bob = svc.json(&bob, "").await;
     accept(&svc, &bob["token"]).await;
     svc.run_ok(&["auth", "login", "--email", ADMIN, "--password-stdin"], PASSWORD).await;
-    svc.run_ok(&["consumers", "create", "archive"], "").await;
+    for name in ["archive", "acme-siem"] {
+        svc.run_ok(&["consumers", "create", name], "").await;
+    }
     svc.run_ok(&["api", "POST", "/events?invalid=quarantine", "--data", "{}"], "").await;
     svc.write("events.ndjson", EVENT);
     svc.write("catalog/svc.catalog.json", &svc.run_ok(&["catalog", "show"], "").await);

@@ -6,6 +6,7 @@ use std::process::Command;
 use e2e::{
     ApiUser, Installation, Process, Run, api_client, program_path, required_variable, tools, variable,
 };
+use rustix::process::Signal;
 use serde_json::{Value, json};
 use testkit::{wait_until, within};
 
@@ -16,16 +17,23 @@ struct System<'a> {
     run: Run<'a>,
     user: ApiUser,
     platform_token: String,
+    /// The response with the login of the consumer.
+    consumer: Value,
 }
 
 impl<'a> System<'a> {
-    async fn start(installation: &'a Installation) -> Self {
+    /// Starts the system. An event is delivered again after `ack_wait` seconds.
+    async fn start(installation: &'a Installation, ack_wait: u32) -> Self {
         let run = installation.up().await;
         let platform_token = std::fs::read_to_string(&run.run_file.platform_token_file).unwrap();
         let user = ApiUser::first_admin(&run.run_file).await;
-        let system = Self { run, user, platform_token: platform_token.trim().to_owned() };
+        let platform_token = platform_token.trim().to_owned();
+        let mut system = Self { run, user, platform_token, consumer: Value::Null };
         let types = ["USER_LOGIN", "GENERIC_EVENT"];
-        system.platform("POST", "/consumers", json!({ "name": "consumer", "event_types": types })).await;
+        let request = json!({
+            "name": "consumer", "tenant_id": "demo", "event_types": types, "ack_wait_seconds": ack_wait,
+        });
+        system.consumer = system.platform("POST", "/consumers", request).await;
         // The last ones have the subject of GENERIC_EVENT, and reach the consumer.
         for first in [0, 503] {
             let invented = (first..first + 503).map(|number| format!("INVENTED_{number}"));
@@ -57,11 +65,76 @@ impl<'a> System<'a> {
 
     /// Sets the variables of the examples.
     fn configure(&self, command: &mut Command) {
-        let url = &self.run.run_file.consumer_nats_url;
-        let (credentials, address) = url.strip_prefix("nats://").unwrap().split_once('@').unwrap();
-        let (user, password) = credentials.split_once(':').unwrap();
+        let (_, address) = self.run.run_file.nats_url.split_once('@').unwrap();
         command.env("NATS_URL", format!("nats://{address}"));
-        command.env("NATS_USER", user).env("NATS_PASSWORD", password);
+        for (variable, field) in [("NATS_USER", "user"), ("NATS_PASSWORD", "password")] {
+            command.env(variable, self.consumer["login"][field].as_str().unwrap());
+        }
+    }
+
+    /// Waits until all events but `open` are acknowledged, while the processes run.
+    async fn wait_until_handled(&self, processes: &mut [Process], open: u64) {
+        wait_until("all events are handled", async || {
+            processes.iter_mut().for_each(Process::expect_running);
+            let consumer = self.platform("GET", "/consumers/consumer", Value::Null).await;
+            let counts = ["pending", "ack_pending"].map(|field| consumer[field].as_u64().unwrap());
+            (counts == [0, open]).then_some(())
+        })
+        .await;
+    }
+
+    /// Sends events of different sources, with ids that have this prefix.
+    async fn send_plain(&self, prefix: &str, count: usize) {
+        let event =
+            |number| json!({ "source_id": format!("s{number}"), "event_id": format!("{prefix}-{number}") });
+        let events: Vec<_> = (0..count).map(event).collect();
+        self.user.client.post("/events/batch", &events).await.expect::<Value>(202);
+    }
+
+    /// Runs three processes with a handler that takes a second. Each event must be handled once.
+    async fn share(&self, name: &str, command: impl Fn() -> Command, installation: &Installation) {
+        let mut processes: Vec<_> = (0..3)
+            .map(|number| {
+                let mut command = command();
+                self.configure(&mut command);
+                Process::start(&mut command, &installation.path(&format!("{name}-{number}")))
+            })
+            .collect();
+        self.send_plain(name, 30).await;
+        self.wait_until_handled(&mut processes, 0).await;
+        let output: String = processes.iter().map(Process::output).collect();
+        let of_this = |line: &&str| line.contains(&format!(" {name}-"));
+        let mut handled: Vec<_> = output.lines().filter(of_this).collect();
+        assert_eq!(handled.len(), 30, "{name}: {output}");
+        handled.sort_unstable();
+        handled.dedup();
+        assert_eq!(handled.len(), 30, "{name}: {output}");
+    }
+
+    /// Runs an example while the stream of dead letters is full and the broker restarts.
+    async fn disturb(&self, name: &str, mut command: Command, output: &Path) {
+        self.configure(&mut command);
+        let mut processes = [Process::start(&mut command, output)];
+        let large = json!({ "source_id": "large", "note": "x".repeat(100_000) });
+        self.user.client.post("/events", &large).await.expect::<Value>(202);
+        self.send_plain(name, 5).await;
+        // The large event waits.
+        self.wait_until_handled(&mut processes, 1).await;
+        let before = self.run.current_run_file().children.nats;
+        e2e::kill(before, Signal::KILL);
+        wait_until("the broker runs again", async || {
+            (self.run.current_run_file().children.nats != before).then_some(())
+        })
+        .await;
+        wait_until("events are accepted", async || {
+            let event = json!({ "source_id": "s", "event_id": format!("{name}-last") });
+            (self.user.client.post("/events", &event).await.status == 202).then_some(())
+        })
+        .await;
+        self.wait_until_handled(&mut processes, 1).await;
+        let [process] = processes;
+        assert!(process.output().contains(&format!("{name}-last")), "{}", process.output());
+        self.platform("POST", "/consumers/consumer/reset", json!({ "to": "new" })).await;
     }
 
     /// Runs an example until it has handled all events.
@@ -69,14 +142,7 @@ impl<'a> System<'a> {
         let mut lines = self.send(name).await;
         self.configure(&mut command);
         let mut process = Process::start(&mut command, output);
-        wait_until("all events are handled", async || {
-            process.expect_running();
-            let consumers = self.platform("GET", "/consumers", Value::Null).await;
-            let [pending, unacknowledged] =
-                ["pending", "ack_pending"].map(|field| consumers["items"][0][field].as_u64().unwrap());
-            (pending + unacknowledged == 0).then_some(())
-        })
-        .await;
+        self.wait_until_handled(std::slice::from_mut(&mut process), 0).await;
         let output = process.output();
         let mut printed: Vec<_> = output.lines().filter(|line| line.starts_with("demo ")).collect();
         // Different sources have no order.
@@ -102,8 +168,43 @@ fn installed(name: &str) -> Option<PathBuf> {
     path
 }
 
-async fn build_go_example(go: &Path, home: &Path) -> PathBuf {
-    std::fs::copy(documented("read_events.go"), home.join("main.go")).unwrap();
+fn python(program: &Path) -> Command {
+    let mut python = Command::new(variable("SVC_TEST_PYTHON").unwrap_or_else(|| "python3".into()));
+    python.arg(program).env("PYTHONPATH", required_variable("SVC_TEST_NATS_PY"));
+    python
+}
+
+fn node(program: &Path) -> Command {
+    let mut node = Command::new("node");
+    node.arg(program);
+    node
+}
+
+/// Installs the packages of the example, and adds a statement at the beginning of its handler. `None` without Node.js.
+async fn install_javascript_example(installation: &Installation, statement: &str) -> Option<PathBuf> {
+    let home = installation.path("javascript-example");
+    std::fs::create_dir_all(&home).unwrap();
+    let handler = "async function handle(event) {\n";
+    let source = std::fs::read_to_string(documented("read_events.mjs")).unwrap();
+    let source = source.replacen(handler, &format!("{handler}{statement}"), 1);
+    std::fs::write(home.join("read_events.mjs"), source).unwrap();
+    std::fs::copy(documented("package.json"), home.join("package.json")).unwrap();
+    let mut install = tokio::process::Command::new("npm");
+    install.args(["install", "--no-package-lock", "--no-audit", "--no-fund"]).current_dir(&home);
+    let Ok(output) = within(BUILD_DEADLINE, "npm install", install.kill_on_drop(true).output()).await else {
+        eprintln!("Node.js is not installed: skipping its example");
+        return None;
+    };
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    Some(home.join("read_events.mjs"))
+}
+
+/// Builds the example with a statement at the beginning of its handler.
+async fn build_go_example(go: &Path, home: &Path, statement: &str) -> PathBuf {
+    let handler = "func handle(event jetstream.Msg) error {\n";
+    let source = std::fs::read_to_string(documented("read_events.go")).unwrap();
+    std::fs::write(home.join("main.go"), source.replacen(handler, &format!("{handler}{statement}"), 1))
+        .unwrap();
     std::fs::copy(documented("go.mod"), home.join("go.mod")).unwrap();
     std::fs::copy(documented("go.sum"), home.join("go.sum")).unwrap();
     let mut build = tokio::process::Command::new(go);
@@ -116,19 +217,66 @@ async fn build_go_example(go: &Path, home: &Path) -> PathBuf {
 #[tokio::test]
 async fn the_examples_read_all_events_and_keep_those_that_they_reject() {
     let installation = Installation::with_cheap_hashes();
-    let system = System::start(&installation).await;
+    let system = System::start(&installation, 30).await;
 
-    let mut python = Command::new(variable("SVC_TEST_PYTHON").unwrap_or_else(|| "python3".into()));
-    python.arg(documented("read_events.py")).env("PYTHONPATH", required_variable("SVC_TEST_NATS_PY"));
-    system.check("python", python, &installation.path("python")).await;
+    system.check("python", python(&documented("read_events.py")), &installation.path("python")).await;
 
     let rust = Command::new(program_path("examples/read_events"));
+    if let Some(program) = install_javascript_example(&installation, "").await {
+        system.check("javascript", node(&program), &installation.path("javascript")).await;
+    }
+
     system.check("rust", rust, &installation.path("rust")).await;
 
     if let Some(go) = installed("go") {
         let home = tempfile::tempdir().unwrap();
-        let program = build_go_example(&go, home.path()).await;
+        let program = build_go_example(&go, home.path(), "").await;
         system.check("go", Command::new(program), &installation.path("go")).await;
+    }
+}
+
+#[tokio::test]
+async fn three_processes_handle_each_event_once_also_if_it_takes_longer_than_the_time_to_acknowledge() {
+    let installation = Installation::with_cheap_hashes();
+    // A batch of ten takes three times as long.
+    let system = System::start(&installation, 3).await;
+    let slow = installation.path("slow.py");
+    let source = std::fs::read_to_string(documented("read_events.py")).unwrap();
+    let handler = "    if len(event.data) > MAX_PAYLOAD:\n";
+    std::fs::write(&slow, source.replacen(handler, &format!("    import time; time.sleep(1)\n{handler}"), 1))
+        .unwrap();
+    system.share("python", || python(&slow), &installation).await;
+
+    if let Some(program) = install_javascript_example(&installation, "  await sleep(1000);\n").await {
+        system.share("javascript", || node(&program), &installation).await;
+    }
+
+    if let Some(go) = installed("go") {
+        let home = tempfile::tempdir().unwrap();
+        let program = build_go_example(&go, home.path(), "time.Sleep(time.Second)\n").await;
+        system.share("go", || Command::new(&program), &installation).await;
+    }
+}
+
+#[tokio::test]
+async fn the_examples_continue_while_no_dead_letter_can_be_stored_and_after_a_restart_of_the_broker() {
+    let installation = Installation::with_cheap_hashes();
+    let system = System::start(&installation, 30).await;
+    let client = bus::connect(&bus::Config::new(&system.run.run_file.nats_url, "test")).await.unwrap();
+    let context = async_nats::jetstream::new(client);
+    let mut stream = context.get_stream("UDM_DLQ").await.unwrap();
+    let config = stream.info().await.unwrap().config.clone();
+    context.update_stream(async_nats::jetstream::stream::Config { max_bytes: 1024, ..config }).await.unwrap();
+
+    let program = python(&documented("read_events.py"));
+    system.disturb("python", program, &installation.path("python")).await;
+    if let Some(program) = install_javascript_example(&installation, "").await {
+        system.disturb("javascript", node(&program), &installation.path("javascript")).await;
+    }
+    if let Some(go) = installed("go") {
+        let home = tempfile::tempdir().unwrap();
+        let program = build_go_example(&go, home.path(), "").await;
+        system.disturb("go", Command::new(program), &installation.path("go")).await;
     }
 }
 
@@ -136,10 +284,9 @@ async fn the_examples_read_all_events_and_keep_those_that_they_reject() {
 async fn the_nats_command_line_reads_an_event() {
     let Some(nats) = installed("nats_cli") else { return };
     let installation = Installation::with_cheap_hashes();
-    let system = System::start(&installation).await;
+    let system = System::start(&installation, 30).await;
     system.send("cli").await;
     let mut command = Command::new(nats);
-    command.args(["--js-api-prefix", "JS.API", "--inbox-prefix", "_INBOX.consumer"]);
     command
         .args(["consumer", "next", "UDM", "consumer", "--ack", "--count", "9"])
         .env("HOME", installation.path(""));

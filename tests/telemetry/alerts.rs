@@ -3,8 +3,10 @@
 use std::path::Path;
 use std::process::Command;
 
-use e2e::{ALL_SERVICES, ApiUser, Services, output_of, required_variable};
-use serde_json::json;
+use contract::paths::Upstream;
+use e2e::{ALL_SERVICES, ApiUser, Services, api_client, output_of, required_variable};
+use serde_json::{Value, json};
+use testkit::wait_until;
 
 #[tokio::test]
 async fn alerts_and_dashboards_use_existing_metrics_and_no_alert_fires_on_a_healthy_system() {
@@ -22,6 +24,16 @@ async fn alerts_and_dashboards_use_existing_metrics_and_no_alert_fires_on_a_heal
         let event = json!({ "source_id": "fw", "event_id": "e1" });
         assert_eq!(ada.client.post("/events", &event).await.status, 202);
     }
+    let platform = api_client(&proxy.base_url).bearer(&services.platform_token);
+    let consumer = json!({ "name": "archive", "tenant_id": "acme" });
+    platform.post("/consumers", &consumer).await.expect::<Value>(201);
+    let admin = services.admin(Upstream::Ingest);
+    wait_until("the consumer is measured", async || {
+        let response =
+            testkit::client::plain_http().get(format!("http://{admin}/metrics")).send().await.ok()?;
+        response.text().await.ok()?.contains("svc_consumer_pending_events{").then_some(())
+    })
+    .await;
     let targets = ALL_SERVICES.map(|service| format!("{}={}", service.name(), services.admin(service)));
     let mut command = Command::new(required_variable("SVC_TEST_PYTHON"));
     command.arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("chart/live.py")).args(targets);

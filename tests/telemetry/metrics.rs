@@ -43,6 +43,11 @@ async fn system_with_all_metrics() -> TestSystem {
     let invite = InviteUser { email: email.clone(), role: Role::Member, delivery: Delivery::Email };
     let _: identity::Invite = acme.client.post("/users/invite", &invite).await.expect(201);
     system.wait_for_mail(&email).await;
+    let consumer = serde_json::json!({ "name": "archive", "tenant_id": "acme" });
+    system.platform_admin().post("/consumers", &consumer).await.expect::<serde_json::Value>(201);
+    let pending = "svc_consumer_pending_events{consumer=\"archive\"} 1\n";
+    wait_until("the consumer is measured", async || scrape(&system).await.contains(pending).then_some(()))
+        .await;
     system
 }
 
@@ -105,6 +110,9 @@ async fn metrics_count_requests_hashes_and_published_events() {
         r#"svc_build_info{process="standalone",version="0.1.0"} 1"#,
         r#"svc_database_connections_max{service="identity",pool="requests"} 4"#,
         r#"svc_database_connections_max{service="identity",pool="relays"} 2"#,
+        "svc_consumers_unmeasured 0",
+        r#"svc_consumer_unacknowledged_events{consumer="archive"} 0"#,
+        "svc_event_retention_seconds 259200",
         "svc_hash_queue_length 0",
         "svc_hash_shed_total 0",
         "svc_hash_workers 2",
@@ -134,6 +142,16 @@ async fn metrics_count_requests_hashes_and_published_events() {
     for line in expected {
         assert!(text.lines().any(|exposed| exposed == line), "{line}\n{text}");
     }
+    // The event of the consumer is older than the start of the measurement.
+    let age = text
+        .lines()
+        .find_map(|line| line.strip_prefix("svc_consumer_oldest_unread_seconds{consumer=\"archive\"} "));
+    assert!((0..600).contains(&age.unwrap().parse::<i64>().unwrap()), "{age:?}");
+    system.platform_admin().delete("/consumers/archive").await.expect_empty(204);
+    wait_until("the metrics of a deleted consumer end", async || {
+        (!scrape(&system).await.contains("consumer=\"archive\"")).then_some(())
+    })
+    .await;
 }
 
 /// No message is due, so nothing is delivered.

@@ -1,5 +1,7 @@
 //! `svc consumers`, with the platform token.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
+
 use contract::ProblemKind;
 use serde_json::{Value, json};
 
@@ -10,18 +12,29 @@ fn consumer(name: &str) -> Value {
     json!({
         "name": name, "tenant_id": "acme", "event_types": ["USER_LOGIN"], "partitions": {"first": 0, "last": 31},
         "streams": ["UDM"], "created_at": "2026-01-01T00:00:00Z", "pending": 7, "ack_pending": 2, "redelivered": 0,
-        "nats": {
-            "api_prefix": "JS.API", "inbox_prefix": format!("_INBOX.{name}"),
-            "publish": [format!("JS.API.CONSUMER.MSG.NEXT.UDM.{name}"), format!("$JS.ACK.UDM.{name}.>")],
-            "subscribe": [format!("_INBOX.{name}.>")],
-        },
+        "ack_wait_seconds": 30, "max_ack_pending": 1000, "paused": false,
     })
+}
+
+fn with_login(name: &str, active: bool) -> String {
+    let mut created = consumer(name);
+    created["login"] = json!({ "user": name, "password": "svc_cl_secret", "active": active });
+    created.to_string()
 }
 
 fn service(request: &StubRequest) -> (u16, String) {
     match request.line.as_str() {
         "POST /api/v1/consumers" if request.json()["name"] == "taken" => problem(ProblemKind::ConsumerExists),
-        "POST /api/v1/consumers" => (201, consumer("acme-logins").to_string()),
+        "POST /api/v1/consumers" if request.json()["name"] == "exists" => {
+            (200, consumer("exists").to_string())
+        }
+        "POST /api/v1/consumers" => (201, with_login("acme-logins", true)),
+        "POST /api/v1/consumers/archive/rotate-login" => (200, with_login("archive", false)),
+        "POST /api/v1/consumers/archive/pause"
+        | "POST /api/v1/consumers/archive/resume"
+        | "POST /api/v1/consumers/archive/reset"
+        | "GET /api/v1/consumers/archive" => (200, consumer("archive").to_string()),
+        "GET /api/v1/consumers/_accounts" => (200, json!({"content": "CONSUMER_0 { $2a$ }\n"}).to_string()),
         "GET /api/v1/consumers?limit=200" => {
             (200, json!({"items": [consumer("a")], "next_cursor": "a"}).to_string())
         }
@@ -36,7 +49,7 @@ fn client(stub: &Stub) -> Client {
 }
 
 #[test]
-fn create_prints_the_permissions_of_the_nats_user_and_a_connection_example() {
+fn create_prints_the_login_and_a_connection_example() {
     let stub = Stub::new(service);
     let arguments = [
         "consumers",
@@ -51,15 +64,9 @@ fn create_prints_the_permissions_of_the_nats_user_and_a_connection_example() {
     ];
     let run = client(&stub).run(&arguments);
     assert_eq!(run.code, Some(0), "{}", run.stderr);
-    assert!(run.stdout.contains("$JS.ACK.UDM.acme-logins.>"), "{}", run.stdout);
-    for line in [
-        "    { user: acme-logins, password: $NATS_ACME_LOGINS_PASSWORD\n",
-        "          \"JS.API.CONSUMER.MSG.NEXT.UDM.acme-logins\"\n",
-        "        subscribe: { allow: [ \"_INBOX.acme-logins.>\" ] }\n",
-        "  NATS_URL=nats://HOST:4222 NATS_USER=acme-logins NATS_PASSWORD=... nats --js-api-prefix JS.API --inbox-prefix _INBOX.acme-logins consumer next UDM acme-logins --ack\n",
-    ] {
-        assert!(run.stderr.contains(line), "{line} is missing in:\n{}", run.stderr);
-    }
+    assert!(run.stdout.contains("svc_cl_secret"), "{}", run.stdout);
+    let example = "  NATS_URL=nats://HOST:4222 NATS_USER=acme-logins NATS_PASSWORD=... nats consumer next UDM acme-logins --ack\n";
+    assert!(run.stderr.contains(example) && !run.stderr.contains("consumers config"), "{}", run.stderr);
     let request = &stub.requests()[0];
     assert_eq!(request.header("authorization"), Some("Bearer svc_pt_x"));
     let expected = json!({
@@ -70,17 +77,73 @@ fn create_prints_the_permissions_of_the_nats_user_and_a_connection_example() {
 }
 
 #[test]
-fn create_without_options_reads_everything_and_a_conflict_is_exit_6() {
+fn create_requires_a_tenant_or_all_tenants_and_a_conflict_is_exit_6() {
     let stub = Stub::new(service);
     let client = client(&stub);
-    let run = client.run(&["consumers", "create", "archive", "--output", "json"]);
+    assert_eq!(client.run(&["consumers", "create", "archive"]).code, Some(2));
+    let both = ["consumers", "create", "archive", "--tenant", "acme", "--all-tenants"];
+    assert_eq!(client.run(&both).code, Some(2));
+    assert!(stub.requests().is_empty());
+    let run = client.run(&[
+        "consumers",
+        "create",
+        "archive",
+        "--all-tenants",
+        "--start",
+        "new",
+        "--ack-wait",
+        "60",
+        "--max-ack-pending",
+        "5",
+        "--output",
+        "json",
+    ]);
     assert_valid_output("consumers create", &run.json());
     assert_eq!(run.stderr, "");
-    assert_eq!(stub.requests()[0].json(), json!({"name": "archive"}));
-    assert_eq!(client.run(&["consumers", "create", "taken"]).code, Some(6));
-    for invalid in [&["a.b"][..], &["a", "--partitions", "7"]] {
-        assert_eq!(client.run(&[&["consumers", "create"], invalid].concat()).code, Some(2), "{invalid:?}");
+    let expected = json!({
+        "name": "archive", "all_tenants": true, "start": "new", "ack_wait_seconds": 60, "max_ack_pending": 5,
+    });
+    assert_eq!(stub.requests()[0].json(), expected);
+    assert_eq!(client.run(&["consumers", "create", "taken", "--all-tenants"]).code, Some(6));
+    let existing = client.run(&["consumers", "create", "exists", "--all-tenants"]);
+    assert!(existing.stderr.contains("rotate-login"), "{}", existing.stderr);
+    for invalid in [&["a.b"][..], &["a", "--partitions", "7"], &["a", "--start", "yesterday"]] {
+        let run = client.run(&[&["consumers", "create", "--all-tenants"], invalid].concat());
+        assert_eq!(run.code, Some(2), "{invalid:?}");
     }
+}
+
+#[test]
+fn rotate_login_asks_and_prints_the_login_that_the_broker_does_not_have_yet() {
+    let stub = Stub::new(service);
+    let client = client(&stub);
+    assert_eq!(client.run(&["consumers", "rotate-login", "archive"]).code, Some(12));
+    assert!(stub.requests().is_empty());
+    let run = client.run(&["consumers", "rotate-login", "archive", "--yes"]);
+    assert_eq!(run.code, Some(0), "{}", run.stderr);
+    assert!(run.stdout.contains("svc_cl_secret"), "{}", run.stdout);
+    assert!(run.stderr.contains("`svc consumers config`"), "{}", run.stderr);
+}
+
+#[test]
+fn config_prints_exactly_the_file() {
+    let stub = Stub::new(service);
+    assert_eq!(client(&stub).run(&["consumers", "config"]).stdout, "CONSUMER_0 { $2a$ }\n");
+}
+
+#[test]
+fn a_consumer_is_shown_paused_resumed_and_reset() {
+    let stub = Stub::new(service);
+    let client = client(&stub);
+    for command in ["get", "pause", "resume"] {
+        let run = client.run(&["consumers", command, "archive", "--output", "json"]);
+        assert_valid_output(&format!("consumers {command}"), &run.json());
+    }
+    let reset = ["consumers", "reset", "archive", "--to", "2026-01-31T12:00:00Z", "--output", "json"];
+    assert_eq!(client.run(&reset).code, Some(12));
+    let run = client.run(&[&reset[..], &["--yes"]].concat());
+    assert_valid_output("consumers reset", &run.json());
+    assert_eq!(stub.requests().last().unwrap().json(), json!({"to": "2026-01-31T12:00:00Z"}));
 }
 
 #[test]
@@ -92,6 +155,18 @@ fn list_reads_all_pages() {
     assert_eq!(names, ["a", "b"]);
     let table = client(&stub).run(&["consumers", "list"]).stdout;
     assert!(table.starts_with("CONSUMER") && table.contains("USER_LOGIN"), "{table}");
+}
+
+#[test]
+fn a_watched_list_is_printed_again_until_an_error() {
+    static COUNT: AtomicUsize = AtomicUsize::new(0);
+    let stub = Stub::new(|_| match COUNT.fetch_add(1, Ordering::Relaxed) {
+        0 | 1 => (200, json!({"items": [consumer("a")]}).to_string()),
+        _ => problem(ProblemKind::NotFound),
+    });
+    let run = client(&stub).run(&["consumers", "list", "--watch"]);
+    assert_eq!(run.code, Some(3), "{}", run.stderr);
+    assert_eq!(run.stdout.matches("CONSUMER").count(), 2, "{}", run.stdout);
 }
 
 #[test]

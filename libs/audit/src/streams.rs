@@ -30,8 +30,12 @@ impl AuditStreamSettings {
         tasks.spawn_short(async move {
             let valid = async {
                 match self.common.mode {
-                    StreamMode::Verify => bus::until_valid(&nats, &definitions, bus::verify).await,
-                    StreamMode::Ensure => bus::until_valid(&nats, &definitions, bus::create).await,
+                    StreamMode::Verify => {
+                        bus::until_valid(&nats, bus::API_PREFIX, &definitions, bus::verify).await;
+                    }
+                    StreamMode::Ensure => {
+                        bus::until_valid(&nats, bus::API_PREFIX, &definitions, bus::create).await;
+                    }
                 }
             };
             // Boxed because the future is large.

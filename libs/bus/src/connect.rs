@@ -165,6 +165,23 @@ pub enum ConnectError {
     Rejected(String),
 }
 
+/// The oldest server that checks all permissions: before, a header of a message can name a subject that its user may not publish.
+const OLDEST_VERSION: (u64, u64, u64) = (2, 12, 6);
+
+/// The server is too old.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "nats-server {0} is too old: a user could write messages of others. Update all servers to 2.12.6 or newer"
+)]
+pub(crate) struct OldServer(String);
+
+/// Checks the version that a server announces.
+pub(crate) fn check_version(version: &str) -> Result<(), OldServer> {
+    let mut numbers = version.split(['.', '-', '+']).map_while(|part| part.parse::<u64>().ok());
+    let mut next = || numbers.next().unwrap_or(0);
+    if (next(), next(), next()) < OLDEST_VERSION { Err(OldServer(version.to_owned())) } else { Ok(()) }
+}
+
 /// No server is connected at the moment.
 #[derive(Clone, Copy, Debug, thiserror::Error)]
 #[error("not connected to NATS")]
@@ -294,6 +311,21 @@ impl Config {
         Ok(parse_addresses(&self.url.get())?.0)
     }
 
+    /// Returns the configuration of a connection to each of the servers as another user.
+    ///
+    /// # Errors
+    /// The addresses are malformed.
+    pub(crate) fn each_server_as(&self, user: &str, password: &str) -> Result<Vec<Self>, ConnectError> {
+        let with_user = |server: ServerAddr| {
+            let mut url = server.into_inner();
+            url.set_username(user).and_then(|()| url.set_password(Some(password)))?;
+            let url = Live::fixed(url.to_string());
+            Ok(Self { url, login: None, credentials: None, inbox_prefix: None, ..self.clone() })
+        };
+        let (servers, _) = parse_addresses(&self.url.get())?;
+        servers.into_iter().map(with_user).collect::<Result<_, ()>>().map_err(|()| ConnectError::Address)
+    }
+
     /// Returns whether the servers must use TLS.
     pub(crate) fn requires_tls(&self) -> bool {
         self.ca_file.is_some() || self.client_certificate.is_some()
@@ -367,6 +399,25 @@ mod tests {
         let urls: Vec<_> = servers.iter().map(ServerAddr::as_url_str).collect();
         assert!(urls.iter().all(|url| !url.contains("ingest") && !url.contains("ss@")), "{urls:?}");
         assert_eq!(servers.len(), 2);
+    }
+
+    #[test]
+    fn servers_older_than_2_12_6_are_rejected() {
+        for version in ["2.12.6", "2.12.10", "2.14.0-RC.1", "2.15.1", "3.0.0"] {
+            assert_eq!(check_version(version), Ok(()), "{version}");
+        }
+        for version in ["2.12.5", "2.12.0-RC.4", "2.9.25", "1.4.1", "", "beta"] {
+            let error = check_version(version).unwrap_err().to_string();
+            assert!(error.contains(version) && error.contains("2.12.6 or newer"), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_login_is_checked_at_each_server() {
+        let config = Config::new("tls://ingest:secret@one:4222,tls://two:4223", "test");
+        let urls = config.each_server_as("acme", "pass").unwrap();
+        let urls: Vec<_> = urls.iter().map(|config| (*config.url.get()).clone()).collect();
+        assert_eq!(urls, ["tls://acme:pass@one:4222", "tls://acme:pass@two:4223"]);
     }
 
     #[test]

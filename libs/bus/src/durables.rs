@@ -1,34 +1,49 @@
-//! Durable pull consumers of the event streams, and the permissions of their NATS users. The definition of a durable is in its
+//! Durable pull consumers of the event streams, and the accounts of their logins at the broker. The definition of a durable is in its
 //! metadata; durables without it belong to others and are neither listed nor deleted.
 
+mod accounts;
+mod create_requests;
+mod definition;
 mod filter;
+mod keep;
+mod lag;
+mod login;
 
 use std::collections::{BTreeMap, HashMap};
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use async_nats::jetstream::consumer::{AckPolicy, Info, pull};
-use async_nats::jetstream::context::RequestError;
+use async_nats::jetstream::consumer::{self, AckPolicy, Info, pull};
+use async_nats::jetstream::context::{RequestError, RequestErrorKind};
 use async_nats::jetstream::response::Response;
 use async_nats::jetstream::stream::ConsumerCreateStrictErrorKind;
 use async_nats::jetstream::{Context, ErrorCode};
 use chrono::{DateTime, Utc};
 use futures::TryStreamExt as _;
 use futures::future::try_join_all;
+use hashing::{Entropy, RawToken};
 use serde_json::json;
+use tokio::time::{sleep, timeout};
 
+pub use accounts::{ACCOUNTS_HEADER, accounts_file};
+pub use create_requests::answer_create_requests;
+pub use definition::{DurableDefinition, Start};
 pub use filter::DurableFilter;
+pub use keep::{AccountsFile, CONSUMERS_SUBJECT, ConsumerLogins};
+pub use lag::DurableLag;
+pub use login::Login;
+
+use login::free_account;
 
 use crate::{Connection, EventStreams, NotConnected};
 
-/// Prefix of the consumer API in the accounts of consumers, in place of `$JS.API` (`deploy/nats/consumers.conf`).
-pub const CONSUMER_API_PREFIX: &str = "JS.API";
-/// Time until an event without an acknowledgement is delivered again.
-const ACK_WAIT: Duration = Duration::from_secs(30);
-/// Number of delivered events without an acknowledgement.
-const MAX_ACK_PENDING: i64 = 1000;
 /// Maximum time that a pull request can wait. The broker forgets the reply subject of another account after two minutes.
 const MAX_PULL_WAIT: Duration = Duration::from_mins(1);
+/// End of a pause: the year 2200. The broker has no pause without an end.
+const PAUSE_END: i64 = 7_258_118_400;
+/// Maximum time that the broker needs for a reload.
+const RELOAD_TIMEOUT: Duration = Duration::from_secs(2);
+const RELOAD_POLL: Duration = Duration::from_millis(20);
 /// Key of the metadata with the definition.
 const DEFINITION: &str = "svc-definition";
 
@@ -44,8 +59,10 @@ pub struct Durables {
 pub struct Durable {
     /// Name.
     pub name: String,
-    /// The events that it reads.
-    pub filter: DurableFilter,
+    /// What it reads and how.
+    pub definition: DurableDefinition,
+    /// Its login. `None` for a durable that has lost it in its metadata.
+    pub login: Option<Login>,
     /// Streams that contain it.
     pub streams: Vec<String>,
     /// Creation time of the oldest.
@@ -60,15 +77,16 @@ pub struct Durable {
     pub last_delivered_at: Option<DateTime<Utc>>,
     /// Last acknowledgement.
     pub last_acknowledged_at: Option<DateTime<Utc>>,
+    /// Whether the broker delivers nothing until it is resumed.
+    pub is_paused: bool,
 }
 
 /// The result of [`Durables::create`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Creation {
-    /// The durable is new.
-    Created,
-    /// The durable exists with this definition.
-    Existing,
+pub struct Created {
+    /// The durable.
+    pub durable: Durable,
+    /// The password of a new durable. `None` if the durable existed with this definition.
+    pub password: Option<RawToken>,
 }
 
 /// A request for a durable failed.
@@ -77,6 +95,9 @@ pub enum DurableError {
     /// A consumer of this name has another definition.
     #[error("a consumer with another definition has this name")]
     Exists,
+    /// All numbers of accounts are used.
+    #[error("the broker has no account for another consumer: delete unused consumers")]
+    NoAccount,
     /// The broker did not answer, or rejected the request.
     #[error("failed to manage consumers of stream {stream}")]
     Failed {
@@ -89,43 +110,100 @@ pub enum DurableError {
 }
 
 impl Durables {
-    /// Uses the connection for a few requests. Does not wait for a broker that is down.
+    /// Uses the connection for a few requests. Does not wait for a broker that is down. A broker that is reloaded does not accept
+    /// requests for up to a second: waits until it does.
     ///
     /// # Errors
     /// No server is connected.
-    pub fn over(connection: &Connection, streams: EventStreams) -> Result<Self, NotConnected> {
+    pub async fn over(connection: &Connection, streams: EventStreams) -> Result<Self, NotConnected> {
         let context = async_nats::jetstream::new(connection.connected()?.clone());
+        // Otherwise, the first request fails.
+        let _ = timeout(RELOAD_TIMEOUT, accepts_requests(&context)).await;
         Ok(Self { context, streams: streams.with_ranges().collect() })
     }
 
-    /// Creates a durable in each stream that stores events of the filter. A request that failed halfway can be repeated.
+    /// Creates a durable in each stream that stores events of the filter, with a login. A request that failed halfway can be repeated.
     ///
     /// # Errors
     /// [`DurableError::Exists`] if a consumer of this name has another definition.
     pub async fn create(
         &self,
         name: &str,
-        filter: &DurableFilter,
-    ) -> Result<(Durable, Creation), DurableError> {
-        let definition = json!(filter).to_string();
+        definition: &DurableDefinition,
+        entropy: &dyn Entropy,
+    ) -> Result<Created, DurableError> {
+        let text = json!(definition).to_string();
         let found = try_join_all(self.streams.iter().map(|(stream, _)| self.find(stream, name))).await?;
-        if found.iter().flatten().any(|info| info.config.metadata.get(DEFINITION) != Some(&definition)) {
+        if found.iter().flatten().any(|info| info.config.metadata.get(DEFINITION) != Some(&text)) {
             return Err(DurableError::Exists);
         }
-        let (mut infos, mut creation) = (Vec::new(), Creation::Existing);
+        let existing = found.iter().flatten().find_map(|info| Login::read(&info.config.metadata));
+        let (login, password) = if let Some(login) = existing {
+            (login, None)
+        } else {
+            let (login, password) = self.new_login(entropy).await?;
+            (login, Some(password))
+        };
+        let mut metadata = HashMap::from([(DEFINITION.to_owned(), text)]);
+        login.write(&mut metadata);
+        let mut infos = Vec::new();
         for ((stream, partitions), found) in self.streams.iter().zip(found) {
-            let subjects = filter.subjects(partitions);
+            let subjects = definition.filter.subjects(partitions);
             match found {
                 Some(info) => infos.push(info),
                 None if subjects.is_empty() => {}
                 None => {
-                    infos.push(self.create_in(stream, name, subjects, &definition).await?);
-                    creation = Creation::Created;
+                    let config = pull_config(name, definition, subjects, metadata.clone());
+                    infos.push(self.create_in(stream, config).await?);
                 }
             }
         }
         let durable = merge(infos).remove(name).ok_or(DurableError::Exists)?;
-        Ok((durable, creation))
+        Ok(Created { durable, password })
+    }
+
+    /// Replaces the login of a durable. Returns `None` if it does not exist.
+    ///
+    /// # Errors
+    /// The broker did not answer. The login may be replaced.
+    pub async fn replace_login(
+        &self,
+        name: &str,
+        entropy: &dyn Entropy,
+    ) -> Result<Option<Created>, DurableError> {
+        let Some(durable) = self.get(name).await? else { return Ok(None) };
+        let (login, password) = match &durable.login {
+            Some(Login { account, .. }) => Login::generate(*account, entropy),
+            None => self.new_login(entropy).await?,
+        };
+        let durable = self.with_login(durable, login).await?;
+        Ok(Some(Created { durable, password: Some(password) }))
+    }
+
+    /// Returns a login for an account without a durable.
+    async fn new_login(&self, entropy: &dyn Entropy) -> Result<(Login, RawToken), DurableError> {
+        let account = free_account(&self.list().await?).ok_or(DurableError::NoAccount)?;
+        Ok(Login::generate(account, entropy))
+    }
+
+    async fn with_login(&self, durable: Durable, login: Login) -> Result<Durable, DurableError> {
+        for stream in &durable.streams {
+            if let Some(mut info) = self.find(stream, &durable.name).await? {
+                login.write(&mut info.config.metadata);
+                let updated = self.context.update_consumer_on_stream(info.config, stream).await;
+                updated.map_err(failed(stream))?;
+            }
+        }
+        Ok(Durable { login: Some(login), ..durable })
+    }
+
+    /// Returns a durable that has a definition.
+    ///
+    /// # Errors
+    /// The broker did not answer.
+    pub async fn get(&self, name: &str) -> Result<Option<Durable>, DurableError> {
+        let found = try_join_all(self.streams.iter().map(|(stream, _)| self.find(stream, name))).await?;
+        Ok(merge(found.into_iter().flatten()).remove(name))
     }
 
     /// Returns all durables that have a definition, ordered by name.
@@ -179,26 +257,9 @@ impl Durables {
     async fn create_in(
         &self,
         stream: &str,
-        name: &str,
-        mut subjects: Vec<String>,
-        definition: &str,
+        config: impl consumer::IntoConsumerConfig,
     ) -> Result<Info, DurableError> {
-        // Filters of durables with one filter subject can be restricted by permissions of the broker, so it has its own field.
-        let filter_subject =
-            if subjects.len() == 1 { subjects.pop().unwrap_or_default() } else { String::new() };
-        let config = pull::Config {
-            durable_name: Some(name.to_owned()),
-            ack_policy: AckPolicy::Explicit,
-            ack_wait: ACK_WAIT,
-            // The broker would drop an event after a limit.
-            max_deliver: -1,
-            max_ack_pending: MAX_ACK_PENDING,
-            max_expires: MAX_PULL_WAIT,
-            filter_subject,
-            filter_subjects: subjects,
-            metadata: HashMap::from([(DEFINITION.to_owned(), definition.to_owned())]),
-            ..pull::Config::default()
-        };
+        let config = config.into_consumer_config();
         match self.context.create_consumer_strict_on_stream(config, stream).await {
             Ok(consumer) => Ok(consumer.cached_info().clone()),
             // Another request created it meanwhile.
@@ -207,6 +268,76 @@ impl Durables {
             }
             Err(error) => Err(failed(stream)(error)),
         }
+    }
+
+    /// Stops or continues the delivery of a durable. Returns whether it exists.
+    ///
+    /// # Errors
+    /// The broker did not answer.
+    pub async fn set_paused(&self, name: &str, is_paused: bool) -> Result<bool, DurableError> {
+        let Some(durable) = self.get(name).await? else { return Ok(false) };
+        for stream in &durable.streams {
+            let handle = self.context.get_stream_no_info(stream).await.map_err(failed(stream))?;
+            let changed = if is_paused {
+                let end = DateTime::from_timestamp(PAUSE_END, 0).unwrap_or_default();
+                handle.pause_consumer(name, broker_time(end)).await
+            } else {
+                handle.resume_consumer(name).await
+            };
+            changed.map_err(failed(stream))?;
+        }
+        Ok(true)
+    }
+
+    /// Creates a durable again with the same login, so that it reads from another event. Returns whether it exists.
+    ///
+    /// # Errors
+    /// The broker did not answer: the durable may be deleted.
+    pub async fn reset(&self, name: &str, start: Start) -> Result<bool, DurableError> {
+        let Some(durable) = self.get(name).await? else { return Ok(false) };
+        for stream in &durable.streams {
+            let Some(info) = self.find(stream, name).await? else { continue };
+            let config = consumer::Config { deliver_policy: start.policy(), ..info.config };
+            self.context.delete_consumer_from_stream(name, stream).await.map_err(failed(stream))?;
+            self.create_in(stream, config).await?;
+        }
+        Ok(true)
+    }
+}
+
+/// Waits until a request for the API has a responder.
+async fn accepts_requests(context: &Context) {
+    let request = async || {
+        let response: Result<Response<serde_json::Value>, RequestError> =
+            context.request("STREAM.NAMES", &json!({})).await;
+        response.err().is_some_and(|error| error.kind() == RequestErrorKind::NoResponders)
+    };
+    while request().await {
+        sleep(RELOAD_POLL).await;
+    }
+}
+
+fn pull_config(
+    name: &str,
+    definition: &DurableDefinition,
+    mut subjects: Vec<String>,
+    metadata: HashMap<String, String>,
+) -> pull::Config {
+    // Filters of durables with one filter subject can be restricted by permissions of the broker, so it has its own field.
+    let filter_subject = if subjects.len() == 1 { subjects.pop().unwrap_or_default() } else { String::new() };
+    pull::Config {
+        durable_name: Some(name.to_owned()),
+        deliver_policy: definition.start.policy(),
+        ack_policy: AckPolicy::Explicit,
+        ack_wait: definition.ack_wait(),
+        // The broker would drop an event after a limit.
+        max_deliver: -1,
+        max_ack_pending: definition.max_ack_pending.unwrap_or(DurableDefinition::MAX_ACK_PENDING).into(),
+        max_expires: MAX_PULL_WAIT,
+        filter_subject,
+        filter_subjects: subjects,
+        metadata,
+        ..pull::Config::default()
     }
 }
 
@@ -219,10 +350,11 @@ fn merge(infos: impl IntoIterator<Item = Info>) -> BTreeMap<String, Durable> {
     let mut durables = BTreeMap::new();
     for info in infos {
         let definition = info.config.metadata.get(DEFINITION);
-        let Some(filter) = definition.and_then(|text| serde_json::from_str(text).ok()) else { continue };
+        let Some(definition) = definition.and_then(|text| serde_json::from_str(text).ok()) else { continue };
         let found = Durable {
             name: info.name,
-            filter,
+            definition,
+            login: Login::read(&info.config.metadata),
             streams: vec![info.stream_name],
             created_at: time(info.created),
             pending: info.num_pending,
@@ -230,6 +362,7 @@ fn merge(infos: impl IntoIterator<Item = Info>) -> BTreeMap<String, Durable> {
             redelivered: info.num_redelivered as u64,
             last_delivered_at: info.delivered.last_active.map(time),
             last_acknowledged_at: info.ack_floor.last_active.map(time),
+            is_paused: info.paused,
         };
         match durables.remove(&found.name) {
             None => durables.insert(found.name.clone(), found),
@@ -244,37 +377,24 @@ impl Durable {
     fn and(mut self, other: Self) -> Self {
         self.streams.extend(other.streams);
         Self {
+            login: self.login.or(other.login),
             created_at: self.created_at.min(other.created_at),
             pending: self.pending + other.pending,
             ack_pending: self.ack_pending + other.ack_pending,
             redelivered: self.redelivered + other.redelivered,
             last_delivered_at: self.last_delivered_at.max(other.last_delivered_at),
             last_acknowledged_at: self.last_acknowledged_at.max(other.last_acknowledged_at),
+            is_paused: self.is_paused || other.is_paused,
             ..self
         }
-    }
-
-    /// Returns the prefix of the reply subjects of its NATS user.
-    pub fn inbox_prefix(&self) -> String {
-        format!("_INBOX.{}", self.name)
-    }
-
-    /// Returns the subjects that its NATS user may publish: requests for this durable, acknowledgements and dead letters.
-    pub fn publish_permissions(&self) -> Vec<String> {
-        let name = &self.name;
-        let of_stream = |stream: &String| {
-            [
-                format!("{CONSUMER_API_PREFIX}.CONSUMER.INFO.{stream}.{name}"),
-                format!("{CONSUMER_API_PREFIX}.CONSUMER.MSG.NEXT.{stream}.{name}"),
-                format!("$JS.ACK.{stream}.{name}.>"),
-            ]
-        };
-        let tenant = self.filter.tenant_id.as_ref().map_or("*", |tenant| tenant.as_str());
-        let dead_letters = format!("udm.dlq.v1.{tenant}.{name}");
-        self.streams.iter().flat_map(of_stream).chain([dead_letters]).collect()
     }
 }
 
 fn time(time: async_nats::datetime::DateTime) -> DateTime<Utc> {
     DateTime::from_timestamp(time.unix_timestamp(), time.nanosecond()).unwrap_or_default()
+}
+
+fn broker_time(time: DateTime<Utc>) -> async_nats::datetime::DateTime {
+    let nanos = i128::from(time.timestamp()) * 1_000_000_000 + i128::from(time.timestamp_subsec_nanos());
+    async_nats::datetime::from_nanos(nanos).unwrap_or(async_nats::datetime::DateTime::UNIX_EPOCH)
 }

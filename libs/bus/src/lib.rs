@@ -21,7 +21,11 @@ pub use audit::{AuditFilter, AuditReader, StoredAudit};
 pub use budget::{BudgetExceeded, MemoryBudget, Reservation};
 pub use connect::{Config, ConnectError, Connection, NatsSettings, NotConnected, connect};
 pub use dead_letters::{DeadLetter, DeadLetterError, DeadLetters};
-pub use durables::{CONSUMER_API_PREFIX, Creation, Durable, DurableError, DurableFilter, Durables};
+pub use durables::{
+    ACCOUNTS_HEADER, AccountsFile, CONSUMERS_SUBJECT, ConsumerLogins, Created, Durable, DurableDefinition,
+    DurableError, DurableFilter, DurableLag, Durables, Login, Start as DurableStart, accounts_file,
+    answer_create_requests,
+};
 pub use invalidations::{
     FeedEvent, INVALIDATION_SUBJECT, Invalidation, InvalidationListener, InvalidationMessage,
     InvalidationPublisher,
@@ -39,9 +43,9 @@ pub use reader::{
 pub use replicas::{REPLICA_SUBJECT, Replicas};
 pub use stored::ReadFrom;
 pub use streams::{
-    ANONYMOUS_AUDIT_STREAM, AUDIT_STREAM, AuditProfile, DEAD_LETTER_STREAM, Durability, EventStreams,
-    Profile, StreamDefinition, StreamError, StreamMode, StreamSettings, StreamsCommand, UDM_STREAM, create,
-    ensure, retention, until_valid, verify,
+    ANONYMOUS_AUDIT_STREAM, API_PREFIX, AUDIT_STREAM, AccountStreams, AuditProfile, DEAD_LETTER_STREAM,
+    Durability, EventStreams, FACADE_API_PREFIX, Profile, StreamDefinition, StreamError, StreamMode,
+    StreamSettings, StreamsCommand, UDM_STREAM, create, ensure, retention, until_valid, verify,
 };
 pub use subject::{AuditSubject, EventSubject, InvalidSubject, PARTITIONS, is_event_type, partition};
 #[cfg(fuzzing)]

@@ -13,7 +13,7 @@ use async_nats::jetstream::stream::{Compression, Config, DiscardPolicy, Retentio
 use serde::Serialize;
 
 pub use check::{StreamError, create, ensure, verify};
-pub use command::StreamsCommand;
+pub use command::{AccountStreams, StreamsCommand};
 pub use settings::{StreamMode, StreamSettings, retention, until_valid};
 
 use crate::subject::{EventSubject, PARTITIONS};
@@ -22,6 +22,10 @@ use crate::subject::{EventSubject, PARTITIONS};
 pub const UDM_STREAM: &str = "UDM";
 /// Name of the stream of events that a consumer failed to process.
 pub const DEAD_LETTER_STREAM: &str = "UDM_DLQ";
+/// Prefix of the API of an account in the account itself.
+pub const API_PREFIX: &str = "$JS.API";
+/// Prefix of the API of the account `FACADE` in the account of the streams of events.
+pub const FACADE_API_PREFIX: &str = "FACADE.API";
 /// Name of the stream of audit events of tenants.
 pub const AUDIT_STREAM: &str = "AUDIT";
 /// Name of the stream of audit events that belong to no tenant.
@@ -36,6 +40,8 @@ const SIDE_STREAM_FRACTION: u64 = 8;
 const ANONYMOUS_AUDIT_FRACTION: u64 = 64;
 /// Maximum number of dead letters of a tenant and consumer: more than an administrator reads, and a fraction of the stream.
 const MAX_DEAD_LETTERS: i64 = 10_000;
+/// Size of a stream without messages.
+const FACADE_STREAM_BYTES: u64 = 1024;
 /// Allowance for headers in the maximum message size.
 const HEADER_ALLOWANCE: usize = 16 * 1024;
 
@@ -138,6 +144,16 @@ impl Profile {
             dead_letter_max_age: Duration::from_hours(14 * 24),
             compression: false,
         }
+    }
+
+    /// Returns the streams of the account `FACADE`: one for each stream of events, with its name and subjects. No user can publish there.
+    pub fn facade(&self) -> Vec<StreamDefinition> {
+        let limits = Limits { max_age: self.max_age, max_bytes: FACADE_STREAM_BYTES };
+        let streams = self
+            .streams
+            .ranges()
+            .map(|range| limits.stream(&self.streams.name(&range), self.streams.subjects(range)));
+        stored_on(streams.collect(), self.replicas, false)
     }
 }
 

@@ -6,13 +6,16 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use async_nats::jetstream::consumer::{AckPolicy, pull};
+use async_nats::client::RequestErrorKind;
+use async_nats::jetstream::consumer::{AckPolicy, PullConsumer, pull};
 use async_nats::jetstream::{self, Context, stream::Config};
-use async_nats::{Client, HeaderMap, Message, Subscriber};
-use bus::{AuditProfile, INVALIDATION_SUBJECT, InvalidationMessage, Profile};
+use async_nats::{Client, ConnectOptions, HeaderMap, Message, Subscriber};
+use bus::{AuditProfile, Durable, DurableFilter, INVALIDATION_SUBJECT, InvalidationMessage, Login, Profile};
+use chrono::DateTime;
 use futures::{FutureExt as _, StreamExt as _, TryStreamExt as _};
 use serde_json::{Value, json};
 use testkit::nats::connect;
+use testkit::wait_until;
 use testkit::{NatsCluster, NatsServer};
 
 const MAX_BYTES: u64 = 16 << 20;
@@ -23,7 +26,8 @@ const ANNOUNCEMENT: &str = r#"{"replica":"018f2e6e-7c1d-7000-8000-000000000001",
 enum Account {
     Udm,
     Audit,
-    Consumers,
+    Facade,
+    Consumer,
 }
 
 /// A user and what it may send.
@@ -37,9 +41,9 @@ struct User {
 }
 
 impl User {
-    /// ingest can delete the streams in its account. The other users cannot, also not in their own.
+    /// ingest can delete the streams in its account and creates those of FACADE. The other users cannot, also not in their own.
     fn must_not_change(&self, account: Account) -> bool {
-        account != Account::Udm || self.account != Account::Udm
+        account == Account::Audit || self.account != Account::Udm
     }
 }
 
@@ -87,6 +91,15 @@ const USERS: [User; 4] = [
             ("udm.v1.07.acme.LOGIN", "{}", Some(("Nats-Trace-Dest", "audit.v1.beta.identity.x"))),
             ("svc.ingest.replicas.v1", "{}", None),
             ("udm.dlq.v1.acme._ingest", "{}", None),
+            ("FACADE.API.STREAM.NAMES", "", None),
+            ("FACADE.API.STREAM.INFO.UDM", "", None),
+            ("FACADE.API.STREAM.CREATE.UDM", "", None),
+            (
+                "FACADE.API.STREAM.CREATE.COPY",
+                r#"{"name":"COPY","sources":[{"name":"AUDIT","external":{"api":"AUDIT.API","deliver":"copy"}}]}"#,
+                None,
+            ),
+            ("FACADE.API.STREAM.INFO.UDM", "", Some(("Nats-Trace-Dest", "audit.v1.beta.identity.x"))),
             ("udm.v1.07.acme.LOGIN", INVALIDATION, Some(("Nats-Trace-Dest", INVALIDATION_SUBJECT))),
         ],
     },
@@ -145,15 +158,36 @@ const USERS: [User; 4] = [
     },
     User {
         name: "consumer",
-        account: Account::Consumers,
-        reaches: &["udm.dlq.v1.acme.consumer"],
+        account: Account::Consumer,
+        reaches: &[
+            "udm.dlq.v1.acme.consumer",
+            // ingest answers these and does nothing else.
+            "svc.consumers.create.v1.UDM.consumer",
+            "svc.consumers.create.v1.UDM.consumer.udm.v1.>",
+        ],
         requests: &[
-            ("JS.API.CONSUMER.MSG.NEXT.UDM.consumer", r#"{"batch":1,"no_wait":true}"#, None),
-            ("JS.API.CONSUMER.INFO.UDM.consumer", "", None),
-            ("JS.API.CONSUMER.INFO.UDM.consumer", "", Some(("Nats-Request-Info", r#"{"acc":"UDM"}"#))),
-            ("JS.API.CONSUMER.INFO.UDM.consumer", "", Some(("Nats-Trace-Dest", "udm.v1.07.beta.LOGIN"))),
+            // The response has an empty payload.
+            ("$JS.API.CONSUMER.MSG.NEXT.UDM.consumer", r#"{"batch":1,"no_wait":true}"#, None),
+            // The response is an event.
+            ("$JS.API.CONSUMER.MSG.NEXT.UDM.consumer", r#"{"batch":1}"#, None),
+            ("$JS.API.CONSUMER.MSG.NEXT.UDM.consumer", r#"{"batch":1,"expires":200000000}"#, None),
+            ("$JS.API.CONSUMER.INFO.UDM.consumer", "", None),
+            ("$JS.API.CONSUMER.INFO.UDM.consumer", "", Some(("Nats-Request-Info", r#"{"acc":"UDM"}"#))),
+            ("$JS.API.CONSUMER.INFO.UDM.consumer", "", Some(("Nats-Trace-Dest", "udm.v1.07.beta.LOGIN"))),
+            ("$JS.ACK.UDM.consumer.1.1.1.1.0", "", None),
             ("$JS.ACK.UDM.consumer.1.1.1.1.0", r#"+NXT {"batch":1,"no_wait":true}"#, None),
+            ("$JS.API.INFO", "", None),
+            ("$JS.API.STREAM.NAMES", "", None),
+            ("$JS.API.STREAM.INFO.UDM", "", None),
+            ("$JS.API.STREAM.INFO.UDM", "", Some(("Nats-Trace-Dest", "$JS.API.STREAM.DELETE.UDM"))),
+            (
+                "$JS.API.CONSUMER.CREATE.UDM.consumer",
+                r#"{"stream_name":"UDM","config":{"name":"consumer","deliver_subject":"svc.invalidations.v1"}}"#,
+                None,
+            ),
+            ("$JS.API.CONSUMER.CREATE.UDM.consumer.udm.v1.>", "", None),
             ("udm.dlq.v1.acme.consumer", "{}", None),
+            ("udm.dlq.v1.acme.consumer", "{}", Some(("Nats-Rollup", "all"))),
             ("udm.dlq.v1.acme.consumer", INVALIDATION, Some(("Nats-Trace-Dest", INVALIDATION_SUBJECT))),
             ("udm.dlq.v1.acme.consumer", ANNOUNCEMENT, Some(("Nats-Trace-Dest", "svc.ingest.replicas.v1"))),
         ],
@@ -161,7 +195,7 @@ const USERS: [User; 4] = [
 ];
 
 /// Subjects of an account that its users, or those of others, must not reach. They are reply subjects, and are also published directly.
-const TARGETS: [(Account, &[&str]); 2] = [
+const TARGETS: [(Account, &[&str]); 3] = [
     (
         Account::Audit,
         &[
@@ -189,11 +223,26 @@ const TARGETS: [(Account, &[&str]); 2] = [
             "$JS.API.STREAM.UPDATE.UDM",
             "$JS.API.STREAM.MSG.DELETE.UDM_DLQ",
             "$JS.API.CONSUMER.DELETE.UDM.victim",
+            "$JS.API.CONSUMER.CREATE.UDM.new",
+            "$JS.API.CONSUMER.DURABLE.CREATE.UDM.new",
+            "$JS.API.CONSUMER.PAUSE.UDM.victim",
             "$JS.API.CONSUMER.MSG.NEXT.UDM.victim",
-            "JS.API.CONSUMER.MSG.NEXT.UDM.victim",
+            "$JS.ACK.UDM.victim.1.1.1.1.0",
+            "$JS.FC.UDM.victim.x",
             "udm.v1.07.beta.LOGIN",
             "udm.dlq.v1.beta.victim",
+            "udm.dlq.v1.beta.consumer",
             "svc.ingest.replicas.v1",
+            "svc.ingest.consumers.v1",
+        ],
+    ),
+    (
+        Account::Facade,
+        &[
+            "FACADE.API.STREAM.DELETE.UDM",
+            "FACADE.API.STREAM.UPDATE.UDM",
+            "FACADE.API.STREAM.CREATE.NEW",
+            "$JS.API.STREAM.CREATE.NEW",
         ],
     ),
 ];
@@ -232,7 +281,7 @@ impl Administrator {
             let stream = self.context.get_stream(&info.config.name).await.unwrap();
             let mut durables = stream.consumers().try_collect::<Vec<_>>().await.unwrap();
             durables.sort_by(|left, right| left.name.cmp(&right.name));
-            // Changes with the requests of its user.
+            // Changes with the requests of its login.
             let durables = durables.into_iter().filter(|durable| durable.name != "consumer");
             let durables = durables.map(|durable| {
                 json!([
@@ -254,6 +303,21 @@ impl Administrator {
             streams.insert(found.config.name.clone(), found);
         }
         streams
+    }
+}
+
+/// The stream of the account FACADE, which has no user.
+async fn facade(administrator: &Administrator) -> Stream {
+    let context = jetstream::with_prefix(administrator.context.client(), bus::FACADE_API_PREFIX);
+    let stream = context.get_stream("UDM").await.unwrap();
+    let info = stream.cached_info();
+    Stream {
+        config: info.config.clone(),
+        created: info.created.unix_timestamp_nanos(),
+        first_sequence: info.state.last_sequence,
+        deleted: info.state.messages,
+        durables: Vec::new(),
+        subjects: HashMap::new(),
     }
 }
 
@@ -298,6 +362,8 @@ impl System {
         let audit = Administrator::connect(urls, "audit-administrator").await;
         let profile = Profile { replicas, ..Profile::single_server(MAX_BYTES) };
         bus::ensure(&udm.context, &profile).await.unwrap();
+        let facade = jetstream::with_prefix(udm.context.client(), bus::FACADE_API_PREFIX);
+        bus::ensure(&facade, profile.facade()).await.unwrap();
         let profile = AuditProfile { replicas, ..AuditProfile::single_server(MAX_BYTES) };
         bus::ensure(&audit.context, &profile).await.unwrap();
         for (name, filter) in
@@ -332,6 +398,10 @@ impl System {
                 let streams = administrator.streams().await.into_iter();
                 state.extend(streams.map(|(name, stream)| ((*account, name), stream)));
             }
+        }
+        if user.must_not_change(Account::Facade) {
+            let stream = facade(&self.administrators[0].1).await;
+            state.insert((Account::Facade, "UDM".to_owned()), stream);
         }
         state
     }
@@ -413,10 +483,32 @@ async fn send(client: &Client, (subject, payload, header): Request, reply: &'sta
     client.flush().await.unwrap();
 }
 
+/// The accounts of the durables `consumer` and `victim` of the tenant `acme`, as the service derives them. The password of a user is its name.
+fn consumers() -> String {
+    let durable = |(account, name): (u16, &str)| Durable {
+        name: name.to_owned(),
+        definition: DurableFilter { tenant_id: "acme".parse().ok(), ..DurableFilter::default() }.into(),
+        login: Some(Login { account, hash: name.to_owned() }),
+        streams: vec!["UDM".to_owned()],
+        created_at: DateTime::UNIX_EPOCH,
+        pending: 0,
+        ack_pending: 0,
+        redelivered: 0,
+        last_delivered_at: None,
+        last_acknowledged_at: None,
+        is_paused: false,
+    };
+    bus::accounts_file(&[(3, "consumer"), (4, "victim")].map(durable))
+}
+
+fn user(name: &str) -> &'static User {
+    USERS.iter().find(|user| user.name == name).unwrap()
+}
+
 async fn attack_a_server(name: &str) {
-    let server = NatsServer::start_with_accounts().await.unwrap();
+    let server = NatsServer::start_with_consumers(&consumers()).await.unwrap();
     let mut system = System::start(&server.url, 1).await;
-    system.attack(USERS.iter().find(|user| user.name == name).unwrap()).await;
+    system.attack(user(name)).await;
 }
 
 #[tokio::test]
@@ -440,8 +532,94 @@ async fn requests_of_a_consumer_have_no_effect_in_the_accounts_of_the_services()
 }
 
 #[tokio::test]
+async fn a_consumer_receives_nothing_of_other_accounts_and_learns_nothing_about_tenants() {
+    let server = NatsServer::start_with_consumers(&consumers()).await.unwrap();
+    let system = System::start(&server.url, 1).await;
+    let (consumer, victim) = (login(&server, "consumer").await, login(&server, "victim").await);
+    let mut everything = Vec::new();
+    for subjects in [">", "_INBOX.>", "udm.>", "svc.>", "$JS.>", "_R_.>"] {
+        everything.push(consumer.subscribe(subjects).await.unwrap());
+    }
+    consumer.flush().await.unwrap();
+    // The victim reads with the default inbox prefix, which is that of the consumer too.
+    let durable: PullConsumer =
+        jetstream::new(victim.clone()).get_consumer_from_stream("victim", "UDM").await.unwrap();
+    let mut events = durable.fetch().max_messages(5).messages().await.unwrap();
+    while let Some(event) = events.try_next().await.unwrap() {
+        event.double_ack().await.unwrap();
+    }
+    store(&system.administrators[0].1.context, "udm.v1.07.acme.LOGIN", 1000).await;
+    consumer.flush().await.unwrap();
+    for messages in &mut everything {
+        let received = messages.next().now_or_never().flatten();
+        assert!(received.is_none(), "{received:?}");
+    }
+    drop(everything);
+    for subject in ["$JS.API.INFO", "$JS.API.STREAM.NAMES", "$JS.API.STREAM.INFO.UDM"] {
+        let details = r#"{"subjects_filter":">","deleted_details":true}"#;
+        let request = if subject.contains(".INFO.") { details } else { "" };
+        let response = consumer.request(subject, request.into()).await.unwrap();
+        let text = std::str::from_utf8(&response.payload).unwrap();
+        assert!(text.contains("UDM") || subject == "$JS.API.INFO", "{subject}: {text}");
+        for other in ["acme", "beta", "AUDIT", "DLQ"] {
+            assert!(!text.contains(other), "{subject}: {text}");
+        }
+    }
+    for subject in ["$JS.API.STREAM.LIST", "$JS.API.CONSUMER.INFO.UDM.victim", "$JS.API.STREAM.INFO.UDM_DLQ"]
+    {
+        let error = consumer.request(subject, "".into()).await.unwrap_err();
+        assert_eq!(error.kind(), RequestErrorKind::NoResponders, "{subject}");
+    }
+}
+
+#[tokio::test]
+async fn a_consumer_has_at_most_64_connections_and_others_still_connect() {
+    let server = NatsServer::start_with_consumers(&consumers()).await.unwrap();
+    let address = server.url.rsplit_once('@').unwrap().1;
+    let connect = async |name: &str| {
+        let options = ConnectOptions::with_user_and_password(name.to_owned(), name.to_owned());
+        options.connect(address).await
+    };
+    let mut connections = Vec::new();
+    for _ in 0..64 {
+        connections.push(connect("consumer").await.unwrap());
+    }
+    assert!(connect("consumer").await.is_err());
+    connect("victim").await.unwrap();
+}
+
+/// The negative control: in the account of the streams, permissions do not prevent the first attack.
+#[tokio::test]
+async fn with_a_consumer_in_the_account_of_the_events_the_attack_is_found() {
+    let permissions = r#"{ user: shared, password: shared, permissions: { publish: "$JS.API.CONSUMER.MSG.NEXT.UDM.empty", subscribe: "_INBOX.shared.>" } }"#;
+    let administrator = "{ user: administrator,";
+    let accounts = testkit::nats::accounts_with(&consumers(), str::to_owned);
+    let accounts = accounts.replacen(administrator, &format!("{permissions}\n{administrator}"), 1);
+    let server = NatsServer::start_with(&accounts).await.unwrap();
+    let system = System::start(&server.url, 1).await;
+    let (attacked, before) = (user("consumer"), system.state(user("consumer")).await);
+    let client = connect(&server.url, "shared").await.unwrap();
+    let (subject, payload, header) = attacked.requests[0];
+    let request = (subject.replace("consumer", "empty").leak() as &'static str, payload, header);
+    send(&client, request, "$JS.API.STREAM.DELETE.UDM_DLQ").await;
+    let administrator = &system.administrators[0].1.context;
+    wait_until("the attack deletes the stream", async || {
+        administrator.get_stream("UDM_DLQ").await.is_err().then_some(())
+    })
+    .await;
+    assert_ne!(system.state(attacked).await, before);
+}
+
+/// Connects a consumer with the default options of the client library.
+async fn login(server: &NatsServer, name: &str) -> Client {
+    let address = server.url.rsplit_once('@').unwrap().1;
+    let options = ConnectOptions::with_user_and_password(name.to_owned(), name.to_owned());
+    options.connect(address).await.unwrap()
+}
+
+#[tokio::test]
 async fn in_a_cluster_requests_of_all_users_have_no_effect_in_other_accounts() {
-    let cluster = NatsCluster::start_with_accounts("").await.unwrap();
+    let cluster = NatsCluster::start_with_consumers(&consumers()).await.unwrap();
     let mut system = System::start(&cluster.url, 3).await;
     for user in &USERS {
         system.attack(user).await;

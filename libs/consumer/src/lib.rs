@@ -98,7 +98,7 @@ pub struct Config {
     /// Largest number of events that are delivered and not handled yet, 256 by default. Each has up to 256 KiB.
     pub max_in_flight: usize,
     /// Time from the first failed attempt until an event that still fails becomes a dead letter, 3,600 s by default. `None` tries
-    /// without limit, also an event that is rejected, or that makes the handler panic or end the process: for a user without dead letters.
+    /// without limit, also an event that is rejected, or that makes the handler panic or end the process.
     pub retry_for: Option<Duration>,
     /// Time for the events that are in flight when the consumer stops or reading is interrupted, 20 s by default. The rest is
     /// delivered again later.

@@ -19,8 +19,6 @@ use crate::session::Session;
 use crate::worker::Worker;
 use crate::{Config, ConsumerError, Failure};
 
-/// Prefix of the JetStream API in the accounts of consumers.
-const API_PREFIX: &str = "JS.API";
 /// The client detects a broken connection after two unanswered pings.
 const PING_INTERVAL: Duration = Duration::from_secs(5);
 /// Delay before reading starts again after an error.
@@ -105,15 +103,14 @@ where
 {
     let (sender, mut disconnects) = watch::channel(());
     let options = config.options.clone().name(&config.name).ping_interval(PING_INTERVAL);
-    let options =
-        options.custom_inbox_prefix(format!("_INBOX.{}", config.name)).event_callback(move |event| {
-            if matches!(event, async_nats::Event::Disconnected) {
-                sender.send_replace(());
-            }
-            std::future::ready(())
-        });
+    let options = options.event_callback(move |event| {
+        if matches!(event, async_nats::Event::Disconnected) {
+            sender.send_replace(());
+        }
+        std::future::ready(())
+    });
     let client = options.connect(config.servers.split(',').map(str::trim).collect::<Vec<_>>()).await?;
-    let context = jetstream::with_prefix(client.clone(), API_PREFIX);
+    let context = jetstream::new(client.clone());
     let worker = Worker::new(&config, context.clone(), handlers);
     tokio::pin!(stop);
     let mut has_started = false;

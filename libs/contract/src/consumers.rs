@@ -1,11 +1,11 @@
-//! Wire types of consumers: durable consumers of the event stream and the permissions of their NATS users, and
-//! dead letters.
+//! Wire types of consumers: durable consumers of the event stream and their logins at the broker, and dead letters.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::str::FromStr;
 
-use chrono::{DateTime, Utc};
-use schemars::JsonSchema;
+use chrono::{DateTime, SecondsFormat, Utc};
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tenancy::TenantId;
@@ -14,6 +14,10 @@ use crate::value;
 
 /// Maximum number of event types of a consumer. Each is a filter of the broker.
 pub const MAX_EVENT_TYPES: usize = 16;
+/// Maximum of `ack_wait_seconds`.
+pub const MAX_ACK_WAIT_SECONDS: u32 = 3600;
+/// Maximum of `max_ack_pending`.
+pub const MAX_ACK_PENDING: u32 = 10_000;
 
 /// Name of a consumer: 1 to 63 characters of `a-z`, `0-9` and `-`, without a leading or trailing hyphen. It is a token of NATS
 /// subjects.
@@ -86,15 +90,89 @@ pub struct Partitions {
     pub last: u8,
 }
 
+/// The first event that a consumer reads: `all`, `new`, or a time (RFC 3339).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub enum ConsumerStart {
+    /// The oldest stored event.
+    #[default]
+    All,
+    /// The first event after the request.
+    New,
+    /// The first event that was stored at this time or later.
+    At(DateTime<Utc>),
+}
+
+/// The text is not a start of a consumer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("expected `all`, `new`, or a time such as 2026-01-31T12:00:00Z")]
+pub struct InvalidConsumerStart;
+
+impl FromStr for ConsumerStart {
+    type Err = InvalidConsumerStart;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        match text {
+            "all" => Ok(Self::All),
+            "new" => Ok(Self::New),
+            // The broker has no earlier time.
+            time => match time.parse::<DateTime<Utc>>() {
+                Ok(time) => Ok(Self::At(time.max(DateTime::UNIX_EPOCH))),
+                Err(_) => Err(InvalidConsumerStart),
+            },
+        }
+    }
+}
+
+impl JsonSchema for ConsumerStart {
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn schema_name() -> Cow<'static, str> {
+        "ConsumerStart".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({ "anyOf": [{ "enum": ["all", "new"] }, { "type": "string", "format": "date-time" }] })
+    }
+}
+
+impl TryFrom<String> for ConsumerStart {
+    type Error = InvalidConsumerStart;
+
+    fn try_from(text: String) -> Result<Self, Self::Error> {
+        text.parse()
+    }
+}
+
+impl From<ConsumerStart> for String {
+    fn from(start: ConsumerStart) -> Self {
+        match start {
+            ConsumerStart::All => "all".to_owned(),
+            ConsumerStart::New => "new".to_owned(),
+            ConsumerStart::At(time) => time.to_rfc3339_opts(SecondsFormat::AutoSi, true),
+        }
+    }
+}
+
 /// Request body of `POST /consumers`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[schemars(example = json!({ "name": "acme-logins", "tenant_id": "acme", "event_types": ["USER_LOGIN"] }))]
 pub struct CreateConsumer {
-    /// Name of the durable consumer, unique in the installation.
+    /// Name of the durable consumer and of its user at the broker, unique in the installation.
     pub name: ConsumerName,
-    /// Tenant to read. Absent: the events of all tenants. The tenant need not exist yet.
+    /// Tenant to read. Required, unless `all_tenants` is true. The tenant need not exist yet.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub tenant_id: Option<TenantId>,
+    /// Whether to read the events of all tenants, instead of those of `tenant_id`.
+    #[serde(
+        skip_serializing_if = "std::ops::Not::not",
+        default,
+        deserialize_with = "value::null_is_default"
+    )]
+    #[schemars(with = "Option<bool>")]
+    pub all_tenants: bool,
     /// Event types to read, at most 16. Absent: all. The consumer also gets events of other types with the subject of
     /// `GENERIC_EVENT`, and checks the header `ce-type`.
     #[serde(skip_serializing_if = "Vec::is_empty", default, deserialize_with = "value::null_is_default")]
@@ -103,6 +181,25 @@ pub struct CreateConsumer {
     /// Partitions to read, so that several consumers can share the events. Absent: all.
     #[serde(skip_serializing_if = "Option::is_none", default, deserialize_with = "value::optional_object")]
     pub partitions: Option<Partitions>,
+    /// The first event to read: `all` (default) stored events, `new` ones only, or those since a time.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub start: Option<ConsumerStart>,
+    /// Seconds until an event without an acknowledgement is delivered again, 30 by default.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    #[schemars(range(min = 1, max = MAX_ACK_WAIT_SECONDS))]
+    pub ack_wait_seconds: Option<u32>,
+    /// Maximum number of delivered events without an acknowledgement, 1,000 by default. More are not delivered.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    #[schemars(range(min = 1, max = MAX_ACK_PENDING))]
+    pub max_ack_pending: Option<u32>,
+}
+
+/// Request body of `POST /consumers/{consumer_name}/reset`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[schemars(example = json!({ "to": "2026-01-31T12:00:00Z" }))]
+pub struct ResetConsumer {
+    /// The next event to read: `all` stored events, `new` ones only, or those since a time.
+    pub to: ConsumerStart,
 }
 
 /// A durable pull consumer of the event stream with explicit acknowledgement.
@@ -111,14 +208,7 @@ pub struct CreateConsumer {
     "name": "acme-logins", "tenant_id": "acme", "event_types": ["USER_LOGIN"], "streams": ["UDM"],
     "created_at": "2026-01-31T12:00:00Z", "pending": 12, "ack_pending": 3, "redelivered": 0,
     "last_delivered_at": "2026-01-31T12:10:00Z", "last_acknowledged_at": "2026-01-31T12:10:00Z",
-    "nats": {
-        "api_prefix": "JS.API", "inbox_prefix": "_INBOX.acme-logins",
-        "publish": [
-            "JS.API.CONSUMER.INFO.UDM.acme-logins", "JS.API.CONSUMER.MSG.NEXT.UDM.acme-logins",
-            "$JS.ACK.UDM.acme-logins.>", "udm.dlq.v1.acme.acme-logins"
-        ],
-        "subscribe": ["_INBOX.acme-logins.>"],
-    },
+    "ack_wait_seconds": 30, "max_ack_pending": 1000, "paused": false,
 }))]
 pub struct Consumer {
     /// Name of the durable consumer.
@@ -147,21 +237,44 @@ pub struct Consumer {
     /// Time of the last acknowledgement.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub last_acknowledged_at: Option<DateTime<Utc>>,
-    /// Permissions of the NATS user of the consumer.
-    pub nats: NatsPermissions,
+    /// Seconds until an event without an acknowledgement is delivered again.
+    pub ack_wait_seconds: u32,
+    /// Maximum number of delivered events without an acknowledgement.
+    pub max_ack_pending: u32,
+    /// Whether the broker delivers no events until the consumer is resumed.
+    pub paused: bool,
 }
 
-/// Permissions of the NATS user of one consumer in the account `CONSUMERS`. The administrator of the broker creates the user.
+/// Response of `POST /consumers` and `POST /consumers/{consumer_name}/rotate-login`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct NatsPermissions {
-    /// Prefix of the consumer API, in place of `$JS.API`.
-    pub api_prefix: String,
-    /// Prefix of the reply subjects of the client.
-    pub inbox_prefix: String,
-    /// Subjects that the user may publish.
-    pub publish: Vec<String>,
-    /// Subjects that the user may subscribe to.
-    pub subscribe: Vec<String>,
+pub struct CreatedConsumer {
+    /// The consumer.
+    #[serde(flatten)]
+    pub consumer: Consumer,
+    /// Its login. Absent if the consumer existed with this definition: replace a lost login.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub login: Option<ConsumerLogin>,
+}
+
+/// The login of a consumer at the broker.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[schemars(example = json!({ "user": "acme-logins", "password": "svc_cl_…", "active": true }))]
+pub struct ConsumerLogin {
+    /// User of NATS, the name of the consumer.
+    pub user: String,
+    /// Password. Only its hash is stored.
+    pub password: String,
+    /// Whether the broker accepts the login. If not, the administrator of the broker installs the accounts of consumers
+    /// (`GET /consumers/_accounts`).
+    pub active: bool,
+}
+
+/// Response of `GET /consumers/_accounts`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[schemars(example = json!({ "content": "CONSUMER_0 { … }\n" }))]
+pub struct ConsumerAccounts {
+    /// The complete file `consumers.conf` of the broker, with the hashes of all logins.
+    pub content: String,
 }
 
 /// Maximum number of dead letters that one request replays.
@@ -279,8 +392,19 @@ mod tests {
     }
 
     #[test]
+    fn a_start_is_all_or_new_or_a_time() {
+        for text in ["all", "new", "2026-01-31T12:00:00Z", "2026-01-31T12:00:00.250Z"] {
+            assert_eq!(String::from(text.parse::<ConsumerStart>().unwrap()), text);
+        }
+        assert_eq!("0001-01-01T00:00:00Z".parse(), Ok(ConsumerStart::At(DateTime::UNIX_EPOCH)));
+        for invalid in ["", "old", "2026-01-31"] {
+            assert_eq!(invalid.parse::<ConsumerStart>(), Err(InvalidConsumerStart), "{invalid}");
+        }
+    }
+
+    #[test]
     fn null_of_an_optional_field_counts_as_absent() {
-        let json = r#"{"name":"a","tenant_id":null,"event_types":null,"partitions":null}"#;
+        let json = r#"{"name":"a","tenant_id":null,"all_tenants":null,"event_types":null,"partitions":null,"start":null}"#;
         let request: CreateConsumer = serde_json::from_str(json).unwrap();
         assert_eq!(request, serde_json::from_str(r#"{"name":"a"}"#).unwrap());
     }

@@ -164,7 +164,7 @@ impl Servers {
         self.nats.url(user)
     }
 
-    /// The file with the broker's users of consumers. Changes take effect when the broker reloads its configuration (SIGHUP).
+    /// The file with the accounts of consumers. Changes take effect when the broker reloads its configuration (SIGHUP).
     pub fn consumers_file(&self) -> PathBuf {
         self.nats.consumers_file()
     }

@@ -16,9 +16,8 @@ use crate::server::{Instance, Server, StoredPort};
 use crate::{ServersConfig, secret};
 
 const ACCOUNTS: &str = include_str!("../../../deploy/nats/accounts.conf");
-const CONSUMERS: &str = include_str!("../../../deploy/nats/consumers.conf");
 const CONFIGURATION: &str = "server.conf";
-/// Included by [`ACCOUNTS`]. The user can change it, so an existing file is kept.
+/// Included by [`ACCOUNTS`]. Derived from the consumers, so an existing file is kept.
 const CONSUMERS_FILE: &str = "consumers.conf";
 const PID: &str = "server.pid";
 
@@ -35,19 +34,11 @@ pub enum NatsUser {
     Session,
     /// Publishes audit events.
     Identity,
-    /// Reads the events of the durable `consumer`.
-    Consumer,
 }
 
 impl NatsUser {
-    const ALL: [Self; 6] = [
-        Self::Administrator,
-        Self::AuditAdministrator,
-        Self::Ingest,
-        Self::Session,
-        Self::Identity,
-        Self::Consumer,
-    ];
+    const ALL: [Self; 5] =
+        [Self::Administrator, Self::AuditAdministrator, Self::Ingest, Self::Session, Self::Identity];
 
     /// The user name.
     pub const fn name(self) -> &'static str {
@@ -57,7 +48,6 @@ impl NatsUser {
             Self::Ingest => "ingest",
             Self::Session => "session",
             Self::Identity => "identity",
-            Self::Consumer => "consumer",
         }
     }
 }
@@ -110,8 +100,9 @@ impl Nats {
             passwords: NatsUser::ALL.into_iter().map(load).collect::<io::Result<_>>()?,
         };
         secret::write_private(&nats.configuration_file(), nats.configuration()?.as_bytes())?;
-        if !nats.consumers_file().exists() {
-            secret::write_private(&nats.consumers_file(), CONSUMERS.as_bytes())?;
+        let consumers = std::fs::read_to_string(nats.consumers_file()).unwrap_or_default();
+        if !consumers.starts_with(bus::ACCOUNTS_HEADER) {
+            secret::write_private(&nats.consumers_file(), bus::accounts_file(&[]).as_bytes())?;
         }
         Ok(nats)
     }
@@ -126,7 +117,7 @@ impl Nats {
         self.directory.join(CONFIGURATION)
     }
 
-    /// The file with the users of consumers.
+    /// The file with the accounts of consumers.
     pub(crate) fn consumers_file(&self) -> PathBuf {
         self.directory.join(CONSUMERS_FILE)
     }

@@ -31,17 +31,20 @@ pub enum TokenKind {
     DeviceCode,
     /// The platform token, as a bearer credential.
     PlatformAdmin,
+    /// The password of a consumer at the broker.
+    ConsumerLogin,
 }
 
 impl TokenKind {
     /// All kinds.
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 7] = [
         Self::Session,
         Self::ApiKey,
         Self::Invite,
         Self::PasswordReset,
         Self::DeviceCode,
         Self::PlatformAdmin,
+        Self::ConsumerLogin,
     ];
 
     /// Returns the prefix of all tokens of this kind.
@@ -53,6 +56,7 @@ impl TokenKind {
             Self::PasswordReset => "svc_pr_",
             Self::DeviceCode => "svc_dc_",
             Self::PlatformAdmin => "svc_pt_",
+            Self::ConsumerLogin => "svc_cl_",
         }
     }
 }

@@ -21,8 +21,7 @@ pub use cluster::NatsCluster;
 const ACCOUNTS: &str = include_str!("../../../deploy/nats/accounts.conf");
 const CONSUMERS: &str = include_str!("../../../deploy/nats/consumers.conf");
 /// The users of the accounts.
-const USERS: [&str; 6] =
-    ["administrator", "audit-administrator", "ingest", "session", "identity", "consumer"];
+const USERS: [&str; 5] = ["administrator", "audit-administrator", "ingest", "session", "identity"];
 
 /// How long the server may take until it listens.
 const START_TIMEOUT: Duration = Duration::from_secs(20);
@@ -30,7 +29,12 @@ const POLL: Duration = Duration::from_millis(5);
 
 /// Returns the accounts and users of `deploy/nats` as a part of a configuration. `password` returns the password of a user.
 pub fn accounts(password: impl Fn(&str) -> String) -> String {
-    let text = ACCOUNTS.replace("include consumers.conf", CONSUMERS);
+    accounts_with(CONSUMERS, password)
+}
+
+/// Returns the accounts and users of `deploy/nats` with these accounts of consumers.
+pub fn accounts_with(consumers: &str, password: impl Fn(&str) -> String) -> String {
+    let text = ACCOUNTS.replace("include consumers.conf", consumers);
     USERS.iter().fold(text, |text, user| {
         let variable = format!("$SVC_NATS_{}_PASSWORD", user.to_uppercase().replace('-', "_"));
         text.replace(&variable, &format!("{:?}", password(user)))
@@ -75,7 +79,12 @@ impl NatsServer {
 
     /// Starts the binary with [`accounts`]. The password of each user is its name.
     pub async fn start_with_accounts() -> anyhow::Result<Self> {
-        let mut server = Self::start_with(&accounts(str::to_owned)).await?;
+        Self::start_with_consumers(CONSUMERS).await
+    }
+
+    /// Starts the binary with [`accounts_with`]. The password of each user is its name.
+    pub async fn start_with_consumers(consumers: &str) -> anyhow::Result<Self> {
+        let mut server = Self::start_with(&accounts_with(consumers, str::to_owned)).await?;
         server.url = server.url_of("administrator");
         Ok(server)
     }

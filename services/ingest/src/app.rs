@@ -76,6 +76,8 @@ pub(crate) struct Dependencies {
     pub(crate) platform_secret: PlatformSecret,
     /// The broker, for the management of consumers.
     pub(crate) nats: Connection,
+    /// Its addresses, at which logins of consumers are checked.
+    pub(crate) nats_config: bus::Config,
     pub(crate) streams: EventStreams,
     pub(crate) readers: Readers,
     pub(crate) positions: PositionKeys,

@@ -1,13 +1,18 @@
 //! Subcommands of `svc-ingest`.
 
+use std::io;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use bus::StreamsCommand;
-use service::config::{Environment, Variables as _};
-use service::process::Program as _;
+use bus::{AccountStreams, AccountsFile, Connection, NatsSettings, StreamsCommand};
+use rustix::process::{Pid, Signal, kill_process};
+use service::config::{ConfigErrors, Environment, Variables as _};
+use service::process::{Program as _, report_config_errors};
+use service::telemetry::{LOG, Output, install_logs};
+use service::{Tasks, chain};
 
 use crate::Ingest;
-use crate::config::EventStreamSettings;
+use crate::config::{EventStreamSettings, event_streams};
 
 /// Subcommands of `svc-ingest`.
 #[derive(clap::Subcommand)]
@@ -15,12 +20,99 @@ pub enum Command {
     /// Print or create the streams of events, as configured by the variables of ingest
     #[command(subcommand)]
     Streams(StreamsCommand),
+    /// Keep the accounts of consumers of a NATS server in the same pod or on the same machine
+    #[command(subcommand)]
+    Accounts(AccountsCommand),
+}
+
+/// Subcommands of `accounts`.
+#[derive(clap::Subcommand)]
+pub enum AccountsCommand {
+    /// Write the file without consumers, unless it exists, so that the server can start
+    Init {
+        /// The file, which the configuration of the server includes
+        #[arg(long, value_name = "FILE")]
+        file: PathBuf,
+    },
+    /// Write the file after each change of a consumer, and reload the server. Uses the variables of ingest for NATS and streams
+    Keep {
+        /// The file, which the configuration of the server includes
+        #[arg(long, value_name = "FILE")]
+        file: PathBuf,
+        /// File with the process id of the server (`pid_file` of its configuration)
+        #[arg(long, value_name = "FILE", required_unless_present = "command")]
+        pid_file: Option<PathBuf>,
+        /// Command that reloads the server instead, with its arguments
+        #[arg(last = true, value_name = "COMMAND", conflicts_with = "pid_file")]
+        command: Vec<String>,
+    },
 }
 
 impl Command {
     pub(crate) async fn execute(self, environment: &Environment) -> ExitCode {
-        let Self::Streams(command) = self;
-        let definitions = EventStreamSettings::load(environment).map(|settings| (&settings.profile()).into());
-        command.execute(Ingest::NAME, definitions, environment).await
+        match self {
+            Self::Streams(command) => {
+                let streams = EventStreamSettings::load(environment).map(|settings| {
+                    let profile = settings.profile();
+                    AccountStreams { own: (&profile).into(), facade: profile.facade() }
+                });
+                command.execute(Ingest::NAME, streams, environment).await
+            }
+            Self::Accounts(command) => match command.execute(environment).await {
+                Ok(code) => code,
+                Err(Failure::Config(errors)) => report_config_errors(&errors),
+                Err(Failure::Other(error)) => {
+                    eprintln!("svc-ingest: {error}");
+                    ExitCode::FAILURE
+                }
+            },
+        }
     }
+}
+
+enum Failure {
+    Config(ConfigErrors),
+    Other(String),
+}
+
+impl AccountsCommand {
+    async fn execute(self, environment: &Environment) -> Result<ExitCode, Failure> {
+        match self {
+            Self::Init { file } => match AccountsFile::new(file.clone(), || Ok(())).initialize() {
+                Ok(()) => Ok(ExitCode::SUCCESS),
+                Err(error) => Err(Failure::Other(format!("cannot write {}: {error}", file.display()))),
+            },
+            Self::Keep { file, pid_file, command } => {
+                let reload = move || match &pid_file {
+                    Some(pid_file) => hang_up(pid_file),
+                    None => run(&command),
+                };
+                keep(AccountsFile::new(file, reload), environment).await
+            }
+        }
+    }
+}
+
+/// Keeps the file until the process is stopped.
+async fn keep(file: AccountsFile, environment: &Environment) -> Result<ExitCode, Failure> {
+    let nats = NatsSettings::load(environment).map_err(Failure::Config)?.for_service(Ingest::NAME);
+    let streams = event_streams(environment).map_err(Failure::Config)?;
+    install_logs(environment.get(LOG.name).unwrap_or("info"), Output::Stdout);
+    let connection = Connection::open(&nats).await.map_err(|error| Failure::Other(chain(&error)))?;
+    let tasks = Tasks::default();
+    file.start(connection, streams, &tasks);
+    Ok(tasks.run_until_shutdown().await)
+}
+
+fn hang_up(pid_file: &Path) -> io::Result<()> {
+    let pid = std::fs::read_to_string(pid_file)?.trim().parse().ok().and_then(Pid::from_raw);
+    let pid =
+        pid.ok_or_else(|| io::Error::other(format!("{} contains no process id", pid_file.display())))?;
+    Ok(kill_process(pid, Signal::HUP)?)
+}
+
+fn run(command: &[String]) -> io::Result<()> {
+    let Some((program, arguments)) = command.split_first() else { return Ok(()) };
+    let status = std::process::Command::new(program).args(arguments).status()?;
+    if status.success() { Ok(()) } else { Err(io::Error::other(format!("{program}: {status}"))) }
 }

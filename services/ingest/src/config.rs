@@ -6,7 +6,7 @@ use authn::{KubernetesApi, PlatformSecret, SESSION_URL, ServiceSecret};
 use bus::{Durability, EventStreams, NatsSettings, Profile, StreamMode, StreamSettings, retention};
 use contract::identity::{MAX_QUOTA, Quota};
 use ratelimit::Limit;
-use service::config::{Variable, parse_bytes};
+use service::config::{ConfigErrors, Environment, Variable, Variables as _, parse_bytes};
 use service::http::ConnectionSettings;
 use service::process::{PUBLIC_URL, parse_origin};
 use url::Url;
@@ -55,15 +55,23 @@ service::variables! {
 }
 
 service::variables! {
-    /// Settings of the streams of events and dead letters.
+    /// Division of the events into streams.
     #[derive(Clone, Copy)]
-    pub(crate) struct EventStreamSettings {
-        common: StreamSettings,
+    pub(crate) struct Division {
         /// Number of streams that hold the events, each with an equal range of partitions. It cannot be changed while streams with
         /// another range exist.
         pub(crate) streams: EventStreams = Variable::new("SVC_STREAMS", "1, 2, 4, 8, 16, 32 or 64")
             .default("1")
             .required_with(parse_streams),
+    }
+}
+
+service::variables! {
+    /// Settings of the streams of events and dead letters.
+    #[derive(Clone, Copy)]
+    pub(crate) struct EventStreamSettings {
+        common: StreamSettings,
+        pub(crate) division: Division,
         /// Retention of events. Shorter retention deletes older events.
         max_age: Duration = retention("SVC_STREAM_MAX_AGE", "72h"),
         /// Retention of events that a consumer failed to process (`UDM_DLQ`).
@@ -94,6 +102,14 @@ impl Config {
     }
 }
 
+/// Returns the streams of events that the environment configures.
+///
+/// # Errors
+/// Errors of the variables of streams.
+pub fn event_streams(environment: &Environment) -> Result<EventStreams, ConfigErrors> {
+    Ok(Division::load(environment)?.streams)
+}
+
 impl EventStreamSettings {
     pub(crate) fn mode(&self) -> StreamMode {
         self.common.mode
@@ -104,7 +120,7 @@ impl EventStreamSettings {
         Profile {
             durability: self.durability,
             replicas,
-            streams: self.streams,
+            streams: self.division.streams,
             max_bytes,
             max_age: self.max_age,
             dead_letter_max_age: self.dead_letter_max_age,

@@ -4,11 +4,12 @@
 mod app;
 mod command;
 mod config;
+mod consumer_metrics;
 mod http;
 mod wiring;
 
 pub use command::Command;
-pub use config::Config;
+pub use config::{Config, event_streams};
 #[cfg(fuzzing)]
 pub use http::fuzzed_body;
 pub use wiring::{Ingest, Parts, build};

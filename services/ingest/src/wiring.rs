@@ -8,7 +8,7 @@ use std::time::Duration;
 use authn::{CredentialCache, CredentialVerifier, SessionClient, TokenReviewer, WorkloadVerifier};
 use bus::{
     AuditReader, Connection, DEAD_LETTER_STREAM, EventReader, MemoryBudget, PublishLimits, Publisher,
-    Replicas, StreamMode, StreamSet,
+    Replicas, StreamDefinition, StreamMode, StreamSet,
 };
 use prometheus_client::metrics::gauge::Gauge;
 use ratelimit::{LimiterMetrics, LocalLimiter};
@@ -26,6 +26,7 @@ use crate::app::{
 };
 use crate::command::Command;
 use crate::config::Config;
+use crate::consumer_metrics;
 use crate::http::{self, FailedCredentials};
 
 /// Interval at which a stream of events without events sends its position. Proxies close connections that are idle for a minute.
@@ -97,6 +98,15 @@ pub async fn build(config: &Config, parts: Parts) -> Result<Routers, Box<dyn Err
     let quarantine =
         Quarantine::start(dead_letters, config.quarantine, config.tenant_stream_share, metrics, &tasks);
     let requests = Connection::open(&nats).await?;
+    bus::answer_create_requests(requests.clone(), &tasks);
+    consumer_metrics::start(
+        requests.clone(),
+        profile.streams,
+        profile.max_age,
+        clock.clone(),
+        metrics,
+        &tasks,
+    );
     let reader = EventReader::new(requests.clone(), profile.streams, POSITION_INTERVAL, &tasks);
     let limiter = |limit| LocalLimiter::new(limit, clock.clone(), LimiterMetrics::new(metrics));
     let audit = Audit::new(AuditReader::new(requests.clone()), limiter(config.audit_requests));
@@ -108,15 +118,15 @@ pub async fn build(config: &Config, parts: Parts) -> Result<Routers, Box<dyn Err
         open.set(counted_readers.count());
     });
     let (stop, starting) = (tasks.stopping().clone(), publisher.clone());
+    let nats_config = nats.clone();
     let open_gate = async move {
         let definitions: Vec<_> = (&profile).into();
-        match mode {
-            StreamMode::Verify => bus::until_valid(&nats, &definitions, bus::verify).await,
-            StreamMode::Ensure => bus::until_valid(&nats, &definitions, bus::ensure).await,
-        }
+        check_streams(&nats, mode, bus::API_PREFIX, &definitions).await;
         // A stream that was just created is not known to the publisher yet.
         starting.ready().await;
         gate.open();
+        // Events are accepted without these.
+        check_streams(&nats, mode, bus::FACADE_API_PREFIX, &profile.facade()).await;
     };
     tasks.spawn_short(async move {
         // Boxed because the future is large.
@@ -140,7 +150,8 @@ pub async fn build(config: &Config, parts: Parts) -> Result<Routers, Box<dyn Err
         body_budget: MemoryBudget::new(body_budget(memory_limit())),
         platform_secret: config.platform_secret.clone(),
         nats: requests,
-        streams: config.stream.streams,
+        nats_config,
+        streams: config.stream.division.streams,
         readers,
         positions: PositionKeys::new(config.service_secret.clone()),
         audit,
@@ -150,6 +161,14 @@ pub async fn build(config: &Config, parts: Parts) -> Result<Routers, Box<dyn Err
         internal: None,
         connections: config.connections.clone(),
     })
+}
+
+/// Checks the streams of an account until they are valid; with [`StreamMode::Ensure`], also creates and updates them.
+async fn check_streams(nats: &bus::Config, mode: StreamMode, api_prefix: &str, streams: &[StreamDefinition]) {
+    match mode {
+        StreamMode::Verify => bus::until_valid(nats, api_prefix, streams, bus::verify).await,
+        StreamMode::Ensure => bus::until_valid(nats, api_prefix, streams, bus::ensure).await,
+    }
 }
 
 /// Builds the limits of tenants, which each replica enforces by their number.

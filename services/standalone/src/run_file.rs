@@ -20,10 +20,6 @@ pub struct RunFile {
     pub nats_url: String,
     /// The URL of the broker for the administrator of the streams of audit events.
     pub audit_nats_url: String,
-    /// The URL of the broker for the user of the durable consumer `consumer`.
-    pub consumer_nats_url: String,
-    /// The file with the broker's users of consumers. The broker reloads it on SIGHUP.
-    pub consumers_file: PathBuf,
     /// The URL of the database for the superuser.
     pub database_url: String,
     /// The file that contains the platform token.
@@ -174,8 +170,6 @@ mod tests {
             base_url: "http://127.0.0.1:8080".into(),
             nats_url: "nats://a:b@127.0.0.1:1".into(),
             audit_nats_url: "nats://d:e@127.0.0.1:1".into(),
-            consumer_nats_url: "nats://c:d@127.0.0.1:1".into(),
-            consumers_file: "/d/nats/consumers.conf".into(),
             database_url: "postgres://a:b@127.0.0.1:2/svc".into(),
             platform_token_file: "/d/secrets/platform-token".into(),
             tenant: "demo".into(),

@@ -1,6 +1,7 @@
 //! Starts the services in this process: migrations, public port, admin listener, and a first tenant with an invite for its
 //! administrator.
 
+use std::io;
 use std::net::Ipv4Addr;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -12,6 +13,7 @@ use devservers::{DataDir, NatsUser, PostgresRole, Servers, secret};
 use hashing::{RawToken, SystemEntropy, TokenKind};
 use identity::Identity;
 use ingest::Ingest;
+use rustix::process::{Pid, Signal, kill_process};
 use service::Tasks;
 use service::config::{ConfigErrors, Environment, Variable, unknown_names};
 use service::health::{self, Readiness};
@@ -79,6 +81,7 @@ pub(crate) async fn start(options: StartOptions<'_>, tasks: &Tasks) -> anyhow::R
     let admin_url = serve_admin(&environment, &readiness, telemetry.metrics(), tasks).await?;
     let (Routers { public: router, connections, .. }, _) =
         services::start(&settings, &environment, tasks, &readiness, telemetry).await?;
+    keep_consumers(servers, &environment, tasks).await?;
     let (tracked, metrics) = (tasks.clone(), telemetry.metrics().clone());
     tasks.spawn_listener(service::http::serve_public(public, router, connections, tracked, metrics));
     wait_until_ready(&readiness, tasks).await?;
@@ -151,6 +154,23 @@ fn settings(
         limiter_key: load("limiter-key")?,
         mail_dir: data.mails().to_string_lossy().into_owned(),
     })
+}
+
+/// Keeps the accounts of consumers at the broker, so that a login works at once.
+async fn keep_consumers(servers: &Servers, environment: &Environment, tasks: &Tasks) -> anyhow::Result<()> {
+    let pids = servers.pids();
+    let reload = move || {
+        let pid = Pid::from_raw(pids.borrow().nats).ok_or_else(|| io::Error::other("no process id"))?;
+        Ok(kill_process(pid, Signal::HUP)?)
+    };
+    let config = bus::Config {
+        inbox_prefix: Some("_INBOX.ingest".to_owned()),
+        ..bus::Config::new(servers.nats_url(NatsUser::Ingest), "svc-accounts")
+    };
+    let connection = bus::Connection::open(&config).await?;
+    let streams = ingest::event_streams(environment)?;
+    bus::AccountsFile::new(servers.consumers_file(), reload).start(connection, streams, tasks);
+    Ok(())
 }
 
 async fn migrate(migrations: Migrations, url: &str) -> anyhow::Result<()> {

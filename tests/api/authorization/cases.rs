@@ -55,7 +55,8 @@ pub(super) fn of(route: &Route) -> Option<Case> {
         "revoke_sessions" => Case { query: "?keep_current=true", ..plain() },
         "create_api_key" => with(json!({ "name": "created by a case" })),
         "create_tenant" => with(json!({ "tenant_id": "t-{new}", "display_name": "created by a case" })),
-        "create_consumer" => with(json!({ "name": "c-{new}" })),
+        "create_consumer" => with(json!({ "name": "c-{new}", "all_tenants": true })),
+        "reset_consumer" => with(json!({ "to": "all" })),
         "replay_dead_letters" | "delete_dead_letters" | "delete_quarantined" => {
             with(json!({ "sequences": [1] }))
         }
@@ -65,11 +66,38 @@ pub(super) fn of(route: &Route) -> Option<Case> {
         "read_events" => Case { query: "?follow=false", ..plain() },
         "send_event" => with(event),
         "send_events" => with(json!([event])),
-        "whoami" | "list_sessions" | "revoke_session" | "list_users" | "get_user" | "list_invites"
-        | "list_consumers" | "list_audit" | "list_quarantined" | "get_quarantined" | "delete_consumer"
-        | "list_dead_letters" | "revoke_invite" | "export_user" | "delete_user" | "delete_tenant"
-        | "list_api_keys" | "revoke_api_key" | "list_tenants" | "get_tenant" | "get_openapi"
-        | "read_docs" | "get_event_schema" | "get_health" | "get_version" | "read_problem" | "open_page"
+        "rotate_consumer_login"
+        | "pause_consumer"
+        | "resume_consumer"
+        | "whoami"
+        | "list_sessions"
+        | "revoke_session"
+        | "list_users"
+        | "get_user"
+        | "list_invites"
+        | "list_consumers"
+        | "get_consumer"
+        | "get_consumer_accounts"
+        | "list_audit"
+        | "list_quarantined"
+        | "get_quarantined"
+        | "delete_consumer"
+        | "list_dead_letters"
+        | "revoke_invite"
+        | "export_user"
+        | "delete_user"
+        | "delete_tenant"
+        | "list_api_keys"
+        | "revoke_api_key"
+        | "list_tenants"
+        | "get_tenant"
+        | "get_openapi"
+        | "read_docs"
+        | "get_event_schema"
+        | "get_health"
+        | "get_version"
+        | "read_problem"
+        | "open_page"
         | "load_page_file" => plain(),
         _ => return None,
     })

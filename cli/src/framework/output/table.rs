@@ -48,7 +48,7 @@ impl Table {
     }
 
     /// Fields of an object. Fields without a value are omitted.
-    pub(crate) fn fields<const N: usize>(fields: [(&str, Option<Cell>); N]) -> Self {
+    pub(crate) fn fields<'a>(fields: impl IntoIterator<Item = (&'a str, Option<Cell>)>) -> Self {
         Self::Fields(fields.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?))).collect())
     }
 

@@ -122,7 +122,7 @@ pub async fn create(
 }
 
 /// Creates missing streams, and updates retention, size and compression of existing ones. Also raises the number of replicas, the
-/// duplicate window and the maximum message size, and sets the limit of dead letters. Other settings are never changed. Requires nats-server 2.12 or newer.
+/// duplicate window and the maximum message size, and sets the limit of dead letters. Other settings are never changed.
 ///
 /// # Errors
 /// The first stream that cannot be used.

@@ -7,7 +7,7 @@ use service::chain;
 use service::config::{ConfigErrors, Environment, Variables as _};
 use service::process::report_config_errors;
 
-use super::StreamDefinition;
+use super::{API_PREFIX, FACADE_API_PREFIX, StreamDefinition};
 use crate::{NatsSettings, connect, ensure};
 
 /// Subcommands of `streams`.
@@ -23,6 +23,20 @@ pub enum StreamsCommand {
     },
 }
 
+/// The streams that a command handles.
+pub struct AccountStreams {
+    /// Those of the account of the service.
+    pub own: Vec<StreamDefinition>,
+    /// Those of the account `FACADE`.
+    pub facade: Vec<StreamDefinition>,
+}
+
+impl From<Vec<StreamDefinition>> for AccountStreams {
+    fn from(own: Vec<StreamDefinition>) -> Self {
+        Self { own, facade: Vec::new() }
+    }
+}
+
 enum Failure {
     Config(ConfigErrors),
     Other(String),
@@ -33,11 +47,11 @@ impl StreamsCommand {
     pub async fn execute(
         self,
         service: &str,
-        definitions: Result<Vec<StreamDefinition>, ConfigErrors>,
+        definitions: Result<impl Into<AccountStreams>, ConfigErrors>,
         environment: &Environment,
     ) -> ExitCode {
         let result = match definitions {
-            Ok(definitions) => self.try_execute(service, definitions, environment).await,
+            Ok(definitions) => self.try_execute(service, definitions.into(), environment).await,
             Err(errors) => Err(Failure::Config(errors)),
         };
         match result {
@@ -56,9 +70,10 @@ impl StreamsCommand {
     async fn try_execute(
         self,
         service: &str,
-        definitions: Vec<StreamDefinition>,
+        definitions: AccountStreams,
         environment: &Environment,
     ) -> Result<String, Failure> {
+        let AccountStreams { own: definitions, facade } = definitions;
         let Self::Apply { nats_url_file } = self else {
             let configs: Vec<_> = definitions.iter().map(StreamDefinition::config).collect();
             return serde_json::to_string_pretty(&configs).map_err(|error| Failure::Other(error.to_string()));
@@ -71,8 +86,11 @@ impl StreamsCommand {
         }
         let nats = NatsSettings::load(&environment).map_err(Failure::Config)?.for_service(service);
         let client = connect(&nats).await.map_err(|error| Failure::Other(chain(&error)))?;
-        let (context, count) = (async_nats::jetstream::new(client), definitions.len());
-        ensure(&context, definitions).await.map_err(|error| Failure::Other(chain(&error)))?;
+        let count = definitions.len();
+        for (prefix, definitions) in [(API_PREFIX, definitions), (FACADE_API_PREFIX, facade)] {
+            let context = async_nats::jetstream::with_prefix(client.clone(), prefix);
+            ensure(&context, definitions).await.map_err(|error| Failure::Other(chain(&error)))?;
+        }
         Ok(format!("{count} streams exist with this configuration"))
     }
 }

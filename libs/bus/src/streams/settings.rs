@@ -8,7 +8,7 @@ use service::config::{Setting, Variable, parse_bytes};
 use tokio::time::sleep;
 
 use super::{StreamDefinition, StreamError};
-use crate::{Config, connect};
+use crate::connect::{Config, check_version, connect};
 
 /// Interval between checks of streams that are missing or wrongly configured.
 const CHECK_INTERVAL: Duration = Duration::from_secs(2);
@@ -50,15 +50,17 @@ pub fn retention(name: &'static str, default: &'static str) -> Setting<Duration>
         .duration(Duration::from_mins(5), Duration::from_hours(3650 * 24))
 }
 
-/// Handles the streams with `handle` until they are valid. Logs each error once.
+/// Handles the streams of the account with `handle` until they are valid. Logs each error once.
 pub async fn until_valid(
     nats: &Config,
+    api_prefix: &str,
     definitions: &[StreamDefinition],
     handle: impl AsyncFn(&Context, Vec<StreamDefinition>) -> Result<(), StreamError>,
 ) {
     let handle_once = async || {
         let client = connect(nats).await.map_err(|error| chain(&error))?;
-        let context = async_nats::jetstream::new(client);
+        check_version(&client.server_info().version).map_err(|error| error.to_string())?;
+        let context = async_nats::jetstream::with_prefix(client, api_prefix);
         handle(&context, definitions.to_vec()).await.map_err(|error| chain(&error))
     };
     let mut logged = String::new();

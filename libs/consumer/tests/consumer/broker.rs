@@ -6,10 +6,14 @@ use std::time::Duration;
 use async_nats::HeaderMap;
 use async_nats::jetstream::consumer::{AckPolicy, Info, PullConsumer, pull};
 use async_nats::jetstream::{self, Context};
-use bus::{Connection, DurableFilter, Durables, EventContext, EventStreams, EventSubject, Message, Profile};
+use bus::{
+    Connection, Durable, DurableDefinition, DurableFilter, Durables, EventContext, EventStreams,
+    EventSubject, Login, Message, Profile,
+};
 use bytes::Bytes;
 use chrono::DateTime;
 use consumer::{Config, ConsumerError, Event, Failure};
+use hashing::SystemEntropy;
 use testkit::nats::NatsServer;
 use testkit::{DEADLINE, wait_until, within};
 use tokio::sync::oneshot;
@@ -39,17 +43,21 @@ impl Broker {
         let event_streams = EventStreams::new(count).unwrap();
         let streams = if count == 1 { vec!["UDM"] } else { vec!["UDM_00_31", "UDM_32_63"] };
         let streams: Vec<_> = streams.into_iter().map(str::to_owned).collect();
-        // The user has the permissions of a durable in each stream.
-        let allow = streams.iter().map(|stream| {
-            format!(
-                "\"JS.API.CONSUMER.INFO.{stream}.consumer\", \"JS.API.CONSUMER.MSG.NEXT.{stream}.consumer\", \"$JS.ACK.{stream}.consumer.>\", "
-            )
-        });
-        let allow = format!("publish: {{ allow: [\n{}", allow.collect::<String>());
-        let configuration = testkit::nats::accounts(|_| PASSWORD.to_owned());
-        let (services, consumers) = configuration.split_once("CONSUMERS {").unwrap();
-        let consumers = consumers.replace("publish: { allow: [", &allow);
-        let configuration = format!("{services}CONSUMERS {{{consumers}");
+        let login = Durable {
+            name: "consumer".to_owned(),
+            definition: DurableDefinition::default(),
+            login: Some(Login { account: 0, hash: PASSWORD.to_owned() }),
+            streams: streams.clone(),
+            created_at: DateTime::UNIX_EPOCH,
+            pending: 0,
+            ack_pending: 0,
+            redelivered: 0,
+            last_delivered_at: None,
+            last_acknowledged_at: None,
+            is_paused: false,
+        };
+        let configuration =
+            testkit::nats::accounts_with(&bus::accounts_file(&[login]), |_| PASSWORD.to_owned());
         let server = NatsServer::start_with(&configuration).await.unwrap();
         let url = server.url.replace("nats://", &format!("nats://administrator:{PASSWORD}@"));
         let client = bus::connect(&bus::Config::new(url, "test")).await.unwrap();
@@ -106,11 +114,11 @@ impl Broker {
         self.admin.delete_consumer_from_stream("consumer", "UDM").await.unwrap();
         let url = self.server.url.replace("nats://", &format!("nats://administrator:{PASSWORD}@"));
         let connection = Connection::open(&bus::Config::new(url, "test")).await.unwrap();
-        let durables = async || Durables::over(&connection, EventStreams::ONE).ok();
+        let durables = async || Durables::over(&connection, EventStreams::ONE).await.ok();
         let durables = wait_until("the client is connected", durables).await;
         let event_types = event_types.iter().map(ToString::to_string).collect();
         let filter = DurableFilter { event_types, ..DurableFilter::default() };
-        durables.create("consumer", &filter).await.unwrap();
+        durables.create("consumer", &filter.into(), &SystemEntropy).await.unwrap();
     }
 
     /// Publishes an event of this type with the subject of an event without a type.

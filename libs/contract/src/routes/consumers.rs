@@ -2,7 +2,8 @@
 
 use super::{Access, Operation, PAGING, RateLimit, Route, RouteResponse, routes};
 use crate::consumers::{
-    Consumer, CreateConsumer, DeadLetter, DeadLetterSequences, DeletedDeadLetters, ReplayedDeadLetters,
+    Consumer, ConsumerAccounts, CreateConsumer, CreatedConsumer, DeadLetter, DeadLetterSequences,
+    DeletedDeadLetters, ReplayedDeadLetters, ResetConsumer,
 };
 use crate::{Page, ProblemKind};
 
@@ -13,36 +14,87 @@ routes! {
 
     /// Create a consumer
     ///
-    /// Creates a durable pull consumer with explicit acknowledgement, and returns the permissions of its NATS user. An event
-    /// without an acknowledgement is delivered again after 30 s, without limit; at most 1,000 events can be unacknowledged.
-    /// A consumer without `tenant_id` reads the events of all tenants. A repeated request with the same definition changes nothing.
+    /// Creates a durable pull consumer with explicit acknowledgement, and a login at the broker that can use this consumer only. Any NATS
+    /// client reads with it and default options. An event without an acknowledgement is delivered again, without limit. A repeated
+    /// request with the same definition changes nothing and returns no login.
     CREATE_CONSUMER = Operation::post("/consumers")
         .idempotent()
         .access(PLATFORM_ADMIN)
         .rate_limit(RateLimit::Unlimited)
         .json::<CreateConsumer>()
         .responses(&[
-            RouteResponse::json::<Consumer>(201, "The consumer."),
-            RouteResponse::json::<Consumer>(200, "The consumer, which exists with this definition."),
+            RouteResponse::json::<CreatedConsumer>(201, "The consumer with its login."),
+            RouteResponse::json::<CreatedConsumer>(200, "The consumer, which exists with this definition."),
         ])
         .problems(&[ProblemKind::ConsumerExists]);
 
     /// List the consumers
     ///
-    /// Lists the consumers that were created with this API, with their progress.
+    /// Lists the consumers that were created with this API, with their progress. An administrator of a tenant gets those of the tenant.
     LIST_CONSUMERS = Operation::get("/consumers")
-        .access(PLATFORM_ADMIN)
-        .rate_limit(RateLimit::Unlimited)
+        .access(&[Access::Admin, Access::PlatformAdmin])
+        .rate_limit(RateLimit::Credential)
         .query(&[PAGING])
         .responses(&[RouteResponse::json::<Page<Consumer>>(200, "A page of consumers, ordered by name.")]);
 
+    /// Get the accounts of all consumers
+    ///
+    /// Returns the file `consumers.conf` of the broker, derived from the consumers. It contains hashes of their logins.
+    GET_CONSUMER_ACCOUNTS = Operation::get("/consumers/_accounts")
+        .access(PLATFORM_ADMIN)
+        .rate_limit(RateLimit::Unlimited)
+        .responses(&[RouteResponse::json::<ConsumerAccounts>(200, "The file.")]);
+
+    /// Get a consumer
+    ///
+    /// An administrator of a tenant can get the consumers of the tenant.
+    GET_CONSUMER = Operation::get("/consumers/{consumer_name}")
+        .access(&[Access::Admin, Access::PlatformAdmin])
+        .rate_limit(RateLimit::Credential)
+        .responses(&[RouteResponse::json::<Consumer>(200, "The consumer.")]);
+
     /// Delete a consumer
     ///
-    /// Deletes its position in the stream. Its NATS user remains, without access to events.
+    /// Deletes its position in the stream and its login. It reads no more events at once.
     DELETE_CONSUMER = Operation::delete("/consumers/{consumer_name}")
         .access(PLATFORM_ADMIN)
         .rate_limit(RateLimit::Unlimited)
         .responses(&[RouteResponse::empty(204, "The consumer is deleted.")]);
+
+    /// Replace the login of a consumer
+    ///
+    /// The previous password is not valid any more, and its connections are closed.
+    ROTATE_CONSUMER_LOGIN = Operation::post("/consumers/{consumer_name}/rotate-login")
+        .access(PLATFORM_ADMIN)
+        .rate_limit(RateLimit::Unlimited)
+        .responses(&[RouteResponse::json::<CreatedConsumer>(200, "The consumer with its login.")]);
+
+    /// Pause a consumer
+    ///
+    /// The broker delivers no events to it until it is resumed. Events in flight can be acknowledged.
+    PAUSE_CONSUMER = Operation::post("/consumers/{consumer_name}/pause")
+        .idempotent()
+        .access(PLATFORM_ADMIN)
+        .rate_limit(RateLimit::Unlimited)
+        .responses(&[RouteResponse::json::<Consumer>(200, "The consumer.")]);
+
+    /// Resume a consumer
+    RESUME_CONSUMER = Operation::post("/consumers/{consumer_name}/resume")
+        .idempotent()
+        .access(PLATFORM_ADMIN)
+        .rate_limit(RateLimit::Unlimited)
+        .responses(&[RouteResponse::json::<Consumer>(200, "The consumer.")]);
+
+    /// Read from another event
+    ///
+    /// The consumer reads all events again from this one, also those that it has acknowledged, or skips those before it. A client that waits
+    /// for events gets an error and reads again.
+    RESET_CONSUMER = Operation::post("/consumers/{consumer_name}/reset")
+        .idempotent()
+        .access(PLATFORM_ADMIN)
+        .rate_limit(RateLimit::Unlimited)
+        .json::<ResetConsumer>()
+        .responses(&[RouteResponse::json::<Consumer>(200, "The consumer.")]);
 
     /// List the dead letters of a consumer
     ///

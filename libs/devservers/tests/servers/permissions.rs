@@ -70,7 +70,7 @@ struct Row {
     does_not_subscribe: &'static [&'static str],
 }
 
-const TABLE: [Row; 4] = [
+const TABLE: [Row; 3] = [
     Row {
         user: NatsUser::Ingest,
         publishes: &[
@@ -94,10 +94,19 @@ const TABLE: [Row; 4] = [
             "$JS.API.CONSUMER.LIST.UDM",
             "$JS.API.CONSUMER.DELETE.UDM.archive",
             "$JS.API.STREAM.MSG.GET.UDM_DLQ",
+            "$JS.API.STREAM.MSG.GET.UDM",
             "$JS.API.STREAM.MSG.DELETE.UDM_DLQ",
             "AUDIT.API.STREAM.MSG.GET.AUDIT",
+            "FACADE.API.STREAM.NAMES",
+            "FACADE.API.STREAM.INFO.UDM",
+            "FACADE.API.STREAM.CREATE.UDM",
+            "FACADE.API.STREAM.UPDATE.UDM",
+            "$JS.API.CONSUMER.PAUSE.UDM.archive",
+            "svc.ingest.consumers.v1",
         ],
         does_not_publish: &[
+            "FACADE.API.STREAM.DELETE.UDM",
+            "$JS.API.CONSUMER.PAUSE.UDM_DLQ.archive",
             "$JS.API.CONSUMER.INFO.UDM_DLQ.read-x",
             "$JS.API.CONSUMER.MSG.NEXT.UDM_DLQ.read-x",
             "$JS.API.CONSUMER.DELETE.UDM_DLQ.read-x",
@@ -109,14 +118,19 @@ const TABLE: [Row; 4] = [
             "udm.dlq.v1.acme.d",
             "$JS.API.STREAM.DELETE.UDM",
             "$JS.API.STREAM.PURGE.UDM",
-            "$JS.API.STREAM.MSG.GET.UDM",
             "$JS.API.STREAM.MSG.DELETE.UDM",
             "$JS.API.CONSUMER.CREATE.UDM",
             "$JS.API.CONSUMER.CREATE.UDM_DLQ.archive",
             "$JS.API.CONSUMER.LIST.UDM_DLQ",
             "$JS.ACK.UDM.archive.1.1.1.1.0",
         ],
-        subscribes: &["svc.invalidations.v1", "svc.ingest.replicas.v1", "_INBOX.ingest.x"],
+        subscribes: &[
+            "svc.invalidations.v1",
+            "svc.ingest.replicas.v1",
+            "svc.ingest.consumers.v1",
+            "svc.consumers.create.v1.>",
+            "_INBOX.ingest.x",
+        ],
         does_not_subscribe: &["udm.v1.>", "audit.v1.>", "_INBOX.>", "_INBOX.session.x", ">"],
     },
     Row {
@@ -161,24 +175,6 @@ const TABLE: [Row; 4] = [
         ],
         subscribes: &["_INBOX.identity.x"],
         does_not_subscribe: &["svc.invalidations.v1", "udm.v1.>", "_INBOX.session.x"],
-    },
-    Row {
-        user: NatsUser::Consumer,
-        publishes: &[
-            "JS.API.CONSUMER.INFO.UDM.consumer",
-            "JS.API.CONSUMER.MSG.NEXT.UDM.consumer",
-            "$JS.ACK.UDM.consumer.1.1.1.1.0",
-            "udm.dlq.v1.acme.consumer",
-        ],
-        does_not_publish: &[
-            "JS.API.CONSUMER.INFO.UDM.other",
-            "JS.API.CONSUMER.MSG.NEXT.UDM.other",
-            "JS.API.CONSUMER.MSG.NEXT.AUDIT.consumer",
-            "$JS.ACK.UDM.other.1.1.1.1.0",
-            "udm.dlq.v1.acme.other",
-        ],
-        subscribes: &["_INBOX.consumer.x"],
-        does_not_subscribe: &["_INBOX.other.x", "_INBOX.>", "udm.v1.>", ">"],
     },
 ];
 

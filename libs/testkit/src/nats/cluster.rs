@@ -4,7 +4,7 @@
 use futures::future::{join_all, try_join_all};
 use serde_json::Value;
 
-use super::{NatsServer, accounts, configure, url_of};
+use super::{NatsServer, accounts, accounts_with, configure, url_of};
 use crate::client::plain_http;
 use crate::forwarder::{Disturbance, Forwarder};
 use crate::wait::wait_until;
@@ -59,8 +59,16 @@ impl NatsCluster {
 
     /// Starts the nodes with [`accounts`] and additional configuration. The password of each user is its name.
     pub async fn start_with_accounts(configuration: &str) -> anyhow::Result<Self> {
-        let configuration = format!("{}\n{configuration}", accounts(str::to_owned));
-        let mut cluster = Self::start_with(&configuration).await?;
+        Self::launch(&format!("{}\n{configuration}", accounts(str::to_owned))).await
+    }
+
+    /// Starts the nodes with [`accounts_with`]. The password of each user is its name.
+    pub async fn start_with_consumers(consumers: &str) -> anyhow::Result<Self> {
+        Self::launch(&accounts_with(consumers, str::to_owned)).await
+    }
+
+    async fn launch(configuration: &str) -> anyhow::Result<Self> {
+        let mut cluster = Self::start_with(configuration).await?;
         cluster.url = url_of(&cluster.url, "administrator");
         for node in &mut cluster.nodes {
             node.server.url = node.server.url_of("administrator");

@@ -4,51 +4,101 @@
 use std::collections::HashSet;
 
 use bus::{
-    CONSUMER_API_PREFIX, Creation, Durable, DurableError, DurableFilter, Durables, PARTITIONS, is_event_type,
+    ConsumerLogins, Created, Durable, DurableDefinition, DurableError, DurableFilter, DurableStart, Durables,
+    PARTITIONS, is_event_type,
 };
 use contract::consumers::{
-    Consumer, ConsumerName, CreateConsumer, MAX_EVENT_TYPES, NatsPermissions, Partitions,
+    Consumer, ConsumerAccounts, ConsumerLogin, ConsumerName, ConsumerStart, CreateConsumer, CreatedConsumer,
+    MAX_ACK_PENDING, MAX_ACK_WAIT_SECONDS, MAX_EVENT_TYPES, Partitions,
 };
 use contract::{FieldError, Page, ProblemKind};
+use hashing::SystemEntropy;
 use service::Problem;
 use service::http::Paging;
+use tenancy::TenantId;
 
 use super::{App, unavailable};
 
+/// The users of the broker that are no consumers (`deploy/nats/accounts.conf`). Names are unique in the broker.
+const SERVICE_USERS: [&str; 5] = ["administrator", "audit-administrator", "identity", "ingest", "session"];
+
 impl App {
-    /// Creates a durable consumer. Returns whether it is new.
+    /// Creates a durable consumer with a login. The login is absent if the consumer exists.
     ///
     /// # Errors
-    /// 422 for an invalid filter, 409 `consumer_exists` for another definition, 503 without the broker.
-    pub(crate) async fn create_consumer(
-        &self,
-        request: CreateConsumer,
-    ) -> Result<(Consumer, Creation), Problem> {
-        let errors = filter_errors(&request);
+    /// 422 for an invalid definition, 409 `consumer_exists` for another definition, 503 without the broker.
+    pub(crate) async fn create_consumer(&self, request: CreateConsumer) -> Result<CreatedConsumer, Problem> {
+        let errors = definition_errors(&request);
         if !errors.is_empty() {
             return Err(Problem::new(ProblemKind::ValidationFailed).fields(errors));
         }
-        let filter = DurableFilter {
-            partitions: request.partitions.map(|Partitions { first, last }| (first, last)),
-            tenant_id: request.tenant_id,
-            event_types: request.event_types,
+        let definition = DurableDefinition {
+            filter: DurableFilter {
+                partitions: request.partitions.map(|Partitions { first, last }| (first, last)),
+                tenant_id: request.tenant_id,
+                event_types: request.event_types,
+            },
+            start: start(request.start.unwrap_or_default()),
+            ack_wait_seconds: request.ack_wait_seconds,
+            max_ack_pending: request.max_ack_pending,
         };
-        let durables = self.durables()?;
-        let (durable, creation) = durables.create(request.name.as_str(), &filter).await.map_err(problem)?;
-        tracing::info!(consumer = durable.name, ?filter, ?creation, "consumer requested");
-        Ok((consumer(durable, request.name), creation))
+        let name = request.name.as_str();
+        let created =
+            self.durables().await?.create(name, &definition, &SystemEntropy).await.map_err(problem)?;
+        tracing::info!(
+            consumer = name,
+            ?definition,
+            is_new = created.password.is_some(),
+            "consumer requested"
+        );
+        self.with_login(created, request.name).await
     }
 
-    /// Returns a page of the consumers, ordered by name.
+    /// Replaces the login of a consumer.
+    ///
+    /// # Errors
+    /// 404 `not_found`, or 503 without the broker.
+    pub(crate) async fn rotate_consumer_login(&self, name: ConsumerName) -> Result<CreatedConsumer, Problem> {
+        let replaced =
+            self.durables().await?.replace_login(name.as_str(), &SystemEntropy).await.map_err(problem)?;
+        let created = replaced.ok_or(ProblemKind::NotFound)?;
+        tracing::info!(consumer = %name, "login of consumer replaced");
+        self.with_login(created, name).await
+    }
+
+    /// Returns a consumer, with its login if it has a new one. Waits until the broker accepts it, if something keeps the accounts.
+    async fn with_login(&self, created: Created, name: ConsumerName) -> Result<CreatedConsumer, Problem> {
+        let login = match created.password {
+            Some(password) => {
+                let (logins, user, password) = (self.logins(), name.to_string(), password.expose());
+                let active = logins.apply().await && logins.wait_until_accepted(&user, password).await;
+                Some(ConsumerLogin { user, password: password.to_owned(), active })
+            }
+            None => None,
+        };
+        Ok(CreatedConsumer { consumer: consumer(created.durable, name), login })
+    }
+
+    /// Returns the file with the accounts of all consumers.
+    ///
+    /// # Errors
+    /// 503 without the broker.
+    pub(crate) async fn consumer_accounts(&self) -> Result<ConsumerAccounts, Problem> {
+        let durables = self.durables().await?.list().await.map_err(problem)?;
+        Ok(ConsumerAccounts { content: bus::accounts_file(&durables) })
+    }
+
+    /// Returns a page of the consumers, ordered by name; with a tenant, its consumers.
     ///
     /// # Errors
     /// 503 without the broker.
     pub(crate) async fn list_consumers(
         &self,
+        tenant: Option<&TenantId>,
         paging: &Paging<ConsumerName>,
     ) -> Result<Page<Consumer>, Problem> {
-        let durables = self.durables()?.list().await.map_err(problem)?;
-        let consumers = durables.into_iter().filter_map(|durable| {
+        let durables = self.durables().await?.list().await.map_err(problem)?;
+        let consumers = durables.into_iter().filter(|durable| is_of(durable, tenant)).filter_map(|durable| {
             let name: ConsumerName = durable.name.parse().ok()?;
             let listed = paging.after.as_ref().is_none_or(|after| name > *after);
             listed.then(|| consumer(durable, name))
@@ -56,16 +106,59 @@ impl App {
         Ok(paging.page(consumers.collect(), |consumer| consumer.name.clone()))
     }
 
-    /// Deletes a durable consumer.
+    /// Returns a consumer; with a tenant, only one of the tenant.
+    ///
+    /// # Errors
+    /// 404 `not_found`, or 503 without the broker.
+    pub(crate) async fn get_consumer(
+        &self,
+        tenant: Option<&TenantId>,
+        name: ConsumerName,
+    ) -> Result<Consumer, Problem> {
+        let found = self.durables().await?.get(name.as_str()).await.map_err(problem)?;
+        let durable = found.filter(|durable| is_of(durable, tenant)).ok_or(ProblemKind::NotFound)?;
+        Ok(consumer(durable, name))
+    }
+
+    /// Deletes a durable consumer and its login.
     ///
     /// # Errors
     /// 404 `not_found`, or 503 without the broker.
     pub(crate) async fn delete_consumer(&self, name: &ConsumerName) -> Result<(), Problem> {
-        if !self.durables()?.delete(name.as_str()).await.map_err(problem)? {
+        if !self.durables().await?.delete(name.as_str()).await.map_err(problem)? {
             return Err(ProblemKind::NotFound.into());
         }
+        self.logins().apply().await;
         tracing::info!(consumer = %name, "consumer deleted");
         Ok(())
+    }
+
+    /// Stops or continues the delivery of a consumer.
+    ///
+    /// # Errors
+    /// 404 `not_found`, or 503 without the broker.
+    pub(crate) async fn pause_consumer(&self, name: ConsumerName, pause: bool) -> Result<Consumer, Problem> {
+        if !self.durables().await?.set_paused(name.as_str(), pause).await.map_err(problem)? {
+            return Err(ProblemKind::NotFound.into());
+        }
+        tracing::info!(consumer = %name, pause, "delivery of consumer changed");
+        self.get_consumer(None, name).await
+    }
+
+    /// Lets a consumer read from another event.
+    ///
+    /// # Errors
+    /// 404 `not_found`, or 503 without the broker.
+    pub(crate) async fn reset_consumer(
+        &self,
+        name: ConsumerName,
+        to: ConsumerStart,
+    ) -> Result<Consumer, Problem> {
+        if !self.durables().await?.reset(name.as_str(), start(to)).await.map_err(problem)? {
+            return Err(ProblemKind::NotFound.into());
+        }
+        tracing::info!(consumer = %name, ?to, "consumer reset");
+        self.get_consumer(None, name).await
     }
 
     /// Returns whether a durable consumer exists.
@@ -73,25 +166,59 @@ impl App {
     /// # Errors
     /// 503 without the broker.
     pub(super) async fn has_consumer(&self, name: &ConsumerName) -> Result<bool, Problem> {
-        self.durables()?.exists(name.as_str()).await.map_err(problem)
+        self.durables().await?.exists(name.as_str()).await.map_err(problem)
     }
 
-    fn durables(&self) -> Result<Durables, Problem> {
-        Durables::over(&self.nats, self.streams).map_err(unavailable)
+    async fn durables(&self) -> Result<Durables, Problem> {
+        Durables::over(&self.nats, self.streams).await.map_err(unavailable)
+    }
+
+    fn logins(&self) -> ConsumerLogins {
+        ConsumerLogins::new(self.nats.clone(), self.nats_config.clone())
+    }
+}
+
+fn is_of(durable: &Durable, tenant: Option<&TenantId>) -> bool {
+    tenant.is_none() || durable.definition.filter.tenant_id.as_ref() == tenant
+}
+
+fn start(start: ConsumerStart) -> DurableStart {
+    match start {
+        ConsumerStart::All => DurableStart::All,
+        ConsumerStart::New => DurableStart::New,
+        ConsumerStart::At(time) => DurableStart::At(time),
     }
 }
 
 fn problem(error: DurableError) -> Problem {
     match error {
         DurableError::Exists => ProblemKind::ConsumerExists.into(),
-        error @ DurableError::Failed { .. } => unavailable(error),
+        error @ (DurableError::Failed { .. } | DurableError::NoAccount) => unavailable(error),
     }
 }
 
-fn filter_errors(request: &CreateConsumer) -> Vec<FieldError> {
+fn definition_errors(request: &CreateConsumer) -> Vec<FieldError> {
     let error =
         |pointer: String, message: String| FieldError { pointer, code: "invalid_value".into(), message };
     let mut errors = Vec::new();
+    if SERVICE_USERS.contains(&request.name.as_str()) {
+        errors.push(error(
+            "/name".to_owned(),
+            "is the name of a user of the broker: choose another one".to_owned(),
+        ));
+    }
+    if request.tenant_id.is_some() == request.all_tenants {
+        let message = "send the tenant to read, or `all_tenants: true`";
+        errors.push(error("/tenant_id".to_owned(), message.to_owned()));
+    }
+    for (field, value, max) in [
+        ("/ack_wait_seconds", request.ack_wait_seconds, MAX_ACK_WAIT_SECONDS),
+        ("/max_ack_pending", request.max_ack_pending, MAX_ACK_PENDING),
+    ] {
+        if value.is_some_and(|value| !(1..=max).contains(&value)) {
+            errors.push(error(field.to_owned(), format!("must be 1 to {max}")));
+        }
+    }
     if request.event_types.len() > MAX_EVENT_TYPES {
         errors.push(error("/event_types".to_owned(), format!("must have at most {MAX_EVENT_TYPES} items")));
     }
@@ -115,18 +242,12 @@ fn filter_errors(request: &CreateConsumer) -> Vec<FieldError> {
 }
 
 fn consumer(durable: Durable, name: ConsumerName) -> Consumer {
-    let inbox_prefix = durable.inbox_prefix();
-    let nats = NatsPermissions {
-        api_prefix: CONSUMER_API_PREFIX.to_owned(),
-        publish: durable.publish_permissions(),
-        subscribe: vec![format!("{inbox_prefix}.>")],
-        inbox_prefix,
-    };
+    let DurableDefinition { filter, ack_wait_seconds, max_ack_pending, .. } = durable.definition;
     Consumer {
         name,
-        tenant_id: durable.filter.tenant_id,
-        event_types: durable.filter.event_types,
-        partitions: durable.filter.partitions.map(|(first, last)| Partitions { first, last }),
+        tenant_id: filter.tenant_id,
+        event_types: filter.event_types,
+        partitions: filter.partitions.map(|(first, last)| Partitions { first, last }),
         streams: durable.streams,
         created_at: durable.created_at,
         pending: durable.pending,
@@ -134,6 +255,8 @@ fn consumer(durable: Durable, name: ConsumerName) -> Consumer {
         redelivered: durable.redelivered,
         last_delivered_at: durable.last_delivered_at,
         last_acknowledged_at: durable.last_acknowledged_at,
-        nats,
+        ack_wait_seconds: ack_wait_seconds.unwrap_or(DurableDefinition::ACK_WAIT_SECONDS),
+        max_ack_pending: max_ack_pending.unwrap_or(DurableDefinition::MAX_ACK_PENDING),
+        paused: durable.is_paused,
     }
 }

@@ -1,17 +1,17 @@
 //! `/consumers`.
 
-use authn::PlatformAdmin;
+use authn::{AnyCaller, PlatformAdmin};
 use axum::Json;
 use axum::extract::State;
-use bus::Creation;
-use contract::Page;
 use contract::consumers::{
-    Consumer, ConsumerName, CreateConsumer, DeadLetter, DeadLetterSequences, DeletedDeadLetters,
-    ReplayedDeadLetters,
+    Consumer, ConsumerAccounts, ConsumerName, CreateConsumer, CreatedConsumer, DeadLetter,
+    DeadLetterSequences, DeletedDeadLetters, ReplayedDeadLetters, ResetConsumer,
 };
+use contract::{Page, ProblemKind};
 use http::StatusCode;
 use service::Problem;
 use service::http::{Id, JsonBody, Paging};
+use tenancy::TenantId;
 
 use crate::app::App;
 
@@ -20,22 +20,45 @@ pub(super) async fn create(
     _: PlatformAdmin,
     State(app): State<App>,
     JsonBody(request): JsonBody<CreateConsumer>,
-) -> Result<(StatusCode, Json<Consumer>), Problem> {
-    let (consumer, creation) = app.create_consumer(request).await?;
-    let status = match creation {
-        Creation::Created => StatusCode::CREATED,
-        Creation::Existing => StatusCode::OK,
-    };
-    Ok((status, Json(consumer)))
+) -> Result<(StatusCode, Json<CreatedConsumer>), Problem> {
+    let created = app.create_consumer(request).await?;
+    let status = if created.login.is_some() { StatusCode::CREATED } else { StatusCode::OK };
+    Ok((status, Json(created)))
 }
 
-/// `GET /consumers`: the platform administrator.
+/// `GET /consumers`: the platform administrator, or an administrator of a tenant for its consumers.
 pub(super) async fn list(
-    _: PlatformAdmin,
     State(app): State<App>,
+    caller: AnyCaller,
     paging: Paging<ConsumerName>,
 ) -> Result<Json<Page<Consumer>>, Problem> {
-    Ok(Json(app.list_consumers(&paging).await?))
+    Ok(Json(app.list_consumers(tenant_of(&caller)?, &paging).await?))
+}
+
+/// `GET /consumers/_accounts`: the platform administrator.
+pub(super) async fn accounts(
+    _: PlatformAdmin,
+    State(app): State<App>,
+) -> Result<Json<ConsumerAccounts>, Problem> {
+    Ok(Json(app.consumer_accounts().await?))
+}
+
+/// `GET /consumers/{consumer_name}`: the platform administrator, or an administrator of its tenant.
+pub(super) async fn get(
+    State(app): State<App>,
+    caller: AnyCaller,
+    Id(name): Id<ConsumerName>,
+) -> Result<Json<Consumer>, Problem> {
+    Ok(Json(app.get_consumer(tenant_of(&caller)?, name).await?))
+}
+
+/// Returns the tenant of an administrator, or `None` for the platform administrator.
+fn tenant_of(caller: &AnyCaller) -> Result<Option<&TenantId>, Problem> {
+    match caller {
+        AnyCaller::PlatformAdmin => Ok(None),
+        AnyCaller::Caller(caller) if caller.is_admin() => Ok(Some(caller.tenant_id())),
+        AnyCaller::Caller(_) => Err(ProblemKind::Forbidden.into()),
+    }
 }
 
 /// `DELETE /consumers/{consumer_name}`: the platform administrator.
@@ -46,6 +69,43 @@ pub(super) async fn delete(
 ) -> Result<StatusCode, Problem> {
     app.delete_consumer(&name).await?;
     Ok(StatusCode::NO_CONTENT)
+}
+
+/// `POST /consumers/{consumer_name}/rotate-login`: the platform administrator.
+pub(super) async fn rotate_login(
+    _: PlatformAdmin,
+    State(app): State<App>,
+    Id(name): Id<ConsumerName>,
+) -> Result<Json<CreatedConsumer>, Problem> {
+    Ok(Json(app.rotate_consumer_login(name).await?))
+}
+
+/// `POST /consumers/{consumer_name}/pause`: the platform administrator.
+pub(super) async fn pause(
+    _: PlatformAdmin,
+    State(app): State<App>,
+    Id(name): Id<ConsumerName>,
+) -> Result<Json<Consumer>, Problem> {
+    Ok(Json(app.pause_consumer(name, true).await?))
+}
+
+/// `POST /consumers/{consumer_name}/resume`: the platform administrator.
+pub(super) async fn resume(
+    _: PlatformAdmin,
+    State(app): State<App>,
+    Id(name): Id<ConsumerName>,
+) -> Result<Json<Consumer>, Problem> {
+    Ok(Json(app.pause_consumer(name, false).await?))
+}
+
+/// `POST /consumers/{consumer_name}/reset`: the platform administrator.
+pub(super) async fn reset(
+    _: PlatformAdmin,
+    State(app): State<App>,
+    Id(name): Id<ConsumerName>,
+    JsonBody(request): JsonBody<ResetConsumer>,
+) -> Result<Json<Consumer>, Problem> {
+    Ok(Json(app.reset_consumer(name, request.to).await?))
 }
 
 /// `GET /consumers/{consumer_name}/dead-letters`: the platform administrator.

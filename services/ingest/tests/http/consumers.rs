@@ -2,7 +2,7 @@
 
 use async_nats::jetstream::{self, consumer::PullConsumer};
 use contract::Page;
-use contract::consumers::Consumer;
+use contract::consumers::{Consumer, ConsumerAccounts, CreatedConsumer};
 use contract::events::AcceptedEvent;
 use futures::TryStreamExt as _;
 use serde_json::{Value, json};
@@ -32,22 +32,11 @@ async fn a_consumer_gets_the_events_of_its_tenant_and_types_only() {
     let (acme, beta) = (system.create_tenant("acme").await, system.create_tenant("beta").await);
     let logins =
         json!({ "name": "logins", "tenant_id": "acme", "event_types": ["USER_LOGIN", "USER_LOGOUT"] });
-    for (request, tenant) in [(logins, "acme"), (json!({ "name": "all" }), "*")] {
-        let created: Consumer = system.platform_admin().post("/consumers", &request).await.expect(201);
-        let name = request["name"].as_str().unwrap();
-        assert_eq!(created.streams, ["UDM"]);
-        assert_eq!(
-            (created.nats.api_prefix, created.nats.inbox_prefix),
-            ("JS.API".into(), format!("_INBOX.{name}"))
-        );
-        assert_eq!(created.nats.subscribe, [format!("_INBOX.{name}.>")]);
-        let publish = [
-            format!("JS.API.CONSUMER.INFO.UDM.{name}"),
-            format!("JS.API.CONSUMER.MSG.NEXT.UDM.{name}"),
-            format!("$JS.ACK.UDM.{name}.>"),
-            format!("udm.dlq.v1.{tenant}.{name}"),
-        ];
-        assert_eq!(created.nats.publish, publish);
+    for request in [logins, json!({ "name": "all", "all_tenants": true })] {
+        let created: CreatedConsumer = system.platform_admin().post("/consumers", &request).await.expect(201);
+        assert_eq!(created.consumer.streams, ["UDM"]);
+        let login = created.login.unwrap();
+        assert_eq!((login.user, login.active), (created.consumer.name.to_string(), false));
     }
     for user in [&acme, &beta] {
         for event_type in ["USER_LOGIN", "USER_LOGOUT", "NETWORK_DNS"] {
@@ -66,8 +55,7 @@ async fn consumers_of_different_partitions_share_the_events() {
     let user = system.create_tenant("acme").await;
     let halves = [(0, 31), (32, 63)];
     for (first, last) in halves {
-        let request =
-            json!({ "name": format!("half-{first}"), "partitions": { "first": first, "last": last } });
+        let request = json!({ "name": format!("half-{first}"), "tenant_id": "acme", "partitions": { "first": first, "last": last } });
         system.platform_admin().post("/consumers", &request).await.expect::<Consumer>(201);
     }
     let tenant = "acme".parse().unwrap();
@@ -88,12 +76,16 @@ async fn consumers_of_different_partitions_share_the_events() {
 async fn a_consumer_is_created_in_each_stream_that_stores_its_partitions() {
     let system = TestSystem::start_with(&[("SVC_STREAMS", "4")]).await.unwrap();
     let (user, platform) = (system.create_tenant("acme").await, system.platform_admin());
-    let request = json!({ "name": "some", "partitions": { "first": 14, "last": 31 } });
+    let request = json!({ "name": "some", "all_tenants": true, "partitions": { "first": 14, "last": 31 } });
     let some: Consumer = platform.post("/consumers", &request).await.expect(201);
     assert_eq!(some.streams, ["UDM_00_15", "UDM_16_31"]);
-    assert_eq!(some.nats.publish.len(), 2 * 3 + 1, "{:?}", some.nats.publish);
+    let ConsumerAccounts { content } = platform.get("/consumers/_accounts").await.expect(200);
+    for stream in &some.streams {
+        assert!(content.contains(&format!("$JS.API.CONSUMER.MSG.NEXT.{stream}.some\"")), "{content}");
+    }
     platform.post("/consumers", &request).await.expect::<Consumer>(200);
-    let all: Consumer = platform.post("/consumers", &json!({ "name": "all" })).await.expect(201);
+    let all: Consumer =
+        platform.post("/consumers", &json!({ "name": "all", "all_tenants": true })).await.expect(201);
     assert_eq!(all.streams, ["UDM_00_15", "UDM_16_31", "UDM_32_47", "UDM_48_63"]);
 
     let tenant = "acme".parse().unwrap();
@@ -113,13 +105,17 @@ async fn a_repeated_request_changes_nothing_and_another_definition_is_a_conflict
     let system = TestSystem::start().await.unwrap();
     let platform = system.platform_admin();
     let request = json!({ "name": "archive", "tenant_id": "acme" });
-    let created: Consumer = platform.post("/consumers", &request).await.expect(201);
-    let again: Consumer = platform.post("/consumers", &request).await.expect(200);
-    assert_eq!(again, created);
-    for other in [json!({ "name": "archive" }), json!({ "name": "archive", "tenant_id": "beta" })] {
+    let created: CreatedConsumer = platform.post("/consumers", &request).await.expect(201);
+    let again: CreatedConsumer = platform.post("/consumers", &request).await.expect(200);
+    assert_eq!((again.consumer, again.login), (created.consumer.clone(), None));
+    for other in [
+        json!({ "name": "archive", "all_tenants": true }),
+        json!({ "name": "archive", "tenant_id": "beta" }),
+        json!({ "name": "archive", "tenant_id": "acme", "ack_wait_seconds": 60 }),
+    ] {
         platform.post("/consumers", &other).await.expect_problem(409, "consumer_exists");
     }
-    assert_eq!(list(&system).await, [created]);
+    assert_eq!(list(&system).await, [created.consumer]);
 }
 
 #[tokio::test]
@@ -128,7 +124,8 @@ async fn the_list_shows_the_progress_in_pages() {
     let user = system.create_tenant("acme").await;
     let platform = system.platform_admin();
     for name in ["b", "a", "c"] {
-        platform.post("/consumers", &json!({ "name": name })).await.expect::<Consumer>(201);
+        let request = json!({ "name": name, "tenant_id": "acme" });
+        platform.post("/consumers", &request).await.expect::<Consumer>(201);
     }
     send(&user, "s", "USER_LOGIN").await;
     let pending = list(&system).await;
@@ -153,7 +150,8 @@ async fn the_list_shows_the_progress_in_pages() {
 async fn a_deleted_consumer_is_gone_and_consumers_of_others_stay() {
     let system = TestSystem::start().await.unwrap();
     let platform = system.platform_admin();
-    platform.post("/consumers", &json!({ "name": "archive" })).await.expect::<Consumer>(201);
+    let request = json!({ "name": "archive", "tenant_id": "acme" });
+    platform.post("/consumers", &request).await.expect::<Consumer>(201);
     let context = jetstream::new(system.nats.connect("administrator").await.unwrap());
     let foreign =
         jetstream::consumer::pull::Config { durable_name: Some("foreign".into()), ..Default::default() };
@@ -163,7 +161,8 @@ async fn a_deleted_consumer_is_gone_and_consumers_of_others_stay() {
     for name in ["archive", "foreign", "unknown", "a.b"] {
         platform.delete(&format!("/consumers/{name}")).await.expect_problem(404, "not_found");
     }
-    platform.post("/consumers", &json!({ "name": "foreign" })).await.expect_problem(409, "consumer_exists");
+    let request = json!({ "name": "foreign", "tenant_id": "acme" });
+    platform.post("/consumers", &request).await.expect_problem(409, "consumer_exists");
     assert!(list(&system).await.is_empty());
     assert!(
         context.get_consumer_from_stream::<jetstream::consumer::Config, _, _>("foreign", "UDM").await.is_ok()
@@ -177,13 +176,24 @@ async fn invalid_definitions_are_rejected_with_the_field() {
     for (request, pointer) in [
         (json!({}), "/name"),
         (json!({ "name": "a.b" }), "/name"),
+        (json!({ "name": "ingest" }), "/name"),
+        (json!({ "name": "a", "tenant_id": null }), "/tenant_id"),
+        (json!({ "name": "a", "all_tenants": true }), "/tenant_id"),
         (json!({ "name": "a", "tenant_id": "*" }), "/tenant_id"),
         (json!({ "name": "a", "event_types": ["*"] }), "/event_types/0"),
         (json!({ "name": "a", "event_types": ["A", "A"] }), "/event_types/1"),
         (json!({ "name": "a", "event_types": types }), "/event_types"),
         (json!({ "name": "a", "partitions": { "first": 2, "last": 1 } }), "/partitions"),
         (json!({ "name": "a", "partitions": { "first": 0, "last": 64 } }), "/partitions"),
+        (json!({ "name": "a", "start": "yesterday" }), "/start"),
+        (json!({ "name": "a", "ack_wait_seconds": 0 }), "/ack_wait_seconds"),
+        (json!({ "name": "a", "ack_wait_seconds": 3601 }), "/ack_wait_seconds"),
+        (json!({ "name": "a", "max_ack_pending": 0 }), "/max_ack_pending"),
     ] {
+        let mut request = request;
+        if request.get("tenant_id").is_none() {
+            request["tenant_id"] = "acme".into();
+        }
         let answer = system.platform_admin().post("/consumers", &request).await;
         let problem = answer.expect_problem(422, "validation_failed");
         assert_eq!(problem.errors.len(), 1, "{problem:?}");
@@ -197,7 +207,7 @@ async fn consumers_cannot_be_managed_while_the_broker_is_down() {
     let mut system = TestSystem::start().await.unwrap();
     let platform = system.platform_admin();
     system.nats.stop();
-    let request = json!({ "name": "archive" });
+    let request = json!({ "name": "archive", "tenant_id": "acme" });
     platform.post("/consumers", &request).await.expect_problem(503, "dependency_unavailable");
     platform.get("/consumers").await.expect_problem(503, "dependency_unavailable");
     platform.delete("/consumers/archive").await.expect_problem(503, "dependency_unavailable");
@@ -207,4 +217,82 @@ async fn consumers_cannot_be_managed_while_the_broker_is_down() {
     })
     .await;
     assert_eq!(platform.get("/consumers").await.expect::<Value>(200)["items"][0]["name"], "archive");
+}
+
+#[tokio::test]
+async fn a_consumer_starts_at_all_events_at_new_ones_or_at_a_time_and_can_be_reset() {
+    let system = TestSystem::start().await.unwrap();
+    let (user, platform) = (system.create_tenant("acme").await, system.platform_admin());
+    send(&user, "old", "USER_LOGIN").await;
+    for (name, start, pending) in
+        [("a", "all", 1), ("n", "new", 0), ("t", "2026-01-01T00:00:00Z", 1), ("f", "2199-01-01T00:00:00Z", 0)]
+    {
+        let request = json!({
+            "name": name, "tenant_id": "acme", "start": start, "ack_wait_seconds": 7, "max_ack_pending": 3,
+        });
+        let created: Consumer = platform.post("/consumers", &request).await.expect(201);
+        assert_eq!((created.ack_wait_seconds, created.max_ack_pending), (7, 3));
+        assert_eq!(created.pending, pending, "{start}");
+    }
+    let login = |content: &str| content.split("user: \"a\"").nth(1).unwrap()[..90].to_owned();
+    let before: ConsumerAccounts = platform.get("/consumers/_accounts").await.expect(200);
+    assert_eq!(deliver(&system, "a").await.len(), 1);
+    let reset: Consumer = platform.post("/consumers/a/reset", &json!({ "to": "all" })).await.expect(200);
+    assert_eq!((reset.pending, reset.ack_pending, reset.max_ack_pending), (1, 0, 3));
+    let reset: Consumer = platform.post("/consumers/a/reset", &json!({ "to": "new" })).await.expect(200);
+    assert_eq!(reset.pending, 0);
+    let after: ConsumerAccounts = platform.get("/consumers/_accounts").await.expect(200);
+    assert_eq!(login(&before.content), login(&after.content), "the login remains");
+    platform.post("/consumers/a/reset", &json!({ "to": "x" })).await.expect_problem(422, "validation_failed");
+    platform.post("/consumers/x/reset", &json!({ "to": "all" })).await.expect_problem(404, "not_found");
+}
+
+#[tokio::test]
+async fn a_paused_consumer_gets_no_events_until_it_is_resumed() {
+    let system = TestSystem::start().await.unwrap();
+    let (user, platform) = (system.create_tenant("acme").await, system.platform_admin());
+    let request = json!({ "name": "archive", "tenant_id": "acme" });
+    platform.post("/consumers", &request).await.expect::<Consumer>(201);
+    let paused: Consumer = platform.post("/consumers/archive/pause", &json!({})).await.expect(200);
+    assert!(paused.paused);
+    send(&user, "s", "USER_LOGIN").await;
+    assert!(deliver(&system, "archive").await.is_empty());
+    let resumed: Consumer = platform.post("/consumers/archive/resume", &json!({})).await.expect(200);
+    assert!(!resumed.paused);
+    assert_eq!(deliver(&system, "archive").await.len(), 1);
+    platform.post("/consumers/x/pause", &json!({})).await.expect_problem(404, "not_found");
+}
+
+#[tokio::test]
+async fn an_administrator_sees_the_consumers_of_the_tenant_only() {
+    let system = TestSystem::start().await.unwrap();
+    let (acme, platform) = (system.create_tenant("acme").await, system.platform_admin());
+    for request in [
+        json!({ "name": "ours", "tenant_id": "acme" }),
+        json!({ "name": "theirs", "tenant_id": "beta" }),
+        json!({ "name": "everything", "all_tenants": true }),
+    ] {
+        platform.post("/consumers", &request).await.expect::<Consumer>(201);
+    }
+    let listed: Page<Consumer> = acme.client.get("/consumers").await.expect(200);
+    assert_eq!(listed.items.iter().map(|consumer| consumer.name.as_str()).collect::<Vec<_>>(), ["ours"]);
+    acme.client.get("/consumers/ours").await.expect::<Consumer>(200);
+    for name in ["theirs", "everything", "unknown"] {
+        acme.client.get(&format!("/consumers/{name}")).await.expect_problem(404, "not_found");
+    }
+    acme.client.get("/consumers/_accounts").await.expect_problem(403, "forbidden");
+}
+
+#[tokio::test]
+async fn consumers_that_are_created_at_the_same_time_have_separate_accounts() {
+    let system = TestSystem::start().await.unwrap();
+    let platform = system.platform_admin();
+    let created = (0..8).map(async |number| {
+        let request = json!({ "name": format!("c{number}"), "tenant_id": "acme" });
+        platform.post("/consumers", &request).await.expect::<CreatedConsumer>(201)
+    });
+    futures::future::join_all(created).await;
+    let ConsumerAccounts { content } = platform.get("/consumers/_accounts").await.expect(200);
+    assert_eq!(content.matches("user: \"c").count(), 8, "{content}");
+    assert_eq!(content.matches("CONSUMER_").count(), 64, "32 empty accounts: {content}");
 }

@@ -18,7 +18,7 @@ struct Fixture {
 impl Fixture {
     async fn start() -> Self {
         let system = TestSystem::start().await.unwrap();
-        let body = json!({ "name": "archive" });
+        let body = json!({ "name": "archive", "all_tenants": true });
         system.platform_admin().post("/consumers", &body).await.expect::<Value>(201);
         let broker = jetstream::new(system.nats.connect("administrator").await.unwrap());
         Self { system, broker }

@@ -119,8 +119,6 @@ async fn serve(
         base_url,
         nats_url: servers.nats_url(NatsUser::Administrator),
         audit_nats_url: servers.nats_url(NatsUser::AuditAdministrator),
-        consumer_nats_url: servers.nats_url(NatsUser::Consumer),
-        consumers_file: servers.consumers_file(),
         database_url: servers.database_url(PostgresRole::Superuser, DATABASE),
         platform_token_file: wiring::platform_token_file(data),
         tenant: String::new(),

@@ -15,7 +15,7 @@ use super::{REQUEST_TIMEOUT, Result};
 
 const NATS: &str = include_str!("../../../../../deploy/dev/nats.conf");
 const ACCOUNTS: &str = include_str!("../../../../../deploy/nats/accounts.conf");
-const CONSUMERS: &str = include_str!("../../../../../deploy/nats/consumers.conf");
+const CONSUMERS: &str = include_str!("../../../../../deploy/dev/consumers.conf");
 /// Names in the keys of the chart, and their Postgres roles.
 const ROLES: [(&str, &str); 4] = [
     ("identity", "svc_identity"),
@@ -23,8 +23,7 @@ const ROLES: [(&str, &str); 4] = [
     ("session", "svc_session"),
     ("sessionMigrator", "svc_session_migrator"),
 ];
-const NATS_USERS: [&str; 6] =
-    ["administrator", "audit-administrator", "identity", "session", "ingest", "consumer"];
+const NATS_USERS: [&str; 5] = ["administrator", "audit-administrator", "identity", "session", "ingest"];
 
 /// Returns new values. The chart derives the keys from its values: `<purpose>-<name>`.
 pub(super) fn data(postgres: &str, nats: &str) -> BTreeMap<String, String> {
@@ -43,17 +42,18 @@ pub(super) fn data(postgres: &str, nats: &str) -> BTreeMap<String, String> {
         data.insert(format!("database-{name}"), format!("postgres://{role}:{password}@{postgres}/svc"));
         data.insert(role.to_owned(), password);
     }
-    let (mut accounts, mut consumers) = (ACCOUNTS.to_owned(), CONSUMERS.to_owned());
+    let mut accounts = ACCOUNTS.to_owned();
     for user in NATS_USERS {
         let variable = format!("$SVC_NATS_{}_PASSWORD", user.to_uppercase().replace('-', "_"));
         let password = random();
         accounts = accounts.replace(&variable, &password);
-        consumers = consumers.replace(&variable, &password);
         data.insert(format!("nats-{user}"), format!("nats://{user}:{password}@{nats}"));
     }
-    for (file, content) in
-        [("nats.conf", NATS.to_owned()), ("accounts.conf", accounts), ("consumers.conf", consumers)]
-    {
+    for (file, content) in [
+        ("nats.conf", NATS.to_owned()),
+        ("accounts.conf", accounts),
+        ("consumers.conf", CONSUMERS.to_owned()),
+    ] {
         data.insert(file.to_owned(), content);
     }
     data
@@ -128,7 +128,7 @@ mod tests {
     #[test]
     fn every_password_of_the_configuration_is_random_and_in_a_url() {
         let (data, other) = (data("postgres:5432", "nats:4222"), data("postgres:5432", "nats:4222"));
-        let files = format!("{}{}", data["accounts.conf"], data["consumers.conf"]);
+        let files = &data["accounts.conf"];
         assert!(!files.contains("$SVC_NATS_"), "{files}");
         for user in NATS_USERS {
             let url = Url::parse(&data[&format!("nats-{user}")]).unwrap();
@@ -142,7 +142,7 @@ mod tests {
             assert_eq!(data[&format!("database-{name}")], expected);
         }
         let same: Vec<_> = data.keys().filter(|key| data[*key] == other[*key]).collect();
-        assert_eq!(same, ["nats.conf"]);
+        assert_eq!(same, ["consumers.conf", "nats.conf"]);
     }
 
     #[test]

@@ -1,0 +1,98 @@
+// Prints the events of a durable consumer. Needs Node.js 20; package.json names its packages.
+//
+// NATS_URL (nats://host:4222), NATS_USER (the name of the consumer) and NATS_PASSWORD configure it. SIGINT or SIGTERM stops it. Several
+// processes can share the events of a consumer.
+import { randomUUID } from "node:crypto";
+import { setTimeout as sleep } from "node:timers/promises";
+import { connect, headers as newHeaders } from "@nats-io/transport-node";
+import { jetstream } from "@nats-io/jetstream";
+
+const { NATS_URL: servers, NATS_USER: name, NATS_PASSWORD: pass } = process.env;
+const MAX_PAYLOAD = 100_000;
+// Few, because the events of a batch wait for each other.
+const BATCH = 10;
+// Milliseconds until an event that could not be handled is delivered again.
+const RETRY_DELAY = 30_000;
+// Consumers of other programs cannot guess the message ids of dead letters, which would suppress them.
+const RUN_ID = randomUUID();
+
+/** No attempt can succeed. */
+class Rejected extends Error {}
+
+/** Replace this. An event that was handled before is delivered again after a crash. */
+async function handle(event) {
+  if (event.data.length > MAX_PAYLOAD) throw new Rejected("too large for this consumer");
+  const header = (key) => event.headers.get(key);
+  console.log(tenant(event), decodeURIComponent(header("ce-source")), header("ce-id"), header("ce-type"));
+}
+
+const tenant = (event) => event.subject.split(".")[3];
+
+/** Keeps the event for `svc events dlq`. Returns after it is stored. */
+async function deadLetter(stream, event, reason) {
+  const headers = newHeaders();
+  for (const [key, values] of event.headers) {
+    if (!key.startsWith("Nats-")) values.forEach((value) => headers.append(key, value));
+  }
+  headers.set("Nats-Msg-Id", `${name}-${event.info.stream}-${event.seq}-${RUN_ID}`);
+  headers.set("Udm-Dlq-Reason", reason);
+  headers.set("Udm-Dlq-Attempts", `${event.info.deliveryCount}`);
+  await stream.publish(`udm.dlq.v1.${tenant(event)}.${name}`, event.data, { headers });
+}
+
+/** Handles an event and acknowledges it, or lets the broker deliver it again. */
+async function process_(stream, event, types) {
+  const replayFor = event.headers.get("Udm-Replay-For");
+  const isForThis = replayFor === "" || replayFor === name;
+  const isSelected = types.length === 0 || types.includes(event.headers.get("ce-type"));
+  try {
+    if (isForThis && isSelected) await handle(event);
+  } catch (error) {
+    try {
+      if (!(error instanceof Rejected)) throw error;
+      // Fails for example if the tenant has too many dead letters. The event remains, and others are handled.
+      await deadLetter(stream, event, error.message);
+    } catch (failure) {
+      console.error(`failed, will be tried again: ${failure.message}`);
+      return event.nak(RETRY_DELAY);
+    }
+  }
+  await acknowledge(event);
+}
+
+/** Acknowledges an event, also while the broker restarts. */
+async function acknowledge(event) {
+  for (let attempt = 0; attempt < 30; attempt++) {
+    if (await event.ackAck({ timeout: 1000 }).catch(() => false)) return;
+    await sleep(500);
+  }
+}
+
+// Without a limit of reconnections, the program survives an outage of the broker.
+const broker = await connect({ servers, user: name, pass, maxReconnectAttempts: -1 });
+let stopped = false;
+for (const signal of ["SIGINT", "SIGTERM"]) process.on(signal, () => (stopped = true));
+const stream = jetstream(broker);
+const consumer = await stream.consumers.get(process.env.NATS_STREAM ?? "UDM", name);
+const { config } = await consumer.info(true);
+// The types that the durable is for, or none for all. Events of other types can have the subject of GENERIC_EVENT.
+const types = JSON.parse(config.metadata?.["svc-definition"] ?? "{}").event_types ?? [];
+const waiting = [];
+// Extends the time for the acknowledgements of the events that wait or are handled.
+const extending = setInterval(() => waiting.forEach((event) => event.working()), config.ack_wait / 1e6 / 3);
+while (!stopped) {
+  try {
+    for await (const event of await consumer.fetch({ max_messages: BATCH, expires: 2000 })) waiting.push(event);
+    while (waiting.length > 0 && !stopped) {
+      await process_(stream, waiting[0], types);
+      waiting.shift();
+    }
+  } catch (error) {
+    console.error(error.message);
+    await sleep(1000);
+  }
+}
+clearInterval(extending);
+// The rest is delivered again at once.
+waiting.forEach((event) => event.nak());
+await broker.drain();

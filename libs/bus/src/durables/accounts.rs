@@ -1,0 +1,77 @@
+//! The accounts of consumers in the configuration of the broker (`deploy/nats/consumers.conf`).
+
+use std::fmt::Write as _;
+
+use super::Durable;
+use super::create_requests::CREATE_PREFIX;
+use super::login::by_account;
+
+/// First line of the file.
+pub const ACCOUNTS_HEADER: &str = "# Accounts of consumers, derived from their durables. Changes of this file are lost (docs/consumers.md).";
+/// Empty accounts after the last one that is used: nats-server starts the imports of an account that a reload adds at the next reload,
+/// and those of an existing one at once.
+const SPARE: u16 = 32;
+/// More than the connections and subscriptions of a program in several processes. A dead letter has up to 272 KiB.
+const LIMITS: &str = "limits: { max_conn: 64, max_subs: 256, max_payload: 512KB }";
+
+/// Returns the file: an account for each durable that has a login, with exactly the requests that its client sends, and empty ones.
+pub fn accounts_file(durables: &[Durable]) -> String {
+    let used = by_account(durables);
+    let last = used.keys().next_back().map_or(0, |last| last / SPARE * SPARE + SPARE);
+    let mut file = format!("{ACCOUNTS_HEADER}\n");
+    for number in 0..last.saturating_add(SPARE) {
+        let _ = match used.get(&number) {
+            Some(durable) => writeln!(file, "CONSUMER_{number} {}", account(durable)),
+            None => writeln!(file, "CONSUMER_{number} {{ {LIMITS} }}"),
+        };
+    }
+    file
+}
+
+fn account(durable: &Durable) -> String {
+    let (name, hash) = (&durable.name, durable.login.as_ref().map_or("", |login| &login.hash));
+    let tenant = durable.definition.filter.tenant_id.as_ref().map_or("*", |tenant| tenant.as_str());
+    let mut imports = Vec::new();
+    let mut create = Vec::new();
+    for stream in &durable.streams {
+        imports.push(("UDM", format!("$JS.API.CONSUMER.INFO.{stream}.{name}")));
+        imports.push(("UDM", format!("$JS.API.CONSUMER.MSG.NEXT.{stream}.{name}")));
+        imports.push(("UDM", format!("$JS.ACK.{stream}.{name}.>")));
+        imports.push(("FACADE", format!("$JS.API.STREAM.INFO.{stream}")));
+        let mut map = |subject: &str, end: &str| {
+            let (from, to) = (
+                format!("{CREATE_PREFIX}.{stream}.{name}{end}"),
+                format!("$JS.API.CONSUMER.{subject}.{stream}.{name}{end}"),
+            );
+            create.push((from, to));
+        };
+        map("CREATE", "");
+        map("CREATE", ".>");
+    }
+    imports.push(("UDM", format!("udm.dlq.v1.{tenant}.{name}")));
+    // With an import of `$JS.API.INFO`, nats-server does not answer `$JS.API.>` of this account itself.
+    imports.push(("FACADE", "$JS.API.INFO".to_owned()));
+    imports.push(("FACADE", "$JS.API.STREAM.NAMES".to_owned()));
+    let mut text = format!("{{\n  {LIMITS}\n  imports: [\n");
+    for (account, subject) in imports {
+        let _ = writeln!(text, "    {{ service: {{ account: {account}, subject: \"{subject}\" }} }}");
+    }
+    for (from, to) in create {
+        let _ = writeln!(text, "    {{ service: {{ account: UDM, subject: \"{from}\" }}, to: \"{to}\" }}");
+    }
+    let _ = write!(text, "  ]\n  users: [ {{ user: \"{name}\", password: \"{hash}\" }} ]\n}}");
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    #[test]
+    fn the_file_of_the_repository_has_no_consumer() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../deploy/nats/consumers.conf");
+        assert_eq!(fs::read_to_string(path).unwrap(), accounts_file(&[]));
+    }
+}

@@ -1,0 +1,116 @@
+//! Metrics of consumers: how far each is behind. Each replica measures all of them.
+
+use std::borrow::Cow;
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bus::{Connection, DurableLag, Durables, EventStreams};
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use service::telemetry::Metrics;
+use service::{Clock, Tasks, chain};
+use tokio::time::sleep;
+
+/// Interval of measurements.
+const INTERVAL: Duration = Duration::from_secs(15);
+/// Consumers with metrics, which bounds the number of series. The others are counted.
+const MAX_CONSUMERS: usize = 500;
+
+type Labels = Vec<(&'static str, Cow<'static, str>)>;
+
+/// The gauges, one series for each consumer.
+struct ConsumerMetrics {
+    pending: Family<Labels, Gauge>,
+    unacknowledged: Family<Labels, Gauge>,
+    redelivered: Family<Labels, Gauge>,
+    oldest: Family<Labels, Gauge>,
+    unmeasured: Gauge,
+    known: HashSet<String>,
+}
+
+/// Starts the task that measures.
+pub(crate) fn start(
+    connection: Connection,
+    streams: EventStreams,
+    retention: Duration,
+    clock: Arc<dyn Clock>,
+    metrics: &Metrics,
+    tasks: &Tasks,
+) {
+    let kept: Gauge =
+        metrics.metric("event_retention_seconds", "Time until an event is deleted from the stream", &[]);
+    kept.set(i64::try_from(retention.as_secs()).unwrap_or(i64::MAX));
+    let mut measured = ConsumerMetrics::new(metrics);
+    let stop = tasks.stopping().clone();
+    tasks.spawn("metrics of consumers", async move {
+        let measure = async {
+            loop {
+                let lags = match Durables::over(&connection, streams).await {
+                    Ok(durables) => durables.lags(MAX_CONSUMERS).await.map_err(|error| chain(&error)),
+                    Err(error) => Err(error.to_string()),
+                };
+                match lags {
+                    Ok((lags, count)) => measured.set(&lags, count, &*clock),
+                    // The last values remain.
+                    Err(error) => tracing::debug!(error, "failed to measure consumers"),
+                }
+                sleep(INTERVAL).await;
+            }
+        };
+        stop.run_until_cancelled(measure).await;
+    });
+}
+
+impl ConsumerMetrics {
+    fn new(metrics: &Metrics) -> Self {
+        Self {
+            pending: metrics
+                .family("consumer_pending_events", "Events that were not delivered to the consumer yet"),
+            unacknowledged: metrics.family(
+                "consumer_unacknowledged_events",
+                "Events that were delivered to the consumer and not acknowledged yet",
+            ),
+            redelivered: metrics.family(
+                "consumer_redelivered_events",
+                "Unacknowledged events that were delivered to the consumer more than once",
+            ),
+            oldest: metrics.family(
+                "consumer_oldest_unread_seconds",
+                "Age of the oldest event that the consumer has not acknowledged, 0 without such an event",
+            ),
+            unmeasured: metrics.metric(
+                "consumers_unmeasured",
+                "Consumers above the maximum of 500, without metrics",
+                &[],
+            ),
+            known: HashSet::new(),
+        }
+    }
+
+    fn set(&mut self, lags: &[DurableLag], count: usize, clock: &dyn Clock) {
+        let number = |count: u64| i64::try_from(count).unwrap_or(i64::MAX);
+        let now = clock.now();
+        for lag in lags {
+            let labels = labels(&lag.name);
+            self.pending.get_or_create(&labels).set(number(lag.pending));
+            self.unacknowledged.get_or_create(&labels).set(number(lag.ack_pending));
+            self.redelivered.get_or_create(&labels).set(number(lag.redelivered));
+            let age = lag.oldest_unread_at.map_or(0, |time| (now - time).num_seconds().max(0));
+            self.oldest.get_or_create(&labels).set(age);
+        }
+        let measured: HashSet<_> = lags.iter().map(|lag| lag.name.clone()).collect();
+        for deleted in self.known.difference(&measured) {
+            let labels = labels(deleted);
+            for family in [&self.pending, &self.unacknowledged, &self.redelivered, &self.oldest] {
+                family.remove(&labels);
+            }
+        }
+        self.unmeasured.set(number((count - lags.len().min(count)) as u64));
+        self.known = measured;
+    }
+}
+
+fn labels(consumer: &str) -> Labels {
+    vec![("consumer", Cow::Owned(consumer.to_owned()))]
+}
