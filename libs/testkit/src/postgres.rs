@@ -122,7 +122,9 @@ async fn template(server: &Url) -> anyhow::Result<String> {
     if !exists {
         let unfinished = format!("{name}_unfinished");
         execute(&mut connection, format!("drop database if exists {unfinished}")).await?;
-        execute(&mut connection, format!("create database {unfinished}")).await?;
+        // Another order of texts than that of their bytes, as on many servers of users.
+        let locale = "locale_provider icu icu_locale 'en-US' lc_collate 'C' lc_ctype 'C' encoding 'UTF8'";
+        execute(&mut connection, format!("create database {unfinished} template template0 {locale}")).await?;
         let mut inside = PgConnection::connect(&database_url(server, &unfinished)).await?;
         sqlx::raw_sql(SCHEMAS).execute(&mut inside).await?;
         inside.close().await?;

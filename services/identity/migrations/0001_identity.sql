@@ -5,9 +5,9 @@
 -- the owner too. The `_migrator` policies let the `security definer` functions below read all tenants.
 
 create table identity.tenants (
-    tenant_id text primary key,
-    display_name text not null,
-    status text not null,
+    tenant_id text collate "C" primary key,
+    display_name text collate "C" not null,
+    status text collate "C" not null,
     -- Increases at suspension, which revokes all sessions that were created under an older value.
     session_version bigint not null default 1,
     events_per_second integer,
@@ -27,16 +27,16 @@ create table identity.tenants (
 
 create table identity.users (
     user_id uuid primary key,
-    tenant_id text not null constraint users_tenant_id_fkey references identity.tenants,
+    tenant_id text collate "C" not null constraint users_tenant_id_fkey references identity.tenants,
     -- The address as typed, and its normalized form for comparison: trimmed, NFC, lower case, domain in ASCII.
-    email text not null,
-    email_key text not null,
+    email text collate "C" not null,
+    email_key text collate "C" not null,
     -- The same for addresses that look the same (UTS 39), so that one user cannot be mistaken for another.
-    email_skeleton text not null,
-    role text not null,
-    status text not null,
+    email_skeleton text collate "C" not null,
+    role text collate "C" not null,
+    status text collate "C" not null,
     -- A PHC string; null until the invite is accepted.
-    password_digest text,
+    password_digest text collate "C",
     -- Increases at password change, reset and disable, which revokes all sessions except the kept one.
     credential_version bigint not null default 1,
     kept_session_id uuid,
@@ -55,9 +55,9 @@ create index users_tenant_idx on identity.users (tenant_id, user_id);
 
 -- Tenants that a Kubernetes resource owns.
 create table identity.managed_tenants (
-    tenant_id text primary key constraint managed_tenants_tenant_id_fkey references identity.tenants,
+    tenant_id text collate "C" primary key constraint managed_tenants_tenant_id_fkey references identity.tenants,
     -- The operator of the resource: <uid of the namespace kube-system>/<namespace>/<release>.
-    operator_id text not null,
+    operator_id text collate "C" not null,
     -- The uid and the generation of the resource. An older write changes nothing.
     owner_uid uuid not null,
     generation bigint not null,
@@ -75,7 +75,7 @@ create table identity.managed_tenants (
 -- Deleted users, without personal data. The versions let session apply the deletion in any order with earlier changes.
 create table identity.deleted_users (
     user_id uuid primary key,
-    tenant_id text not null constraint deleted_users_tenant_id_fkey references identity.tenants,
+    tenant_id text collate "C" not null constraint deleted_users_tenant_id_fkey references identity.tenants,
     credential_version bigint not null,
     version bigint not null,
     deleted_at timestamptz not null,
@@ -85,17 +85,17 @@ create table identity.deleted_users (
 
 create table identity.invites (
     invite_id uuid primary key,
-    tenant_id text not null constraint invites_tenant_id_fkey references identity.tenants,
+    tenant_id text collate "C" not null constraint invites_tenant_id_fkey references identity.tenants,
     -- The invited user, who is deleted when the invite is revoked or has expired.
     user_id uuid not null,
     -- The address as typed, and its normalized form.
-    email text not null,
-    email_key text not null,
+    email text collate "C" not null,
+    email_key text collate "C" not null,
     -- The administrator who created the invite. Null for an API key, the platform administrator, and a deleted user.
     invited_by uuid constraint invites_invited_by_fkey references identity.users on delete set null,
-    role text not null,
+    role text collate "C" not null,
     -- A pending invite after `expires_at` is expired. The row changes to `expired` when a new invite replaces it.
-    status text not null,
+    status text collate "C" not null,
     -- SHA-256 of the token. Null until a mail is sent: each attempt to send creates a new token.
     digest bytea,
     expires_at timestamptz not null,
@@ -117,10 +117,10 @@ create index invites_settled_at_idx on identity.invites (settled_at);
 create table identity.resets (
     -- The id of the outbox message of the request, so that a message that is delivered twice creates one reset.
     reset_id uuid primary key,
-    tenant_id text not null constraint resets_tenant_id_fkey references identity.tenants,
+    tenant_id text collate "C" not null constraint resets_tenant_id_fkey references identity.tenants,
     user_id uuid not null constraint resets_user_id_fkey references identity.users on delete cascade,
     -- A pending reset after `expires_at` is expired.
-    status text not null,
+    status text collate "C" not null,
     -- SHA-256 of the token. Each attempt to send creates a new token.
     digest bytea not null,
     expires_at timestamptz not null,
@@ -167,10 +167,10 @@ $$;
 -- Rate limits, shared by all replicas (libs/ratelimit). Rows belong to addresses, not to tenants, so row-level security does not
 -- apply. Unlogged: each request writes, and losing the rows in a crash only resets the limits.
 create unlogged table identity.limits (
-    limit_name text not null,
+    limit_name text collate "C" not null,
     -- An IPv4 address, an IPv6 network (/64, /56 or /48), or another subject of a limit. The recipient of a mail is an HMAC of the
     -- address, so that the table does not reveal who receives mails.
-    subject text not null,
+    subject text collate "C" not null,
     -- Time of the next request at an even rate (GCRA). A row with a time in the past has no effect.
     theoretical_arrival_at timestamptz not null,
     -- Whether the last request was allowed.
@@ -194,7 +194,7 @@ create index api_key_reports_reported_at_idx on identity.api_key_reports (report
 -- Per account and source address. Unlogged, because each attempt writes a row; a crash resets the back-off.
 create unlogged table identity.login_attempts (
     account_key bytea not null,
-    source text not null,
+    source text collate "C" not null,
     -- Failures since the window of 24 hours began.
     failures integer not null,
     back_off_until timestamptz not null,

@@ -7,8 +7,8 @@
 -- Account status: identity is the source of both tables. An older version never overwrites a newer one.
 
 create table session.tenants (
-    tenant_id text primary key,
-    status text not null,
+    tenant_id text collate "C" primary key,
+    status text collate "C" not null,
     session_version bigint not null,
     events_per_second integer,
     bytes_per_second integer,
@@ -22,9 +22,9 @@ create table session.tenants (
 
 create table session.subjects (
     user_id uuid primary key,
-    tenant_id text not null,
-    role text not null,
-    status text not null,
+    tenant_id text collate "C" not null,
+    role text collate "C" not null,
+    status text collate "C" not null,
     credential_version bigint not null,
     -- The session that stays active although its credential version is older.
     kept_session_id uuid,
@@ -37,18 +37,18 @@ create table session.subjects (
 
 create table session.sessions (
     session_id uuid primary key,
-    tenant_id text not null constraint sessions_tenant_id_fkey references session.tenants,
+    tenant_id text collate "C" not null constraint sessions_tenant_id_fkey references session.tenants,
     user_id uuid not null constraint sessions_user_id_fkey references session.subjects,
     -- SHA-256 of the token. The token itself is never stored.
     digest bytea not null,
-    method text not null,
+    method text collate "C" not null,
     -- The account versions under which the session was created.
     credential_version bigint not null,
     session_version bigint not null,
-    ip text,
-    user_agent text,
+    ip text collate "C",
+    user_agent text collate "C",
     -- The name of the device that the user approved.
-    client_name text,
+    client_name text collate "C",
     created_at timestamptz not null,
     last_seen_at timestamptz not null,
     -- The idle timeout, and the time at which the session expires if it is not used again: at the latest at the end of its absolute
@@ -75,13 +75,13 @@ create index sessions_inactive_since_idx on session.sessions (inactive_since) wh
 
 create table session.api_keys (
     key_id uuid primary key,
-    tenant_id text not null constraint api_keys_tenant_id_fkey references session.tenants,
-    name text not null,
+    tenant_id text collate "C" not null constraint api_keys_tenant_id_fkey references session.tenants,
+    name text collate "C" not null,
     -- SHA-256 of the key. The key itself is never stored.
     digest bytea not null,
-    scopes text[] not null,
+    scopes text[] collate "C" not null,
     -- The sources that the key may send events for; empty for all.
-    source_ids text[] not null,
+    source_ids text[] collate "C" not null,
     -- The administrator who created the key, and the credential version of the account at that time.
     created_by uuid not null constraint api_keys_created_by_fkey references session.subjects,
     credential_version bigint not null,
@@ -104,14 +104,14 @@ create index api_keys_inactive_from_idx on session.api_keys (least(expires_at, r
 create table session.producers (
     -- The uid of the Kubernetes resource.
     producer_id uuid primary key,
-    tenant_id text not null constraint producers_tenant_id_fkey references session.tenants,
+    tenant_id text collate "C" not null constraint producers_tenant_id_fkey references session.tenants,
     -- The operator of the resource: <uid of the namespace kube-system>/<namespace>/<release>.
-    operator_id text not null,
-    namespace text not null,
-    service_account text not null,
+    operator_id text collate "C" not null,
+    namespace text collate "C" not null,
+    service_account text collate "C" not null,
     -- Follows from namespace and service account. Introspection finds the producer by it.
     digest bytea not null,
-    source_ids text[] not null,
+    source_ids text[] collate "C" not null,
     -- The generation of the resource. An older write changes nothing.
     generation bigint not null,
     created_at timestamptz not null,
@@ -128,17 +128,17 @@ create index producers_deleted_at_idx on session.producers (deleted_at);
 -- gets the same response, and its grant expires like one that no user has decided.
 create table session.device_grants (
     grant_id uuid primary key,
-    tenant_id text not null,
+    tenant_id text collate "C" not null,
     -- SHA-256 of the device code. The code itself is never stored.
     digest bytea not null,
     -- Eight letters without the hyphen. They grant nothing by themselves.
-    user_code text not null,
-    client_name text,
-    ip text,
+    user_code text collate "C" not null,
+    client_name text collate "C",
+    ip text collate "C",
     created_at timestamptz not null,
     expires_at timestamptz not null,
     -- `expired` is not stored: it follows from `expires_at` for a pending or approved grant.
-    status text not null default 'pending',
+    status text collate "C" not null default 'pending',
     -- The minimum time between two polls, and the time of the last poll.
     interval_seconds integer not null,
     polled_at timestamptz,
@@ -161,9 +161,9 @@ create index device_grants_expires_at_idx on session.device_grants (expires_at);
 -- Rate limits, shared by all replicas (libs/ratelimit). Rows belong to addresses, not to tenants, so row-level security does not
 -- apply. Unlogged: each request writes, and losing the rows in a crash only resets the limits.
 create unlogged table session.limits (
-    limit_name text not null,
+    limit_name text collate "C" not null,
     -- An IPv4 address, an IPv6 network (/64, /56 or /48), or another subject of a limit.
-    subject text not null,
+    subject text collate "C" not null,
     -- Time of the next request at an even rate (GCRA). A row with a time in the past has no effect.
     theoretical_arrival_at timestamptz not null,
     -- Whether the last request was allowed.

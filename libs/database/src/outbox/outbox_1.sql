@@ -4,12 +4,12 @@
 
 create table {schema}.outbox (
     outbox_id uuid primary key,
-    tenant_id text not null,
-    kind text not null,
+    tenant_id text collate "C" not null,
+    kind text collate "C" not null,
     payload jsonb not null,
     -- The people that the message is erased with: users, and an address that may belong to none.
     erased_with_users uuid[] not null default '{}',
-    erased_with_email text,
+    erased_with_email text collate "C",
     -- Whether the message waits while its tenant is suspended. The same for all messages of a kind.
     waits_while_suspended boolean not null default false,
     created_at timestamptz not null,
@@ -19,11 +19,11 @@ create table {schema}.outbox (
     -- The claim of the relay that delivers the message; null if no relay does.
     fence uuid,
     dead_lettered_at timestamptz,
-    last_error text,
+    last_error text collate "C",
     -- Messages with one key become one message with their number, until a relay claims it. The insert finds keys by their prefix.
     fold_key text collate "C",
     -- The tenant, or `_`: messages take turns in the claim. Set by the trigger `outbox_turn`.
-    turn text not null
+    turn text collate "C" not null
 );
 create unique index outbox_fold_key on {schema}.outbox (fold_key) where attempts = 0;
 -- The claim visits the turns with a message of a kind, and the oldest message of a turn.
@@ -68,7 +68,9 @@ begin
         fold_key
     )
     select messages.outbox_id, in_tenant_id, messages.kind, messages.payload, messages.erased_with_users,
-        messages.erased_with_email, messages.waits_while_suspended, in_now, in_now + messages.delay_ms * interval '1 millisecond', case
+        messages.erased_with_email, messages.waits_while_suspended, in_now,
+        -- The clock of the process can be ahead.
+        least(in_now, clock_timestamp()) + messages.delay_ms * interval '1 millisecond', case
             when messages.fold_key is null then null
             when exists (
                 select from {schema}.outbox as waiting

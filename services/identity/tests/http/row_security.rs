@@ -65,6 +65,27 @@ async fn the_runtime_role_can_delete_invited_users_only() {
     assert_eq!(deleted, ["ada@acme.example"]);
 }
 
+/// A change of the locale data of the server changes the order of texts, and so breaks the indexes of all other collations.
+#[tokio::test]
+async fn texts_and_indexes_have_the_order_of_their_bytes_whatever_the_locale_of_the_database_is() {
+    let system = TestSystem::start().await.unwrap();
+    let mut connection = system.database.superuser().await.unwrap();
+    let icu: bool = sqlx::query_scalar("select 'a' < 'B'").fetch_one(&mut connection).await.unwrap();
+    assert!(icu, "the test runs in a database with the order of a language");
+    let others: Vec<String> = sqlx::query_scalar(
+        "select a.attrelid::regclass || '.' || a.attname
+        from pg_attribute a
+        join pg_class c on c.oid = a.attrelid and c.relkind in ('r', 'p', 'i')
+        join pg_namespace n on n.oid = c.relnamespace and n.nspname in ('identity', 'session')
+        join pg_collation l on l.oid = a.attcollation
+        where a.attnum > 0 and not a.attisdropped and l.collname <> 'C' and c.relname not like 'schema_migrations%'",
+    )
+    .fetch_all(&mut connection)
+    .await
+    .unwrap();
+    assert_eq!(others, [] as [&str; 0]);
+}
+
 /// ARCHITECTURE.md lists the `security definer` functions with their reasons.
 #[tokio::test]
 async fn only_the_documented_functions_access_several_tenants() {
