@@ -345,8 +345,15 @@ impl Migrations {
         oldest: i64,
     ) -> Result<(), sqlx::Error> {
         let table = self.table();
+        // `alter table` would wait for a backup that reads the table, and all statements behind it.
         let statements = format!(
-            "alter table {table} add column if not exists oldest_binary bigint; \
+            "do $$ begin
+                if not exists (
+                    select from pg_catalog.pg_attribute where attrelid = '{table}'::regclass and attname = 'oldest_binary'
+                ) then
+                    alter table {table} add column oldest_binary bigint;
+                end if;
+             end $$; \
              update {table} set oldest_binary = {oldest} where version = {version} and oldest_binary is distinct from {oldest}"
         );
         sqlx::raw_sql(AssertSqlSafe(statements)).execute(connection).await.map(|_| ())

@@ -44,7 +44,9 @@ impl Schema {
         let url = database.superuser_url();
         let mut connection = PgConnection::connect(&url).await.unwrap();
         sqlx::raw_sql("create schema upgrade").execute(&mut connection).await.unwrap();
-        Self { access: DatabaseAccess::fixed(&url), _database: database, connection }
+        // As the migrator roles have.
+        let access = DatabaseAccess::fixed(&format!("{url}?options[lock_timeout]=5s"));
+        Self { access, _database: database, connection }
     }
 
     async fn version(&mut self, release: &Migrations) -> Version {
@@ -69,6 +71,16 @@ async fn a_release_runs_missing_migrations_once() {
     .await
     .unwrap();
     assert_eq!(tables, 3);
+}
+
+#[tokio::test]
+async fn a_release_without_new_migrations_starts_during_a_backup() {
+    let mut schema = Schema::create().await;
+    release(&[1]).up(&schema.access).await.unwrap();
+    // As pg_dump does with all tables.
+    let backup = "begin; lock table upgrade.schema_migrations in access share mode";
+    sqlx::raw_sql(backup).execute(&mut schema.connection).await.unwrap();
+    assert_eq!(release(&[1]).up(&schema.access).await.unwrap(), Version::Accepted(1));
 }
 
 #[tokio::test]
