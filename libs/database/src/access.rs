@@ -80,7 +80,8 @@ impl DatabaseAccess {
     /// Returns the current options of a connection.
     pub(crate) fn options(&self) -> Result<PgConnectOptions, sqlx::Error> {
         let (url, login) = self.content();
-        let options = PgConnectOptions::from_str(&url)?;
+        // PgBouncer rejects parameters of the start that it does not know. No value of ours is a float as text.
+        let options = PgConnectOptions::from_str(&url)?.extra_float_digits(None);
         Ok(match login {
             Some((username, password)) => options.username(&username).password(&password),
             None => options,
