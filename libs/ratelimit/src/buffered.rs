@@ -57,10 +57,8 @@ impl BufferedLimiter {
     pub async fn exchange(&self) -> Result<(), database::Error> {
         let Shared { limiter, limit, local, counts, .. } = &*self.0;
         let counts = std::mem::take(&mut *counts.lock().unwrap_or_else(PoisonError::into_inner));
-        if counts.intervals.is_empty() {
-            return Ok(());
-        }
-        for (network, arrival) in limiter.table().add(limit.name, counts).await? {
+        let Some(rate) = limit.rate.as_ref().filter(|_| !counts.intervals.is_empty()) else { return Ok(()) };
+        for (network, arrival) in limiter.table().add(limit.name, rate, counts).await? {
             local.raise(&network, arrival);
         }
         Ok(())

@@ -119,6 +119,12 @@ impl Rate {
     pub fn burst_tolerance(&self) -> Duration {
         self.interval * self.burst.get()
     }
+
+    /// Returns the longest lead of a subject that counts. Replicas that count in memory can exceed a burst together. A longer lead
+    /// comes from a clock that was ahead.
+    pub(crate) fn max_lead(&self) -> Duration {
+        2 * self.burst_tolerance()
+    }
 }
 
 impl FromStr for Rate {

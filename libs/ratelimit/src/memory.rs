@@ -68,7 +68,7 @@ impl MemoryStore {
     ) -> Result<(), Duration> {
         for network in source.networks() {
             let arrival = self.0.get(&(limit, network.name.clone()));
-            let lead = arrival.map_or(Duration::ZERO, |arrival| lead(arrival.at, now));
+            let lead = arrival.map_or(Duration::ZERO, |arrival| lead(arrival.at, now).min(rate.max_lead()));
             network.rule(rate).decide(lead, Duration::ZERO)?;
         }
         Ok(())
@@ -87,7 +87,7 @@ impl MemoryStore {
     ) -> Result<(), Duration> {
         let mut decision = Ok(());
         self.0.entry((limit, network.name.clone())).and_compute_with(|entry| {
-            let lead = entry.map_or(Duration::ZERO, |entry| lead(entry.value().at, now));
+            let lead = entry.map_or(Duration::ZERO, |entry| lead(entry.value().at, now).min(rate.max_lead()));
             match network.rule(rate).decide(lead, network.interval(rate)) {
                 Ok(lead) => Op::Put(Arrival { at: now + delta(lead), lead }),
                 Err(retry_after) => {

@@ -38,7 +38,7 @@ impl PostgresStore {
         now: DateTime<Utc>,
     ) -> Result<Option<(&'n Network, DateTime<Utc>)>, Error> {
         let count = AssertSqlSafe(count_statement(self.schema, networks.len()));
-        let mut query = sqlx::query_as(count).bind(limit).bind(now);
+        let mut query = sqlx::query_as(count).bind(limit).bind(now).bind(now + delta(rate.max_lead()));
         for network in networks {
             let latest = network.rule(rate).latest_arrival(now);
             query = query.bind(&network.name).bind(delta(network.interval(rate))).bind(latest);
@@ -75,6 +75,7 @@ impl PostgresStore {
     pub(crate) async fn add(
         &self,
         limit: &'static str,
+        rate: &Rate,
         counts: Counts,
     ) -> Result<Vec<(String, DateTime<Utc>)>, Error> {
         // The order prevents deadlocks between replicas.
@@ -85,14 +86,16 @@ impl PostgresStore {
             from unnest($3::text[], $4::interval[]) as added (subject, intervals)
             order by added.subject
             on conflict (limit_name, subject) do update
-            set theoretical_arrival_at =
-                greatest(stored.theoretical_arrival_at, $2) + (excluded.theoretical_arrival_at - $2)
+            set theoretical_arrival_at = least(
+                greatest(stored.theoretical_arrival_at, $2) + (excluded.theoretical_arrival_at - $2), $5
+            )
             returning subject, theoretical_arrival_at",
             self.schema
         );
         let (subjects, intervals): (Vec<String>, Vec<TimeDelta>) = counts.intervals.into_iter().unzip();
-        let add =
-            sqlx::query_as(AssertSqlSafe(add)).bind(limit).bind(counts.since).bind(subjects).bind(intervals);
+        let latest = counts.since + delta(rate.max_lead());
+        let add = sqlx::query_as(AssertSqlSafe(add)).bind(limit).bind(counts.since);
+        let add = add.bind(subjects).bind(intervals).bind(latest);
         Ok(add.fetch_all(self.database.pool()).await?)
     }
 
@@ -123,10 +126,11 @@ impl PostgresStore {
 /// The statement that counts a request in nested networks, narrowest first. A network counts the requests that the narrower
 /// ones allow, so that a source above its limit does not use up the limit of its neighbours. The parameters of a network are its
 /// name, its interval and the latest time with which it allows a request. Returns the network that rejects the request. A rejection
-/// rewrites the existing values, so that one statement can return the decision. All statements lock the rows in this order.
+/// rewrites the existing values, at most those of [`Rate::max_lead`], so that one statement can return the decision. All statements lock
+/// the rows in this order.
 fn count_statement(schema: &str, networks: usize) -> String {
     let counted = (0..networks).map(|index| {
-        let [subject, interval, latest] = [3, 4, 5].map(|parameter| 3 * index + parameter);
+        let [subject, interval, latest] = [4, 5, 6].map(|parameter| 3 * index + parameter);
         let allowed =
             if index == 0 { String::new() } else { format!("from network_{} where allowed", index - 1) };
         format!(
@@ -138,7 +142,7 @@ fn count_statement(schema: &str, networks: usize) -> String {
                     theoretical_arrival_at = case
                         when stored.theoretical_arrival_at <= ${latest}
                             then greatest(stored.theoretical_arrival_at, $2) + ${interval}
-                        else stored.theoretical_arrival_at
+                        else least(stored.theoretical_arrival_at, $3)
                     end
                 returning {index} as index, allowed, theoretical_arrival_at
             )"

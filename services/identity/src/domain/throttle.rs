@@ -135,8 +135,11 @@ impl Throttle {
             source.back_off_until = now;
             source.window_ends_at = now + FAILURE_WINDOW;
         }
+        // Later times come from a replica whose clock was ahead.
+        source.window_ends_at = source.window_ends_at.min(now + FAILURE_WINDOW);
+        source.back_off_until = source.back_off_until.min(now + back_off(source.failures));
         let in_flight = source.in_flight(purpose);
-        in_flight.retain(|started_at| *started_at > now - ATTEMPT_TIMEOUT);
+        in_flight.retain(|started_at| (*started_at - now).abs() < ATTEMPT_TIMEOUT);
         if in_flight.len() >= MAX_IN_FLIGHT {
             return None;
         }
@@ -222,6 +225,24 @@ mod tests {
                 throttle.settle(&permit, Outcome::Failure, ahead);
             }
             assert_eq!(throttle.admit(Purpose::LogIn, START).unwrap().is_allowed(), allowed);
+        }
+    }
+
+    #[test]
+    fn a_replica_with_a_clock_that_is_an_hour_ahead_blocks_nobody_for_longer_than_the_back_off() {
+        let (hour, ahead) = (TimeDelta::hours(1), START + TimeDelta::hours(1));
+        for failures in [5, 11, 50] {
+            let mut throttle = throttle(0);
+            throttle.source.failures = failures - 1;
+            let permit = throttle.admit(Purpose::LogIn, ahead).unwrap();
+            throttle.settle(&permit, Outcome::Failure, ahead);
+            for _ in 0..MAX_IN_FLIGHT {
+                throttle.admit(Purpose::LogIn, ahead).unwrap();
+            }
+            assert!(!throttle.admit(Purpose::LogIn, START).unwrap().is_allowed(), "{failures}");
+            let later = START + back_off(failures);
+            assert!(throttle.admit(Purpose::LogIn, later).unwrap().is_allowed(), "{failures}");
+            assert!(throttle.source.window_ends_at <= START + hour + FAILURE_WINDOW);
         }
     }
 
