@@ -181,7 +181,7 @@ async fn the_outbox_metrics_count_pending_and_dead_lettered_messages_and_the_old
         queue: system.database.pool("svc_identity").unwrap().measured(&metrics, &tasks),
         name: "test",
         kinds: &["x"],
-        retry_policy: RetryPolicy::DeadLetter,
+        retry_policy: RetryPolicy::DeadLetter { attempts: 5 },
         timeout: DELIVERY_TIMEOUT,
         concurrency: CONCURRENCY,
         deliver: NeverDelivers,

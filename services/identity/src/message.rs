@@ -13,7 +13,7 @@ pub(crate) enum Message {
     /// Mails an invite. `expires_at` identifies the term, so that a late mail does not replace the token of a resent invite.
     MailInvite { invite_id: InviteId, user_id: UserId, expires_at: DateTime<Utc> },
     /// Mails a password reset, if there is an active account with this address.
-    MailReset { email_key: String },
+    MailReset { email_key: String, requested_at: DateTime<Utc> },
     /// Mails a notice that the password was changed.
     MailNotice { user_id: UserId, changed_at: DateTime<Utc> },
     /// Mails a notice to an administrator that another account got rights, or that a role was changed. One message per recipient.
@@ -30,7 +30,7 @@ impl outbox::Message for Message {
     fn erased_with(&self) -> People {
         match self {
             Self::MailInvite { user_id, .. } | Self::MailNotice { user_id, .. } => People::users([*user_id]),
-            Self::MailReset { email_key } => People::address(email_key),
+            Self::MailReset { email_key, .. } => People::address(email_key),
             Self::MailAdminNotice { recipient, notice } => People::users([*recipient, notice.user_id]),
             Self::MailApiKeyNotice { recipient, .. } => People::users([*recipient]),
             // They report the erasure.
@@ -68,8 +68,7 @@ pub(crate) enum AdminChange {
 }
 
 /// The kinds of mails that keep an account secure, the most urgent first. They have their own relay, because invites, which a
-/// tenant can send in large numbers and to slow recipients, must not delay them. A mail is dead-lettered when its attempts are
-/// exhausted.
+/// tenant can send in large numbers and to slow recipients, must not delay them.
 pub(crate) const SECURITY_MAIL: &[&str] =
     &["mail_reset", "mail_notice", "mail_admin_notice", "mail_api_key_notice"];
 /// The kinds of all other mails.
@@ -100,7 +99,10 @@ mod tests {
         };
         for (message, kinds) in [
             (Message::MailInvite { invite_id, user_id, expires_at: time }, INVITE_MAIL),
-            (Message::MailReset { email_key: "ada@example.com".to_owned() }, SECURITY_MAIL),
+            (
+                Message::MailReset { email_key: "ada@example.com".to_owned(), requested_at: time },
+                SECURITY_MAIL,
+            ),
             (Message::MailNotice { user_id, changed_at: time }, SECURITY_MAIL),
             (Message::MailAdminNotice { recipient: user_id, notice: admin_notice }, SECURITY_MAIL),
             (Message::MailApiKeyNotice { recipient: user_id, notice: key }, SECURITY_MAIL),

@@ -42,7 +42,11 @@ impl Deliver for Delivery {
             Message::MailInvite { invite_id, expires_at, .. } => {
                 app.compose_invite(head, tenant_id, invite_id, expires_at).await.map_err(transient)?
             }
-            Message::MailReset { email_key } => {
+            Message::MailReset { requested_at, .. } if self.clock.now() > requested_at + app.reset_ttl => {
+                tracing::warn!(%tenant_id, outbox_id = %row.outbox_id, "a password reset was not mailed in time");
+                None
+            }
+            Message::MailReset { email_key, .. } => {
                 let (reset_id, email) = (ResetId(row.outbox_id.0), EmailKey::from_stored(email_key));
                 app.compose_reset(head, tenant_id, reset_id, &email).await.map_err(transient)?
             }

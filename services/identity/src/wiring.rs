@@ -34,6 +34,9 @@ use crate::tasks::{self, Delivery};
 pub const MIGRATIONS: Migrations = Migrations { schema: "identity", migrator: &MIGRATOR };
 static MIGRATOR: sqlx::migrate::Migrator = sqlx::migrate!("./migrations");
 
+/// Three days, as mail servers do (RFC 5321, section 4.5.4.1, asks for four to five). The mail of an expired link is not sent.
+const MAIL_RETRIES: RetryPolicy = RetryPolicy::for_minutes(3 * 24 * 60);
+
 /// Audience of the tokens that the operator sends.
 const AUDIENCE: &str = "svc-identity";
 
@@ -129,7 +132,7 @@ pub fn build(mut config: Config, parts: Parts) -> Result<Routers, Box<dyn Error 
         clock: Arc::clone(&clock),
     };
     // Separate relays: a slow mail server must not delay account status, and invites must not delay the other mails.
-    let mail = (RetryPolicy::DeadLetter, mail_timeout, connections);
+    let mail = (MAIL_RETRIES, mail_timeout, connections);
     let status = (RetryPolicy::Unlimited, DELIVERY_TIMEOUT, CONCURRENCY);
     for (name, kinds, (retry_policy, timeout, concurrency)) in [
         ("security_mail", SECURITY_MAIL, mail),

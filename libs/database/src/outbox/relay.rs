@@ -30,12 +30,12 @@ const POLL_INTERVAL: Duration = Duration::from_secs(1);
 const CLAIM_INTERVAL: Duration = Duration::from_millis(250);
 /// Interval between updates of the outbox gauges.
 const STATS_INTERVAL: Duration = Duration::from_secs(15);
-/// Attempts before a message is dead-lettered.
-const MAX_ATTEMPTS: i32 = 5;
 /// How long the messages of a tenant are postponed.
 const TENANT_PAUSE: TimeDelta = TimeDelta::minutes(5);
-/// The longest back-off of messages that are retried without limit.
+/// The longest back-off of messages that must arrive.
 const MAX_UNLIMITED_BACK_OFF: TimeDelta = TimeDelta::seconds(30);
+/// The longest back-off of other messages.
+const MAX_BACK_OFF: TimeDelta = TimeDelta::minutes(5);
 
 /// Delivers messages. Delivery must be safe to repeat.
 pub trait Deliver: Send + Sync + 'static {
@@ -60,8 +60,11 @@ pub enum DeliveryError {
 /// The handling of a message after a failed delivery.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RetryPolicy {
-    /// It is dead-lettered after five attempts, or after a permanent error.
-    DeadLetter,
+    /// It is dead-lettered after this number of attempts, or after a permanent error.
+    DeadLetter {
+        /// At least 1.
+        attempts: i32,
+    },
     /// It is retried without limit, for messages that must arrive, such as a change of account status.
     Unlimited,
 }
@@ -86,6 +89,28 @@ pub struct Relay<D, Q = Database> {
     pub deliver: D,
     /// The clock.
     pub clock: Arc<dyn Clock>,
+}
+
+impl RetryPolicy {
+    /// Tries for about as long as this, a multiple of five minutes.
+    pub const fn for_minutes(minutes: i32) -> Self {
+        // The first attempts are in the first three minutes.
+        Self::DeadLetter { attempts: 5 + minutes / 5 }
+    }
+
+    /// Returns whether these attempts are all.
+    fn is_exhausted(self, attempts: i32) -> bool {
+        matches!(self, Self::DeadLetter { attempts: max } if attempts >= max)
+    }
+
+    /// 2 s, 8 s, 32 s, 128 s, and then the longest back-off.
+    fn back_off(self, attempts: i32) -> TimeDelta {
+        let exponent = u32::try_from(attempts.clamp(1, 8) - 1).unwrap_or(0);
+        TimeDelta::seconds(2 * 4_i64.pow(exponent)).min(match self {
+            Self::DeadLetter { .. } => MAX_BACK_OFF,
+            Self::Unlimited => MAX_UNLIMITED_BACK_OFF,
+        })
+    }
 }
 
 impl<D: Deliver, Q: Queue> Relay<D, Q> {
@@ -200,7 +225,7 @@ impl<D: Deliver, Q: Queue> Relay<D, Q> {
 
     /// One attempt, with a timeout. A panic is an error.
     async fn try_deliver(&self, message: &OutboxMessage) -> Result<(), DeliveryError> {
-        if self.retry_policy == RetryPolicy::DeadLetter && message.attempts > MAX_ATTEMPTS {
+        if self.retry_policy.is_exhausted(message.attempts - 1) {
             return Err(DeliveryError::Permanent("no attempt completed".to_owned()));
         }
         let attempt = AssertUnwindSafe(self.deliver.deliver(message)).catch_unwind();
@@ -221,19 +246,14 @@ impl<D: Deliver, Q: Queue> Relay<D, Q> {
             return due_after(State::Postponed, TENANT_PAUSE);
         }
         let (outbox_id, kind, attempts) = (message.outbox_id, &message.kind, message.attempts);
-        let exhausted = matches!(error, DeliveryError::Permanent(_)) || attempts >= MAX_ATTEMPTS;
-        if exhausted && self.retry_policy == RetryPolicy::DeadLetter {
+        let is_permanent =
+            matches!(error, DeliveryError::Permanent(_)) && self.retry_policy != RetryPolicy::Unlimited;
+        if is_permanent || self.retry_policy.is_exhausted(attempts) {
             tracing::warn!(%outbox_id, kind, attempts, %error, "failed to deliver outbox message; dead-lettered");
             return Settlement { state: State::DeadLettered, due_at: None, error: Some(error.to_string()) };
         }
         tracing::warn!(%outbox_id, kind, attempts, %error, "failed to deliver outbox message; retrying");
-        due_after(
-            State::Retried,
-            match self.retry_policy {
-                RetryPolicy::DeadLetter => back_off(attempts),
-                RetryPolicy::Unlimited => back_off(attempts).min(MAX_UNLIMITED_BACK_OFF),
-            },
-        )
+        due_after(State::Retried, self.retry_policy.back_off(attempts))
     }
 
     /// Claims messages that are due, beginning with the turn after the given one. None if the database is not available.
@@ -291,12 +311,6 @@ impl Settler {
     }
 }
 
-/// 2 s, 8 s, 32 s and 128 s: together long enough to outlast a restart of the receiver.
-fn back_off(attempts: i32) -> TimeDelta {
-    let exponent = u32::try_from(attempts.clamp(1, MAX_ATTEMPTS) - 1).unwrap_or(0);
-    TimeDelta::seconds(2 * 4_i64.pow(exponent))
-}
-
 #[cfg(test)]
 mod simulation;
 
@@ -306,7 +320,16 @@ mod tests {
 
     #[test]
     fn the_back_off_grows_with_each_attempt() {
-        let seconds: Vec<_> = (1..5).map(|attempts| back_off(attempts).num_seconds()).collect();
-        assert_eq!(seconds, [2, 8, 32, 128]);
+        let seconds = |policy: RetryPolicy| [1, 2, 3, 4, 5, 900].map(|n| policy.back_off(n).num_seconds());
+        assert_eq!(seconds(RetryPolicy::for_minutes(60)), [2, 8, 32, 128, 300, 300]);
+        assert_eq!(seconds(RetryPolicy::Unlimited), [2, 8, 30, 30, 30, 30]);
+    }
+
+    #[test]
+    fn a_message_that_cannot_be_delivered_is_tried_for_the_given_time() {
+        let hour = RetryPolicy::for_minutes(60);
+        let attempts = (1..).take_while(|attempts| !hour.is_exhausted(*attempts));
+        let minutes = attempts.map(|attempts| hour.back_off(attempts)).sum::<TimeDelta>().num_minutes();
+        assert!((60..65).contains(&minutes), "{minutes}");
     }
 }

@@ -51,7 +51,7 @@ impl App {
         let source = source(address).for_account(&HEXLOWER.encode(&account.current), ACCOUNTS_PER_ADDRESS);
         self.limiter.count(&self.rate_limits.reset, source).await?;
         let mut tx = self.begin(tenant_id, Actor::Anonymous).await?;
-        tx.send(&Message::MailReset { email_key: email.key().as_str().to_owned() });
+        tx.send(&Message::MailReset { email_key: email.key().as_str().to_owned(), requested_at: tx.now() });
         Ok(tx.commit().await?)
     }
 

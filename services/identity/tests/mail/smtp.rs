@@ -146,23 +146,44 @@ async fn a_permanently_rejected_mail_is_dead_lettered() {
 }
 
 #[tokio::test]
-async fn a_deferred_mail_is_retried_and_dead_lettered_after_five_attempts() {
+async fn a_deferred_mail_is_retried_for_days_before_it_is_dead_lettered() {
     let server = MailServer::start("starttls").await.unwrap();
     let (system, admin) = system(&server, &[]).await;
     invite(&admin, "deferred@acme.example").await;
     assert!(row(&system, 1, false).await.contains("451"));
-    wait_until("the mail server got five attempts", async || {
-        // Skips the back-off. A message that is being delivered is due when its lease ends and is not changed.
-        system
-            .run_sql(
-                "update identity.outbox set due_at = now() where due_at < now() + interval '130 seconds'",
-            )
-            .await;
-        (server.attempts("deferred@acme.example") == 5).then_some(())
-    })
-    .await;
-    row(&system, 5, true).await;
-    assert_eq!(server.attempts("deferred@acme.example"), 5);
+    for (set, attempts) in [("due_at = now()", 10), ("due_at = now(), attempts = 860", 868)] {
+        let next = format!("update identity.outbox set {set} where due_at < now() + interval '6 minutes'");
+        system.run_sql(&next).await;
+        wait_until("the mail has these attempts", async || {
+            // Skips the back-off. A message that is being delivered is due when its lease ends and is not changed.
+            let skip = "update identity.outbox set due_at = now() where attempts < 868 and fence is null";
+            system.run_sql(skip).await;
+            let waiting =
+                "select count(*) from identity.outbox where dead_lettered_at is null and attempts >= $1";
+            let mut connection = system.database.superuser().await.unwrap();
+            let count = sqlx::query_scalar::<_, i64>(waiting).bind(attempts).fetch_one(&mut connection).await;
+            (count.unwrap() == 1).then_some(())
+        })
+        .await;
+    }
+    system.run_sql("update identity.outbox set due_at = now()").await;
+    row(&system, 869, true).await;
+}
+
+#[tokio::test]
+async fn a_reset_that_is_not_mailed_before_its_link_would_expire_is_not_mailed_later() {
+    let mut server = MailServer::start("starttls").await.unwrap();
+    let (system, _) = system(&server, &[]).await;
+    server.stop();
+    let client = system.client().header("X-Tenant-ID", "acme");
+    client.post("/auth/password/reset", &json!({ "email": "admin@acme.example" })).await.expect_empty(204);
+    row(&system, 1, false).await;
+    server.restart().await.unwrap();
+    let late = "update identity.outbox set due_at = now(), payload = payload || jsonb_build_object(
+        'requested_at', to_jsonb(now() - interval '31 minutes'))";
+    system.run_sql(late).await;
+    system.wait_for_empty_outbox().await;
+    assert_eq!(server.mails().len(), 0);
 }
 
 #[tokio::test]

@@ -22,6 +22,7 @@ use world::{
 };
 
 const RELAYS: usize = 2;
+const FIVE_ATTEMPTS: RetryPolicy = RetryPolicy::DeadLetter { attempts: 5 };
 const KINDS: &[&str] = &["urgent", "usual"];
 /// Longer than a lease, a back-off and the pause of a tenant together.
 const RECOVERY: Duration = Duration::from_mins(10);
@@ -198,7 +199,7 @@ impl Simulation {
                 }
                 Some(row) => {
                     assert!(row.dead_lettered, "{id} waits: {history:?}");
-                    assert_eq!(self.retry_policy, RetryPolicy::DeadLetter, "{id}: {history:?}");
+                    assert_eq!(self.retry_policy, FIVE_ATTEMPTS, "{id}: {history:?}");
                     assert!(history.permanent || row.attempts >= 5, "{id}: {history:?}");
                 }
             }
@@ -218,7 +219,7 @@ proptest! {
     ) {
         let runtime =
             tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
-        let retry_policy = if unlimited { RetryPolicy::Unlimited } else { RetryPolicy::DeadLetter };
+        let retry_policy = if unlimited { RetryPolicy::Unlimited } else { FIVE_ATTEMPTS };
         runtime.block_on(async {
             let mut simulation = Simulation::new(retry_policy, executions, attempts);
             for step in steps {
