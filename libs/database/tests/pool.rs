@@ -11,6 +11,7 @@ use database::{Connection, Database, TenantTx};
 use futures::future::join_all;
 use tenancy::Actor;
 use testkit::TestDatabase;
+use tokio::io::AsyncReadExt as _;
 use tokio::net::TcpListener;
 
 const NOW: DateTime<Utc> = DateTime::UNIX_EPOCH;
@@ -191,4 +192,28 @@ async fn the_error_names_the_cause_if_no_database_listens() {
         matches!(&error, sqlx::Error::Io(cause) if cause.kind() == ErrorKind::ConnectionRefused),
         "{error}"
     );
+}
+
+/// `PgBouncer` closes a connection with any other parameter, unless `ignore_startup_parameters` names it.
+#[tokio::test]
+async fn a_connection_starts_with_parameters_that_pgbouncer_knows() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("postgres://svc_identity@{}/svc?sslmode=disable", listener.local_addr().unwrap());
+    let database = Database::new(&url, "identity").unwrap();
+    let startup = async {
+        let (mut stream, _) = listener.accept().await.unwrap();
+        let mut message = vec![0; usize::try_from(stream.read_u32().await.unwrap()).unwrap() - 4];
+        stream.read_exact(&mut message).await.unwrap();
+        message
+    };
+    let message = tokio::select! {
+        message = startup => message,
+        _ = database.pool().acquire() => unreachable!("the server does not answer"),
+    };
+    // The version, then names and values (protocol 3.0, StartupMessage).
+    let names = message[4..].split(|byte| *byte == 0).step_by(2).take_while(|name| !name.is_empty());
+    let known = ["user", "database", "application_name", "client_encoding", "DateStyle", "TimeZone"];
+    for name in names.map(|name| str::from_utf8(name).unwrap()) {
+        assert!(known.contains(&name), "{name}");
+    }
 }
