@@ -379,7 +379,12 @@ impl Command for Delete {
         &routes::LIST_QUARANTINED,
         &routes::DELETE_QUARANTINED,
     ]);
-    const ERRORS: Errors = &[ErrorKind::PlatformTokenMissing, ErrorKind::InputNeeded, ErrorKind::Declined];
+    const ERRORS: Errors = &[
+        ErrorKind::PlatformTokenMissing,
+        ErrorKind::InputNeeded,
+        ErrorKind::InputInvalid,
+        ErrorKind::Declined,
+    ];
     const EXAMPLES: Examples = &[
         ("Delete two dead letters", "svc events dlq delete archive 17 18"),
         ("Delete all dead letters in a script", "svc events dlq delete archive --all --yes"),
