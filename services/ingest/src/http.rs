@@ -96,7 +96,9 @@ async fn send_one(
     let sender =
         Sender { budget: &app.body_budget, limits: &app.limits, caller: submission.caller.subject() };
     let body = sender.read(request, max, ProblemKind::EventTooLarge).await?;
-    let json = body::trimmed(&body.bytes);
+    // The payload is stored as it was sent. Only an event that does not fit otherwise loses the white space around it.
+    let is_large = body.bytes.len() > MAX_EVENT_BYTES;
+    let json = if is_large { body::trimmed(&body.bytes) } else { body.bytes.clone() };
     let accepted = match invalid {
         None => app.ingest_event(&submission, json, body.allowance).await?,
         Some(InvalidItems::Quarantine) => app.ingest_or_quarantine(submission, json, body.allowance).await?,

@@ -208,7 +208,7 @@ async fn a_body_that_is_not_a_batch_is_stored_completely() {
     }
     // The request is wrong, not the data.
     send(&admin.client, "text/csv", "a,b").await.expect_problem(415, "media_type");
-    send(&admin.client, JSON, " ".repeat(10 * MIB + 1)).await.expect_problem(413, "batch_too_large");
+    send(&admin.client, JSON, " ".repeat(10 * MIB + 1025)).await.expect_problem(413, "batch_too_large");
     let gzip = admin.client.clone().header("Content-Encoding", "gzip");
     send(&gzip, JSON, "[]").await.expect_problem(400, "malformed_encoding");
 }
