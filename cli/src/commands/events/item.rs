@@ -1,4 +1,4 @@
-//! Items of an input: their places, and what is wrong with those that are not JSON.
+//! Items of an input: their places, and the errors of those that are not JSON.
 
 use std::fmt;
 

@@ -135,7 +135,7 @@ impl Throttle {
             source.back_off_until = now;
             source.window_ends_at = now + FAILURE_WINDOW;
         }
-        // Later times come from a replica whose clock was ahead.
+        // Later times come from a replica with a clock that was ahead.
         source.window_ends_at = source.window_ends_at.min(now + FAILURE_WINDOW);
         source.back_off_until = source.back_off_until.min(now + back_off(source.failures));
         let in_flight = source.in_flight(purpose);
@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn a_replica_with_a_clock_that_is_an_hour_ahead_blocks_nobody_for_longer_than_the_back_off() {
+    fn a_replica_with_a_clock_that_is_an_hour_ahead_blocks_for_no_longer_than_the_back_off() {
         let (hour, ahead) = (TimeDelta::hours(1), START + TimeDelta::hours(1));
         for failures in [5, 11, 50] {
             let mut throttle = throttle(0);
