@@ -128,7 +128,7 @@ class Helpers(unittest.TestCase):
         """Returns the path of the values of a container."""
         if component == "test":
             return ("tests",)
-        if container == "wait-for-migrations" or component.endswith("-migration") or component in ("trial-secret", "trial-tenant"):
+        if container in ("wait-for-migrations", "accounts-init", "accounts") or component.endswith("-migration") or component in ("trial-secret", "trial-tenant"):
             return ("migrations",)
         return tuple(component.split("-"))
 

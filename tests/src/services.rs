@@ -152,6 +152,7 @@ impl<B: Broker> Services<B> {
             }
             Upstream::Ingest => {
                 command.env("SVC_SESSION_URL", self.session_url());
+                command.env("SVC_PLATFORM_TOKEN", &self.platform_token);
                 command.env("SVC_STREAM_REPLICAS", "1");
                 command.env("SVC_STREAM_MAX_BYTES", "64MiB").env("SVC_NATS_DURABILITY", "dev");
             }

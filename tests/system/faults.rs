@@ -327,7 +327,7 @@ async fn any_source_id_is_stored_unchanged_or_rejected() {
         let source = message.headers.get("ce-source").unwrap().to_string();
         assert!(source.chars().all(|char| char.is_ascii_graphic()), "{source}");
         headers.insert(source);
-        assert_eq!(message.headers.len(), 9, "{:?}", message.headers);
+        assert_eq!(message.headers.len(), 10, "{:?}", message.headers);
     }
     assert_eq!((headers.len(), system.stream().await.count().await), (events.len(), events.len() as u64));
 }

@@ -95,7 +95,6 @@ impl Row for DeadLetter {
             ("EVENT ID", optional(self.event_id.as_ref().map(text))),
             ("TYPE", optional(self.event_type.as_ref().map(text))),
             ("ATTEMPTS", optional(self.attempts.map(text))),
-            ("CODE", optional(self.quarantine.as_ref().map(|details| text(&details.code)))),
             ("REASON", optional(self.reason.as_ref().map(text))),
         ]
     }

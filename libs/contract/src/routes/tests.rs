@@ -78,6 +78,9 @@ fn a_request_that_creates_something_is_not_idempotent() {
             "inspect_invite",
             "delete_quarantined",
             "create_consumer",
+            "pause_consumer",
+            "resume_consumer",
+            "reset_consumer",
             "delete_dead_letters",
             "update_tenant"
         ]

@@ -20,7 +20,7 @@ async fn streams_are_created_by_an_administrator_as_printed() {
     assert_eq!(names, ["UDM_DLQ", "UDM_00_31", "UDM_32_63"]);
     assert_eq!(printed[1]["max_bytes"], 32 << 20);
 
-    let server = NatsServer::start().await.unwrap();
+    let server = NatsServer::start_with_accounts().await.unwrap();
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("url");
     std::fs::write(&file, format!("{}\n", server.url)).unwrap();
