@@ -35,7 +35,7 @@ const COMMANDS: &[(&[&str], &str, &str)] = &[
     (&["invites", "resend", ID], "", "svc invites list"),
     (&["tenants", "create", "globex"], "", "svc tenants get"),
     (&["api-keys", "create", "--name", "k"], "", "svc api-keys list"),
-    (&["consumers", "rotate-login", "archive"], "", "svc consumers"),
+    (&["consumers", "rotate-login", "archive", "--yes"], "", "Run the command again"),
     (&["events", "dlq", "replay", "archive", "17"], "", "svc events dlq list"),
     (&["api", "POST", "/api-keys", "--data", "{}"], "", "GET request"),
     (&["api", "POST", "/no-such-route"], "", "GET request"),

@@ -55,7 +55,7 @@ fn every_field_and_response_has_a_description() {
     for (name, schema) in document["components"]["schemas"].as_object().unwrap() {
         for (field, schema) in schema["properties"].as_object().into_iter().flatten() {
             // The published list of UDM fields describes only some of them.
-            let is_udm = ["UdmEvent", "Metadata", "Noun"].contains(&name.as_str());
+            let is_udm = name.starts_with("Udm");
             let known = is_udm || schema["description"].is_string() || schema.get("$ref").is_some();
             assert!(known, "{name}.{field}");
             fields += 1;

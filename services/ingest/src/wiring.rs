@@ -112,11 +112,7 @@ pub async fn build(config: &Config, parts: Parts) -> Result<Routers, Box<dyn Err
     let audit = Audit::new(AuditReader::new(requests.clone()), limiter(config.audit_requests));
     let opened = limiter(config.event_streams);
     let readers = Readers::new(reader, verifier.clone(), opened, tasks.draining().clone());
-    let open: Gauge = metrics.metric("event_streams_open", "Open responses of `GET /events/stream`", &[]);
-    let counted_readers = readers.clone();
-    metrics.at_scrape(move || {
-        open.set(counted_readers.count());
-    });
+    measure(readers.clone(), metrics);
     let (stop, starting) = (tasks.stopping().clone(), publisher.clone());
     let nats_config = nats.clone();
     let open_gate = async move {
@@ -161,6 +157,14 @@ pub async fn build(config: &Config, parts: Parts) -> Result<Routers, Box<dyn Err
         internal: None,
         connections: config.connections.clone(),
     })
+}
+
+/// Measures the open responses of readers.
+fn measure(readers: Readers, metrics: &Metrics) {
+    let open: Gauge = metrics.metric("event_streams_open", "Open responses of `GET /events/stream`", &[]);
+    metrics.at_scrape(move || {
+        open.set(readers.count());
+    });
 }
 
 /// Checks the streams of an account until they are valid; with [`StreamMode::Ensure`], also creates and updates them.

@@ -95,9 +95,16 @@ impl Row for DeadLetter {
             ("EVENT ID", optional(self.event_id.as_ref().map(text))),
             ("TYPE", optional(self.event_type.as_ref().map(text))),
             ("ATTEMPTS", optional(self.attempts.map(text))),
-            ("REASON", optional(self.reason.as_ref().map(text))),
+            ("REASON", optional(reason(self).map(text))),
         ]
     }
+}
+
+/// Returns the reason; for a quarantined item also the code of the problem.
+fn reason(letter: &DeadLetter) -> Option<String> {
+    let code = letter.quarantine.iter().map(|details| details.code.as_str());
+    let parts: Vec<_> = code.chain(letter.reason.as_deref()).collect();
+    (!parts.is_empty()).then(|| parts.join(": "))
 }
 
 /// List the events that a consumer could not handle, or quarantined items.

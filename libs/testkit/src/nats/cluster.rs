@@ -127,11 +127,12 @@ impl NatsCluster {
         .await;
     }
 
-    /// Information of a node about a stream.
+    /// Information of a node about a stream of an account with users. `FACADE` has streams of the same names.
     async fn stream(&self, stream: &str, asked: usize) -> Option<Value> {
         let url = self.nodes[asked].monitoring_url("jsz?streams=true");
         let information: Value = self.http.get(url).send().await.ok()?.json().await.ok()?;
-        let accounts = information["account_details"].as_array()?.iter();
+        let accounts =
+            information["account_details"].as_array()?.iter().filter(|account| account["name"] != "FACADE");
         let mut streams = accounts.filter_map(|account| account["stream_detail"].as_array()).flatten();
         streams.find(|found| found["name"] == stream).cloned()
     }

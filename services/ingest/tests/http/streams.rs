@@ -31,7 +31,7 @@ async fn streams_are_created_by_an_administrator_as_printed() {
         assert!(output.status.success(), "{output:?}");
         assert_eq!(output.stdout, b"3 streams exist with this configuration\n");
     }
-    let context = async_nats::jetstream::new(async_nats::connect(&server.url).await.unwrap());
+    let context = async_nats::jetstream::new(server.connect("administrator").await.unwrap());
     for stream in printed {
         let found =
             context.get_stream(stream["name"].as_str().unwrap()).await.unwrap().cached_info().config.clone();
