@@ -182,8 +182,10 @@ impl PostgresServer {
         writeln!(settings, "primary_conninfo = '{}'", self.url).unwrap();
         self.take_ownership(&data);
         let mut standby = self.start_with(data, port);
-        wait_until("the standby follows the primary", async || {
+        // It can follow the primary before it accepts connections.
+        wait_until("the standby accepts connections and follows the primary", async || {
             standby.process.as_mut().unwrap().expect_running();
+            PgConnection::connect(standby.url.as_str()).await.ok()?;
             let following = "select count(*) from pg_stat_replication where state = 'streaming'";
             let following: i64 =
                 sqlx::query_scalar(following).fetch_one(&mut self.connect().await).await.unwrap();
