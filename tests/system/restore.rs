@@ -180,6 +180,13 @@ async fn after_a_restore_no_earlier_credential_is_active_and_no_event_is_lost_or
     assert!(ids.len() >= published.len() + 4, "each revocation is audited");
     assert_eq!(ids.iter().collect::<BTreeSet<_>>().len(), ids.len(), "no event is stored twice");
 
+    let audit_after = async |user: &ApiUser, position: &str| {
+        client(&ingest).bearer(&user.token).get(&format!("/audit?after={position}")).await
+    };
+    let page: Value = client(&ingest).bearer(&third.token).get("/audit").await.expect(200);
+    let position = page["items"].as_array().unwrap().last().unwrap()["position"].as_str().unwrap().to_owned();
+    audit_after(&third, &position).await.expect::<Value>(200);
+
     // A time before the new credentials revokes none of them, and keys can be kept.
     let (_, new_key) = create_key(&session, &third, "after the restore").await;
     for (arguments, expected) in [
@@ -205,6 +212,7 @@ async fn after_a_restore_no_earlier_credential_is_active_and_no_event_is_lost_or
         credential.get("/auth/session").await.expect_problem(401, "credential_invalid");
     }
     let fourth = log_in(&identity).await;
+    audit_after(&fourth, &position).await.expect_problem(422, "validation_failed");
     assert_ne!(send(&fourth, "after").await["duplicate"], true, "the event was lost");
     assert_eq!(send(&fourth, "after").await["duplicate"], true);
     assert_eq!(stored_events(&services).await, expected);

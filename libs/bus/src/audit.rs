@@ -1,12 +1,12 @@
 //! Reads stored audit events, one at a time. They are in another account than the user that reads them, which imports this request only
 //! (`deploy/nats/accounts.conf`).
 
-use async_nats::jetstream;
+use async_nats::jetstream::{self, Context};
 use bytes::Bytes;
 use tenancy::TenantId;
 
 use crate::reader::ReadError;
-use crate::stored::{ReadFrom, first_message};
+use crate::stored::{Place, ReadFrom, first_message};
 use crate::subject::{AuditSubject, InvalidSubject};
 use crate::{AUDIT_STREAM, Connection};
 
@@ -27,8 +27,8 @@ pub struct AuditFilter {
 /// A stored audit event. Its subject matches the filter of the read.
 #[derive(Clone, Debug)]
 pub struct StoredAudit {
-    /// Number in the stream.
-    pub sequence: u64,
+    /// Its place in the stream.
+    pub place: Place,
     /// The event as JSON.
     pub payload: Bytes,
 }
@@ -57,6 +57,19 @@ impl AuditReader {
         Self(connection)
     }
 
+    fn context(&self) -> Result<Context, ReadError> {
+        let client = self.0.connected().map_err(ReadError::because)?.clone();
+        Ok(jetstream::with_prefix(client, AUDIT_API_PREFIX))
+    }
+
+    /// Returns whether the stream was restored to a time before this place.
+    ///
+    /// # Errors
+    /// The broker is not available, or the stream does not exist.
+    pub async fn is_replaced(&self, place: Place) -> Result<bool, ReadError> {
+        place.is_replaced(&self.context()?, AUDIT_STREAM).await.map_err(ReadError::because)
+    }
+
     /// Returns the first audit event of the filter.
     ///
     /// # Errors
@@ -66,14 +79,14 @@ impl AuditReader {
         filter: &AuditFilter,
         mut from: ReadFrom,
     ) -> Result<Option<StoredAudit>, ReadError> {
-        let client = self.0.connected().map_err(ReadError::because)?.clone();
-        let context = jetstream::with_prefix(client, AUDIT_API_PREFIX);
+        let context = self.context()?;
         loop {
             let found = first_message(&context, AUDIT_STREAM, &filter.subjects, from).await;
             let Some(message) = found.map_err(ReadError::because)? else { return Ok(None) };
             from = ReadFrom::Sequence(message.sequence + 1);
             if filter.selects(&message.subject) {
-                return Ok(Some(StoredAudit { sequence: message.sequence, payload: message.payload }));
+                let place = Place::new(message.sequence, message.time);
+                return Ok(Some(StoredAudit { place, payload: message.payload }));
             }
         }
     }

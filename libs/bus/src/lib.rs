@@ -41,7 +41,7 @@ pub use reader::{
     EventFilter, EventRead, EventReader, Position, READ_BYTES, ReadError, ReadItem, Start, StoredEvent,
 };
 pub use replicas::{REPLICA_SUBJECT, Replicas};
-pub use stored::ReadFrom;
+pub use stored::{Place, ReadFrom};
 pub use streams::{
     ANONYMOUS_AUDIT_STREAM, API_PREFIX, AUDIT_STREAM, AccountStreams, AuditProfile, DEAD_LETTER_STREAM,
     Durability, EventStreams, FACADE_API_PREFIX, Profile, StreamDefinition, StreamError, StreamMode,

@@ -22,6 +22,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use crate::connect::Connection;
+use crate::stored::Place;
 use crate::streams::EventStreams;
 
 use cursor::Cursor;
@@ -86,7 +87,7 @@ impl ReadError {
     }
 }
 
-type CursorItem = Result<(usize, u64, Option<ReadItem>), ReadError>;
+type CursorItem = Result<(usize, Place, Option<ReadItem>), ReadError>;
 
 /// A running read.
 pub struct EventRead {
@@ -135,23 +136,28 @@ impl EventReader {
             states.push(StreamState::query(&context, stream).await?);
         }
         let tag = state::tag(streams.iter().map(|(stream, _)| stream.as_str()).zip(&states));
-        let (mut sequences, mut cursors, mut has_gap) = (Vec::new(), SelectAll::new(), false);
+        let (mut places, mut cursors, mut has_gap) = (Vec::new(), SelectAll::new(), false);
         for (index, ((stream, partitions), state)) in streams.iter().zip(&states).enumerate() {
-            let (start, is_lost) = CursorStart::new(&start, tag, index, state);
+            let (mut start, mut is_lost) = CursorStart::new(&start, tag, index, state);
+            if let CursorStart::After(place) = start
+                && place.is_replaced(&context, stream).await.map_err(ReadError::from_server)?
+            {
+                (start, is_lost) = (CursorStart::All, true);
+            }
             has_gap |= is_lost;
             let subjects = filter.subjects(partitions.clone());
             if subjects.is_empty() {
-                sequences.push(start.sequence_of_unread(state));
+                places.push(start.place_of_unread(state));
                 continue;
             }
             let until = (!follow).then_some(state.last);
             let cursor = Cursor::open(self, stream, subjects, filter, &start, until).await?;
-            sequences.push(cursor.position());
-            let items = cursor.into_items().map_ok(move |(sequence, item)| (index, sequence, item));
+            places.push(cursor.position());
+            let items = cursor.into_items().map_ok(move |(place, item)| (index, place, item));
             cursors.push(items.boxed());
         }
         let first = Some(if has_gap { ReadItem::Gap } else { ReadItem::Idle });
-        Ok(EventRead { position: Position { tag, sequences }, first, cursors, disconnects })
+        Ok(EventRead { position: Position { tag, places }, first, cursors, disconnects })
     }
 
     /// Connects again, because the server can be cut off from the leaders of the streams, and another one not. This ends all reads.
@@ -188,12 +194,12 @@ impl EventRead {
                 }
                 item = self.cursors.next() => item?,
             };
-            let (index, sequence, item) = match item {
+            let (index, place, item) = match item {
                 Ok(item) => item,
                 Err(error) => return Some(Err(error)),
             };
-            if let Some(last) = self.position.sequences.get_mut(index) {
-                *last = sequence;
+            if let Some(last) = self.position.places.get_mut(index) {
+                *last = place;
             }
             if let Some(item) = item {
                 return Some(Ok(item));

@@ -12,6 +12,8 @@ use service::Tasks;
 use tokio::time::{Instant, timeout};
 use uuid::Uuid;
 
+use crate::stored::Place;
+
 use super::state::{CursorStart, StreamState};
 use super::{EventFilter, EventReader, ReadError, ReadItem};
 
@@ -31,18 +33,18 @@ pub(super) struct Cursor {
     filter: EventFilter,
     inbox: Subject,
     replies: Subscriber,
-    /// Number of the last message that was delivered or skipped.
-    position: u64,
+    /// The last message that was delivered or skipped.
+    position: Place,
     /// Number of messages that were delivered.
     delivered: u64,
     /// Messages that can still arrive for the last request.
     requested: usize,
     /// Whether the server had more messages after the last one.
     has_backlog: bool,
-    /// Number of the last message in the stream when the last request was sent.
-    last_at_request: u64,
+    /// The last message in the stream when the last request was sent.
+    last_at_request: Place,
     /// The last message of a read that ends.
-    until: Option<u64>,
+    until: Option<Place>,
     last_item_at: Instant,
     idle_interval: Duration,
     tasks: Tasks,
@@ -55,7 +57,7 @@ impl Cursor {
         subjects: Vec<String>,
         filter: &EventFilter,
         start: &CursorStart,
-        until: Option<u64>,
+        until: Option<Place>,
     ) -> Result<Self, ReadError> {
         let config = pull::Config {
             name: Some(format!("read-{}", Uuid::now_v7().simple())),
@@ -77,10 +79,10 @@ impl Cursor {
                 ConsumerErrorKind::JetStream(cause) if cause.code() < 500 => ReadError::because(error),
                 _ => ReadError::from_server(error),
             })?;
-        let before_first = consumer.cached_info().delivered.stream_sequence;
+        let before_first = Place::of_unknown_time(consumer.cached_info().delivered.stream_sequence);
         let position = match start {
             // A replica that lags behind would deliver earlier messages again.
-            CursorStart::After(sequence) => before_first.max(*sequence),
+            CursorStart::After(place) => place.max(before_first),
             _ => before_first,
         };
         Ok(Self {
@@ -94,7 +96,7 @@ impl Cursor {
             delivered: 0,
             requested: 0,
             has_backlog: false,
-            last_at_request: 0,
+            last_at_request: position,
             until,
             last_item_at: Instant::now(),
             idle_interval: reader.idle_interval,
@@ -102,12 +104,12 @@ impl Cursor {
         })
     }
 
-    pub(super) fn position(&self) -> u64 {
+    pub(super) fn position(&self) -> Place {
         self.position
     }
 
     /// Returns the items, each with the position after it. A read that ends returns its last position without an item.
-    pub(super) fn into_items(self) -> impl Stream<Item = Result<(u64, Option<ReadItem>), ReadError>> {
+    pub(super) fn into_items(self) -> impl Stream<Item = Result<(Place, Option<ReadItem>), ReadError>> {
         futures::stream::try_unfold(Some(self), async |cursor| {
             let Some(mut cursor) = cursor else { return Ok(None) };
             let item = cursor.next().await?;
@@ -118,7 +120,7 @@ impl Cursor {
     }
 
     /// Ends a read behind the messages that were stored at its start, also behind those that do not match.
-    fn end(&mut self, until: u64) -> Option<ReadItem> {
+    fn end(&mut self, until: Place) -> Option<ReadItem> {
         self.position = self.position.max(until);
         None
     }
@@ -137,11 +139,11 @@ impl Cursor {
                 (StatusCode::OK, _) => {
                     let position = self.record(reply.clone())?;
                     if let Some(until) = self.until
-                        && position > until
+                        && position.sequence > until.sequence
                     {
                         return Ok(self.end(until));
                     }
-                    if position <= self.position {
+                    if position.sequence <= self.position.sequence {
                         continue;
                     }
                     self.position = position;
@@ -189,18 +191,18 @@ impl Cursor {
         Ok(())
     }
 
-    /// Counts a delivered message. Returns its number in the stream.
+    /// Counts a delivered message. Returns its place in the stream.
     ///
     /// # Errors
     /// A message before it is missing.
-    fn record(&mut self, message: Message) -> Result<u64, ReadError> {
+    fn record(&mut self, message: Message) -> Result<Place, ReadError> {
         let message = jetstream::Message { context: self.context.clone(), message };
         let info = message.info().map_err(ReadError::because)?;
         self.requested = self.requested.saturating_sub(1);
         self.delivered += 1;
         self.has_backlog = info.pending > 0;
         if info.consumer_sequence == self.delivered {
-            Ok(info.stream_sequence)
+            Ok(Place::new(info.stream_sequence, info.published))
         } else {
             Err(ReadError::because("a message is missing"))
         }
@@ -216,7 +218,7 @@ impl Cursor {
             return Err(ReadError::because("a message is missing"));
         }
         let is_complete = info.num_pending == 0;
-        self.position = self.position.max(info.delivered.stream_sequence);
+        self.position = self.position.max(Place::of_unknown_time(info.delivered.stream_sequence));
         if is_complete {
             self.position = self.position.max(self.last_at_request);
         }
@@ -226,7 +228,7 @@ impl Cursor {
     /// Moves the position behind messages that were removed before they were delivered. Returns whether there are any.
     async fn skip_removed(&mut self) -> Result<bool, ReadError> {
         let state = StreamState::query(&self.context, &self.stream).await?;
-        let is_removed = !state.contains_all_after(self.position);
+        let is_removed = !state.contains_all_after(self.position.sequence);
         if is_removed {
             self.position = state.last_removed();
         }

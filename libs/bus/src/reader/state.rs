@@ -6,6 +6,8 @@ use async_nats::jetstream::consumer::DeliverPolicy;
 use chrono::{DateTime, Utc};
 use sha2::{Digest as _, Sha256};
 
+use crate::stored::Place;
+
 use super::{ReadError, Start};
 
 /// State of one stream.
@@ -15,8 +17,8 @@ pub(super) struct StreamState {
     /// Number of the first stored message.
     first: u64,
     first_time: NatsTime,
-    /// Number of the last message, also if it is not stored any more.
-    pub(super) last: u64,
+    /// The last message, also if it is not stored any more.
+    pub(super) last: Place,
 }
 
 /// Where the read of one stream starts.
@@ -24,7 +26,7 @@ pub(super) struct StreamState {
 pub(super) enum CursorStart {
     New,
     All,
-    After(u64),
+    After(Place),
     Since(DateTime<Utc>),
 }
 
@@ -36,24 +38,24 @@ impl StreamState {
             created: info.created.unix_timestamp_nanos(),
             first: info.state.first_sequence,
             first_time: info.state.first_timestamp,
-            last: info.state.last_sequence,
+            last: Place::new(info.state.last_sequence, info.state.last_timestamp),
         })
     }
 
     /// Returns whether every message after this number is stored.
     pub(super) fn contains_all_after(&self, sequence: u64) -> bool {
-        sequence <= self.last && self.first <= sequence.saturating_add(1)
+        sequence <= self.last.sequence && self.first <= sequence.saturating_add(1)
     }
 
     /// Returns whether a message of this time or later may have been removed.
     fn may_lack_messages_since(&self, time: DateTime<Utc>) -> bool {
-        let is_empty = self.first > self.last;
+        let is_empty = self.first > self.last.sequence;
         self.first > 1 && (is_empty || nats_time(time).is_ok_and(|time| time < self.first_time))
     }
 
-    /// Number of the last message that is not stored any more.
-    pub(super) fn last_removed(&self) -> u64 {
-        self.first.saturating_sub(1)
+    /// The last message that is not stored any more.
+    pub(super) fn last_removed(&self) -> Place {
+        Place::of_unknown_time(self.first.saturating_sub(1))
     }
 }
 
@@ -64,11 +66,11 @@ impl CursorStart {
             Start::New => (Self::New, false),
             Start::Since(time) => (Self::Since(*time), state.may_lack_messages_since(*time)),
             Start::After(position) => {
-                let known = position.sequences.get(index).filter(|_| position.tag == tag);
+                let known = position.places.get(index).filter(|_| position.tag == tag);
                 match known {
                     // A number after the last one belongs to a stream that was replaced by an older copy.
-                    Some(sequence) if *sequence <= state.last => {
-                        (Self::After(*sequence), !state.contains_all_after(*sequence))
+                    Some(place) if place.sequence <= state.last.sequence => {
+                        (Self::After(*place), !state.contains_all_after(place.sequence))
                     }
                     _ => (Self::All, true),
                 }
@@ -81,15 +83,15 @@ impl CursorStart {
             Self::New => DeliverPolicy::New,
             Self::All => DeliverPolicy::All,
             // The server replaces the number of a removed message by the first one.
-            Self::After(sequence) => DeliverPolicy::ByStartSequence { start_sequence: sequence + 1 },
+            Self::After(place) => DeliverPolicy::ByStartSequence { start_sequence: place.sequence + 1 },
             Self::Since(time) => DeliverPolicy::ByStartTime { start_time: nats_time(time)? },
         })
     }
 
     /// The position in a stream of which no event matches the filter.
-    pub(super) fn sequence_of_unread(self, state: &StreamState) -> u64 {
+    pub(super) fn place_of_unread(self, state: &StreamState) -> Place {
         match self {
-            Self::After(sequence) => sequence,
+            Self::After(place) => place,
             _ => state.last,
         }
     }
@@ -118,21 +120,22 @@ mod tests {
 
     fn state(first: u64, last: u64) -> StreamState {
         let first_time = nats_time(DateTime::UNIX_EPOCH).unwrap();
-        StreamState { created: 7, first, first_time, last }
+        StreamState { created: 7, first, first_time, last: Place::of_unknown_time(last) }
     }
 
     #[test]
     fn a_position_is_lost_if_a_later_message_was_removed_or_the_stream_is_another_one() {
-        let after = |tag, sequence| Start::After(Position { tag, sequences: vec![sequence] });
+        let place = Place::of_unknown_time;
+        let after = |tag, sequence| Start::After(Position { tag, places: vec![place(sequence)] });
         let start = |start: Start, state: StreamState| CursorStart::new(&start, 1, 0, &state);
-        assert_eq!(start(after(1, 4), state(5, 9)), (CursorStart::After(4), false));
-        assert_eq!(start(after(1, 3), state(5, 9)), (CursorStart::After(3), true));
-        assert_eq!(start(after(1, 9), state(10, 9)), (CursorStart::After(9), false));
-        assert_eq!(start(after(1, 0), state(0, 0)), (CursorStart::After(0), false));
+        assert_eq!(start(after(1, 4), state(5, 9)), (CursorStart::After(place(4)), false));
+        assert_eq!(start(after(1, 3), state(5, 9)), (CursorStart::After(place(3)), true));
+        assert_eq!(start(after(1, 9), state(10, 9)), (CursorStart::After(place(9)), false));
+        assert_eq!(start(after(1, 0), state(0, 0)), (CursorStart::After(place(0)), false));
         assert_eq!(start(after(1, 10), state(5, 9)), (CursorStart::All, true));
         assert_eq!(start(after(1, u64::MAX), state(5, 9)), (CursorStart::All, true));
         assert_eq!(start(after(2, 7), state(5, 9)), (CursorStart::All, true));
-        let short = Start::After(Position { tag: 1, sequences: Vec::new() });
+        let short = Start::After(Position { tag: 1, places: Vec::new() });
         assert_eq!(start(short, state(5, 9)), (CursorStart::All, true));
     }
 

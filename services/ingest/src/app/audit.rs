@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use bus::{AuditFilter, AuditReader, MemoryBudget, ReadFrom, Reservation, StoredAudit};
+use bus::{AuditFilter, AuditReader, MemoryBudget, Place, ReadError, ReadFrom, Reservation, StoredAudit};
 use chrono::{DateTime, Utc};
 use contract::audit::{AuditRecord, EventName};
 use contract::{Page, ProblemKind};
@@ -21,6 +21,11 @@ const MAX_READ: usize = 1_000;
 const MAX_DURATION: Duration = Duration::from_secs(2);
 /// Requests at the same time. A tenant can have a quarter of them.
 const MAX_REQUESTS: usize = 32;
+
+/// Reasons against a position.
+const FOREIGN: &str = "must be a position of an earlier response about the same tenant";
+const RESTORED: &str =
+    "the stream was restored to a time before this position; list the events again with `since`";
 
 /// Reads audit events. Clones share the limit of requests.
 #[derive(Clone)]
@@ -72,13 +77,21 @@ impl App {
             started.check_and_count(&Source::from(tenant.as_str()))?;
         }
         let key = self.positions.of(Stream::Audit, request.tenant.as_ref());
-        let cursor = sequence(&key, "/cursor", paging.after.as_deref())?;
-        let after = sequence(&key, "/after", request.after.as_deref())?;
+        let cursor = place(&key, "/cursor", paging.after.as_deref())?;
+        let after = place(&key, "/after", request.after.as_deref())?;
         let _reservation = self.audit.reserve(request.tenant.as_ref())?;
+        for (pointer, place) in [("/cursor", cursor), ("/after", after)] {
+            if let Some(place) = place
+                && reader.is_replaced(place).await.map_err(unavailable)?
+            {
+                return Err(invalid_position(pointer, RESTORED));
+            }
+        }
         let filter = AuditFilter::new(request.tenant.clone(), request.kind.map(EventName::as_str))
             .map_err(|error| Problem::new(ProblemKind::Internal).caused_by(error))?;
         let begun = Instant::now();
-        let mut from = match (cursor.max(after), request.since) {
+        let last_read = cursor.into_iter().chain(after).map(Place::sequence).max();
+        let mut from = match (last_read, request.since) {
             (Some(after), _) => ReadFrom::Sequence(after.saturating_add(1)),
             (None, Some(since)) => ReadFrom::Time(since),
             (None, None) => ReadFrom::Sequence(1),
@@ -88,21 +101,18 @@ impl App {
             if items.len() > paging.limit() || begun.elapsed() > MAX_DURATION {
                 break;
             }
-            let stored = reader
-                .first(&filter, from)
-                .await
-                .map_err(|error| Problem::new(ProblemKind::DependencyUnavailable).caused_by(error))?;
+            let stored = reader.first(&filter, from).await.map_err(unavailable)?;
             let Some(stored) = stored else {
                 return Ok(paging.page(items, |record| record.position.clone()));
             };
-            from = ReadFrom::Sequence(stored.sequence.saturating_add(1));
-            last = Some(stored.sequence);
+            from = ReadFrom::Sequence(stored.place.sequence().saturating_add(1));
+            last = Some(stored.place);
             items.extend(record(&stored, &key).filter(|record| request.selects(record)));
         }
         if items.len() > paging.limit() {
             return Ok(paging.page(items, |record| record.position.clone()));
         }
-        Ok(Page { items, next_cursor: last.map(|last| key.seal(&last.to_be_bytes())) })
+        Ok(Page { items, next_cursor: last.map(|last| key.seal(&last.to_bytes())) })
     }
 }
 
@@ -114,30 +124,32 @@ impl AuditRequest {
     }
 }
 
-/// Returns the number in the stream of a position that a client sent in this parameter.
-fn sequence(key: &PositionKey, pointer: &str, text: Option<&str>) -> Result<Option<u64>, Problem> {
+/// Returns the place of a position that a client sent in this parameter.
+fn place(key: &PositionKey, pointer: &str, text: Option<&str>) -> Result<Option<Place>, Problem> {
     let Some(text) = text else { return Ok(None) };
-    let bytes = key.open(text).and_then(|bytes| <[u8; 8]>::try_from(bytes).ok());
-    bytes.map(|bytes| Some(u64::from_be_bytes(bytes))).ok_or_else(|| {
-        Problem::new(ProblemKind::ValidationFailed)
-            .detail("Correct the query parameters listed in `errors`.")
-            .field(
-                pointer,
-                "invalid_value",
-                "must be a position of an earlier response about the same tenant",
-            )
-    })
+    let bytes = key.open(text).and_then(|bytes| <[u8; Place::BYTES]>::try_from(bytes).ok());
+    bytes.map(|bytes| Some(Place::from_bytes(&bytes))).ok_or_else(|| invalid_position(pointer, FOREIGN))
+}
+
+fn invalid_position(pointer: &str, reason: &str) -> Problem {
+    Problem::new(ProblemKind::ValidationFailed)
+        .detail("Correct the query parameters listed in `errors`.")
+        .field(pointer, "invalid_value", reason)
+}
+
+fn unavailable(error: ReadError) -> Problem {
+    Problem::new(ProblemKind::DependencyUnavailable).caused_by(error)
 }
 
 /// Returns the record of a stored event. Logs and omits one of an unknown form, so that it does not hide the others.
 fn record(stored: &StoredAudit, key: &PositionKey) -> Option<AuditRecord> {
     let parsed = serde_json::from_slice(&stored.payload).and_then(|mut event: Map<String, Value>| {
-        event.insert("position".to_owned(), key.seal(&stored.sequence.to_be_bytes()).into());
+        event.insert("position".to_owned(), key.seal(&stored.place.to_bytes()).into());
         serde_json::from_value(event.into())
     });
     parsed
         .inspect_err(|error| {
-            tracing::error!(sequence = stored.sequence, %error, "failed to read audit event; omitted");
+            tracing::error!(sequence = stored.place.sequence(), %error, "failed to read audit event; omitted");
         })
         .ok()
 }

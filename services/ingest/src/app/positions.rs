@@ -13,7 +13,7 @@ use tenancy::TenantId;
 /// Bytes of the initialization vector.
 const VECTOR: usize = 16;
 /// Longest text: a position in 64 streams.
-const MAX_TEXT: usize = 1024;
+const MAX_TEXT: usize = 1052;
 
 /// What a position is a position in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
