@@ -125,13 +125,14 @@ class Cluster:
 
     def file(self, pod, path):
         """Returns the content of a file in a pod, read on its node."""
-        return run(*NODE, "sh", "-c", f"for p in /proc/[0-9]*; do {is_of(pod)} && cat $p/root{path} && break; done; true")
+        read = f"cat $p/root{path} 2> /dev/null"
+        return run(*NODE, "sh", "-c", f"for p in /proc/[0-9]*; do {is_of(pod)} && {read} && break; done; true")
 
 
 def is_of(pod):
     """Returns a condition of the shell: whether the process with the directory `$p` belongs to the pod."""
-    container = pod["status"]["containerStatuses"][0]["containerID"].rpartition("/")[2]
-    return f"grep -qs {container} $p/cgroup"
+    containers = [status["containerID"].rpartition("/")[2] for status in pod["status"]["containerStatuses"]]
+    return f"grep -qsE '{'|'.join(containers)}' $p/cgroup"
 
 
 def signal_processes(condition, name):

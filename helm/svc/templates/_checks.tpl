@@ -170,7 +170,7 @@
 {{- end -}}
 {{- end -}}
 {{- if and (or $values.identity.enabled $values.ingest.enabled) (not (include "svc.stream" . | fromJson).maxBytes) -}}
-{{- $errors = append $errors "nats.stream.maxBytes is empty: type --set nats.stream.maxBytes=20GiB, at most 75 % of the volume of a server" -}}
+{{- $errors = append $errors "nats.stream.maxBytes is empty: type --set nats.stream.maxBytes=20GiB, at most 75 % of `max_file_store` of a server" -}}
 {{- end -}}
 {{- if and $values.identity.enabled $values.mail.existingSecret $values.mail.toFiles -}}
 {{- $errors = append $errors "mail.existingSecret and mail.toFiles are both set, but only one is allowed: type --set mail.toFiles=false" -}}

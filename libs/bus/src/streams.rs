@@ -109,7 +109,7 @@ pub struct Profile {
     /// The streams of events.
     pub streams: EventStreams,
     /// Maximum size of the events, divided equally among their streams. `AUDIT` and `UDM_DLQ` have an eighth of it each,
-    /// `AUDIT_ANONYMOUS` a 64th. At most 75 % of the volume, so that all fit.
+    /// `AUDIT_ANONYMOUS` a 64th. At most 75 % of what a server may store, so that all fit.
     pub max_bytes: u64,
     /// Retention of events.
     pub max_age: Duration,

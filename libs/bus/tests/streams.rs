@@ -172,6 +172,23 @@ async fn ensure_updates_limits_and_raises_minimums_but_keeps_other_settings() ->
 }
 
 #[tokio::test]
+async fn a_size_that_the_server_rejects_stops_only_the_creation_of_a_stream() -> anyhow::Result<()> {
+    let server = NatsServer::start_with("jetstream { max_file_store: 100MB }").await?;
+    let context = jetstream::new(bus::connect(&bus::Config::new(&server.url, "test")).await?);
+    let large = Profile { max_bytes: 100 << 20, ..PROFILE };
+    let error = ensure(&context, &large).await.unwrap_err();
+    let hint = "failed to create stream UDM; SVC_STREAM_MAX_BYTES is at most 75 % of max_file_store";
+    assert!(matches!(error, StreamError::Create { .. }) && error.to_string().starts_with(hint), "{error}");
+
+    // Three quarters fit with all other streams.
+    let largest = Profile { max_bytes: 75_000_000, ..PROFILE };
+    ensure(&context, all(&largest, &AuditProfile { max_bytes: 75_000_000, ..AUDIT })).await?;
+    ensure(&context, &Profile { max_age: Duration::from_hours(1), ..large }).await?;
+    assert_eq!(config(&context, "UDM").await?.max_bytes, 75_000_000);
+    Ok(())
+}
+
+#[tokio::test]
 async fn a_consumer_with_10000_dead_letters_of_a_tenant_can_store_no_more_and_others_can()
 -> anyhow::Result<()> {
     let (_server, context) = broker().await?;

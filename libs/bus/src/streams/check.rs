@@ -8,6 +8,7 @@ use async_nats::jetstream::{Context, ErrorCode};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
+use service::chain;
 
 use super::StreamDefinition;
 use crate::subject::EventSubject;
@@ -24,6 +25,9 @@ const UPDATED_SETTINGS: [&str; 9] = [
     "max_msgs_per_subject",
     "discard_new_per_subject",
 ];
+
+/// What to check if a server rejects a size.
+const STORAGE_RULE: &str = "SVC_STREAM_MAX_BYTES is at most 75 % of max_file_store of each server";
 
 /// A stream cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -52,8 +56,17 @@ pub enum StreamError {
         /// Names of the other streams.
         found: Vec<String>,
     },
+    /// The server rejected a new stream.
+    #[error("failed to create stream {stream}; {STORAGE_RULE}")]
+    Create {
+        /// Name of the stream.
+        stream: String,
+        /// Error of the client library.
+        #[source]
+        source: async_nats::Error,
+    },
     /// The server rejected the change of an existing stream.
-    #[error("failed to update stream {stream} ({})", .differences.join("; "))]
+    #[error("failed to update stream {stream} ({}); {STORAGE_RULE}", .differences.join("; "))]
     Update {
         /// Name of the stream.
         stream: String,
@@ -122,7 +135,8 @@ pub async fn create(
 }
 
 /// Creates missing streams, and updates retention, size and compression of existing ones. Also raises the number of replicas, the
-/// duplicate window and the maximum message size, and sets the limit of dead letters. Other settings are never changed.
+/// duplicate window and the maximum message size, and sets the limit of dead letters. Other settings are never changed. A stream that
+/// fulfils the guarantees keeps its limits if the server rejects others, for example because they do not fit into its storage.
 ///
 /// # Errors
 /// The first stream that cannot be used.
@@ -242,7 +256,7 @@ impl StreamDefinition {
             source,
         };
         // The other settings are sent as the server returned them, because the client library does not know all of them.
-        let mut raw = found.raw;
+        let mut raw = found.raw.clone();
         let changed = serde_json::to_value(&updated).map_err(|error| failed(error.into()))?;
         for setting in UPDATED_SETTINGS {
             if let Some(value) = changed.get(setting) {
@@ -250,8 +264,16 @@ impl StreamDefinition {
             }
         }
         let subject = format!("STREAM.UPDATE.{}", self.0.name);
-        let StreamInfo { config } =
-            request(context, subject, &raw).await.map_err(|error| failed(error.into()))?;
+        let StreamInfo { config } = match request(context, subject, &raw).await {
+            Ok(updated) => updated,
+            // The stream fulfils the guarantees as it is, so a limit that the server rejects does not stop the service.
+            Err(error @ RequestError::Rejected(_)) if self.check(&found.config).is_ok() => {
+                let (error, differences) = (chain(&failed(error.into())), differences.join("; "));
+                tracing::warn!(stream = self.0.name, differences, error, "stream keeps its limits");
+                return Ok(());
+            }
+            Err(error) => return Err(failed(error.into())),
+        };
         tracing::info!(stream = self.0.name, differences = differences.join("; "), "stream updated");
         self.check(&self.parse(config)?.config)
     }
@@ -261,7 +283,7 @@ impl StreamDefinition {
         // Another replica of the service can have created the stream meanwhile.
         match (self.find(context).await?, created) {
             (Some(found), _) => Ok(found),
-            (None, Err(error)) => Err(StreamError::Unreachable { stream: self.name(), source: error.into() }),
+            (None, Err(error)) => Err(StreamError::Create { stream: self.name(), source: error.into() }),
             (None, Ok(_)) => Err(StreamError::Missing(self.name())),
         }
     }

@@ -34,7 +34,7 @@ service::variables! {
         /// Minimum number of servers that store each message.
         pub replicas: usize = Variable::new("SVC_STREAM_REPLICAS", "number, 1 to 5").default("3").between(1, 5),
         /// Maximum size of the stored events. The streams `UDM_DLQ` (of ingest) and `AUDIT` (of identity) get an eighth of it each,
-        /// `AUDIT_ANONYMOUS` a 64th. Use at most 75 % of the broker's volume.
+        /// `AUDIT_ANONYMOUS` a 64th. At most 75 % of `max_file_store` of a server.
         pub max_bytes: u64 = Variable::new("SVC_STREAM_MAX_BYTES", "size, as in `20GiB`").required_with(parse_bytes),
         /// Compression of stored messages by the broker. The maximum sizes apply to the sizes before compression.
         pub compression: bool = Variable::new("SVC_STREAM_COMPRESSION", "`none` or `s2`")
