@@ -22,6 +22,7 @@ mod system {
     mod invalid_requests;
     mod login_flood;
     mod outages;
+    mod pooler;
     mod producers;
     mod published_events;
     mod quotas;

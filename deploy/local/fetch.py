@@ -31,6 +31,7 @@ OLDEST_HELM = (3, 14)
 OLDEST_PROMETHEUS = (2, 42)
 OLDEST_GO = (1, 21)
 # Program and modules, then libraries.
+PGBOUNCER = ("pgbouncer", "libc-ares2", "libevent-2.1-7")
 SYSLOG_NG = ("syslog-ng-core", "syslog-ng-mod-http", "libivykis0", "libnet1", "libpcre3", "libwrap0")
 # Suffix of directories with files for one version of Python only.
 THIS_PYTHON = f"-cp{sys.version_info[0]}{sys.version_info[1]}"
@@ -235,26 +236,37 @@ def vector(tools, _):
 
 
 def syslog_ng(tools, _):
-    """Returns a script that starts the pinned version, which needs libraries that are not installed. Returns None if no pin matches this
-    machine: the test of the recipe is skipped then."""
-    homes = [debian.unpacked(tools, package) for package in SYSLOG_NG]
+    """Returns None if no pin matches this machine: the test of the recipe is skipped then."""
+    return packaged(tools, SYSLOG_NG, "syslog-ng", "--module-path")
+
+
+def pgbouncer(tools, _):
+    """Returns None if no pin matches this machine: the test of poolers is skipped then."""
+    return packaged(tools, PGBOUNCER, "pgbouncer")
+
+
+def packaged(tools, packages, program, modules_flag=None):
+    """Returns a script that starts a program of the first package with the libraries of all, which are not installed. The flag is for a
+    search path of modules."""
+    homes = [debian.unpacked(tools, package) for package in packages]
     if all(homes):
-        program = homes[0].name
-        libraries = [f'"$tools"/{home.name}/{path}' for home in homes for path in ("lib/*-linux-gnu", "usr/lib/*-linux-gnu", "usr/lib/syslog-ng")]
-        modules = [f'"$tools"/{home.name}/usr/lib/syslog-ng/[0-9]*' for home in homes]
+        directories = ("lib/*-linux-gnu", "usr/lib/*-linux-gnu", f"usr/lib/{program}")
+        libraries = [f'"$tools"/{home.name}/{path}' for home in homes for path in directories]
+        modules = [f'"$tools"/{home.name}/usr/lib/{program}/[0-9]*' for home in homes]
+        option = f'{modules_flag}="$modules" ' if modules_flag else ""
         lines = [
             "#!/bin/sh",
             'tools=$(dirname "$0")',
             f'for path in {" ".join(libraries)}; do libraries="$libraries:$path"; done',
             f'for path in {" ".join(modules)}; do modules="$modules:$path"; done',
-            f'LD_LIBRARY_PATH="$libraries" exec "$tools"/{program}/usr/sbin/syslog-ng --module-path="$modules" "$@"',
+            f'LD_LIBRARY_PATH="$libraries" exec "$tools"/{homes[0].name}/usr/sbin/{program} {option}"$@"',
         ]
-        script = tools / f"{program}.sh"
+        script = tools / f"{homes[0].name}.sh"
         script.write_text("\n".join(lines) + "\n")
         script.chmod(0o755)
         if version(script):
             return script
-    print("syslog-ng cannot be fetched for this machine: the test of its recipe in docs/producers.md is skipped")
+    print(f"{program} cannot be fetched for this machine: its test is skipped")
     return None
 
 
@@ -273,7 +285,7 @@ FINDERS = {
     "fastjsonschema_path": fastjsonschema, "yaml_path": yaml, "starlark_path": starlark,
     "schemathesis_path": schemathesis, "client_generator_path": client_generator, "prometheus": prometheus,
     "promtool": promtool, "chromium": chromium, "chromedriver": chromedriver, "axe_path": axe, "go": go,
-    "vector": vector, "syslog_ng": syslog_ng, "nats_cli": nats_cli,
+    "vector": vector, "syslog_ng": syslog_ng, "pgbouncer": pgbouncer, "nats_cli": nats_cli,
 }  # fmt: skip
 SERVERS = ["postgres_bin_dir", "nats_server"]
 FOR_TESTS = [name for name in FINDERS if name not in SERVERS]

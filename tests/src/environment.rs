@@ -36,6 +36,15 @@ pub fn tools() -> serde_json::Value {
     serde_json::from_slice(&std::fs::read(tools_file()).unwrap()).unwrap()
 }
 
+/// The path of a program, if `deploy/local/fetch.py` has found it.
+pub fn installed(name: &str) -> Option<PathBuf> {
+    let path = tools()[name].as_str().map(PathBuf::from);
+    if path.is_none() {
+        eprintln!("{name} is not installed: its test is skipped");
+    }
+    path
+}
+
 pub(crate) fn tools_file() -> PathBuf {
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../.dev/tools.json");
     assert!(file.exists(), "{} is missing: run the tests with `make test`", file.display());

@@ -17,7 +17,7 @@ mod svc;
 
 pub use api::{ApiUser, api_client, expect_no_internals, token_in, wait_for_mail};
 pub use clock::WrongClock;
-pub use environment::{program, program_path, required_variable, tools, variable};
+pub use environment::{installed, program, program_path, required_variable, tools, variable};
 pub use events::{EventStream, Producers, expect_rejected_events};
 pub use postgres::{PostgresServer, ReplicatedPostgres};
 pub use process::{Process, StoppedProcesses, descendants, is_alive, kill, output_of};

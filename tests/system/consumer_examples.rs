@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use e2e::{
-    ApiUser, Installation, Process, Run, api_client, program_path, required_variable, tools, variable,
+    ApiUser, Installation, Process, Run, api_client, installed, program_path, required_variable, variable,
 };
 use rustix::process::Signal;
 use serde_json::{Value, json};
@@ -161,14 +161,6 @@ impl<'a> System<'a> {
 
 fn documented(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/consumers").join(name)
-}
-
-fn installed(name: &str) -> Option<PathBuf> {
-    let path = tools()[name].as_str().map(PathBuf::from);
-    if path.is_none() {
-        eprintln!("{name} is not installed: skipping its example");
-    }
-    path
 }
 
 fn python(program: &Path) -> Command {

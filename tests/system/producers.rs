@@ -15,7 +15,7 @@ use axum::response::{IntoResponse as _, Response};
 use contract::Page;
 use contract::consumers::DeadLetter;
 use data_encoding::BASE64;
-use e2e::{ApiUser, EventStream, Installation, Process, Run, output_of, tools, variable};
+use e2e::{ApiUser, EventStream, Installation, Process, Run, installed, output_of, variable};
 use serde_json::{Value, json};
 use testkit::wait_until;
 use tokio::net::TcpListener;
@@ -34,15 +34,6 @@ async fn api_key(run: &Run<'_>) -> String {
 /// Path of a file in docs/producers.
 fn documented(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/producers").join(name)
-}
-
-/// Path of a program, if `deploy/local/fetch.py` has found it.
-fn installed(name: &str) -> Option<PathBuf> {
-    let path = tools()[name].as_str().map(PathBuf::from);
-    if path.is_none() {
-        eprintln!("{name} is not installed: skipping the test of its recipe");
-    }
-    path
 }
 
 /// A proxy that rejects the first request, and loses the response to the second one.

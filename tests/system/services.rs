@@ -5,6 +5,7 @@ use e2e::{ApiUser, EventStream, Process, Services, api_client, free_address, out
 use serde_json::{Value, json};
 use testkit::{MailServer, wait_until, within};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::task::JoinSet;
 use transport::{HttpTransport, HttpTransportConfig, Secret, Transport as _, UdmEvent};
 use url::Url;
 
@@ -86,12 +87,13 @@ async fn migrations_wait_for_a_database_that_appears_later() {
     .await;
 
     let listener = TcpListener::bind(address).await.unwrap();
+    let mut connections = JoinSet::new();
     let forward = async {
         loop {
             let (mut client, _) = listener.accept().await.unwrap();
             let mut server = TcpStream::connect(&*database).await.unwrap();
             // The command closes its connections in its own time.
-            let _ = tokio::io::copy_bidirectional(&mut client, &mut server).await;
+            connections.spawn(async move { tokio::io::copy_bidirectional(&mut client, &mut server).await });
         }
     };
     let status = tokio::select! {

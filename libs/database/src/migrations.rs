@@ -11,7 +11,7 @@ use service::process::report_config_errors;
 use service::{Tasks, chain};
 use sqlx::migrate::{MigrateError, Migration, Migrator};
 use sqlx::postgres::PgConnection;
-use sqlx::{AssertSqlSafe, Connection as _, SqlSafeStr as _};
+use sqlx::{AssertSqlSafe, Connection as _, Row as _, SqlSafeStr as _};
 use tokio::time::Instant;
 
 pub use crate::access::{MIGRATOR_DATABASE_LOGIN, MIGRATOR_DATABASE_URL};
@@ -134,6 +134,12 @@ pub enum MigrationError {
     /// The process waited too long to know that its Job is still the current one.
     #[error("started {} s ago, so another release can be the current one by now: start again", MAX_AGE.as_secs())]
     TooOld,
+    /// Two open connections have the same server process.
+    #[error(
+        "the URL leads to a pooler that gives a connection to each transaction or statement: set it to mode `session` \
+         (PgBouncer: pool_mode = session), or connect to Postgres directly"
+    )]
+    SharedConnections,
     /// A migration does not declare which binaries run on it. The first one cannot have older binaries.
     #[error("migration {0} must begin with the line `{OLDEST_BINARY}<version>`")]
     Undeclared(i64),
@@ -288,6 +294,9 @@ impl Migrations {
         let migrations = self.complete();
         let declared: Vec<_> = migrations.iter().map(oldest_binary).collect::<Result<_, _>>()?;
         let mut connection = PgConnection::connect_with(&access.options()?).await?;
+        let mut second = PgConnection::connect_with(&access.options()?).await?;
+        check_pooler(&mut connection, &mut second).await?;
+        second.close().await?;
         self.lock(&mut connection).await?;
         check()?;
         let mut migrator = Migrator {
@@ -363,11 +372,7 @@ impl Migrations {
     pub async fn wait(&self, database: &Database, mut report: impl FnMut(String)) {
         let mut last = String::new();
         loop {
-            let state = match database.pool().acquire().await {
-                Ok(mut connection) => self.version(&mut connection).await,
-                Err(error) => Err(error.into()),
-            };
-            let state = match state {
+            let state = match self.version_of(database).await {
                 Ok(Version::Accepted(_)) => return,
                 Ok(version) => version.to_string(),
                 Err(error) => chain(&error),
@@ -378,6 +383,14 @@ impl Migrations {
             }
             tokio::time::sleep(POLL).await;
         }
+    }
+
+    async fn version_of(&self, database: &Database) -> Result<Version, MigrationError> {
+        let (mut connection, mut second) =
+            (database.pool().acquire().await?, database.pool().acquire().await?);
+        check_pooler(&mut connection, &mut second).await?;
+        drop(second);
+        Ok(self.version(&mut connection).await?)
     }
 
     /// Closes the readiness gate `schema` until the database is available and its version is accepted.
@@ -405,6 +418,18 @@ impl Migrations {
             tokio::time::sleep(POLL).await;
         }
     }
+}
+
+/// Checks that each of two open connections has a server process. A pooler that shares one between them loses the state of a session:
+/// prepared statements and advisory locks.
+async fn check_pooler(first: &mut PgConnection, second: &mut PgConnection) -> Result<(), MigrationError> {
+    let mut processes = Vec::new();
+    for connection in [first, second] {
+        // The simple protocol, which needs no prepared statement.
+        let row = sqlx::raw_sql("select pg_backend_pid()").fetch_one(connection).await?;
+        processes.push(row.try_get::<i32, _>(0)?);
+    }
+    if processes[0] == processes[1] { Err(MigrationError::SharedConnections) } else { Ok(()) }
 }
 
 /// Returns the version that the first line of a migration declares.
