@@ -21,6 +21,7 @@ use contract::routes;
 use rand::rngs::StdRng;
 use reqwest::Certificate;
 use tenancy::TenantId;
+use tokio::runtime;
 use tokio::sync::Semaphore;
 
 use self::batch::Event as _;
@@ -65,6 +66,24 @@ impl HttpTransportConfig {
     pub fn new(endpoint: impl Into<String>) -> Self {
         Self { endpoint: endpoint.into(), api_key: None, timeout_sec: 30.0, max_retries: 3 }
     }
+
+    /// Configuration from the variables `SVC_BASE_URL` and `SVC_API_KEY`, as `svc` uses them. An empty variable counts as unset.
+    ///
+    /// # Errors
+    ///
+    /// [`Configuration`](TransportErrorKind::Configuration) if `SVC_BASE_URL` is not set, or one of them is not UTF-8.
+    #[expect(clippy::disallowed_methods, reason = "the caller asks for the environment")]
+    pub fn from_env() -> Result<Self, TransportError> {
+        let read = |name: &str| match std::env::var_os(name).filter(|value| !value.is_empty()) {
+            Some(value) => value.into_string().map(Some).map_err(|_| format!("{name} is not valid UTF-8")),
+            None => Ok(None),
+        };
+        let invalid = |message: String| TransportError::new(TransportErrorKind::Configuration, message);
+        let endpoint = read("SVC_BASE_URL").map_err(invalid)?;
+        let endpoint = endpoint.ok_or_else(|| invalid("SVC_BASE_URL is not set".to_owned()))?;
+        let api_key = read("SVC_API_KEY").map_err(invalid)?.map(Secret::new);
+        Ok(Self { api_key, ..Self::new(endpoint) })
+    }
 }
 
 /// Sends events to the service over HTTP.
@@ -76,6 +95,7 @@ impl HttpTransportConfig {
 ///   41 s loses no event. More retries add pauses of 2, 4, 8 and 16 s before the last two. A single one follows after 1 s.
 /// - After other errors, such as a rate limit, a retry follows after `Retry-After` and jitter: up to 0.25 s, doubled with each retry.
 ///   Retries after 429 do not count, unless `max_retries` is 0: a tenant above its quota waits for its turn.
+///   A `Retry-After` above 60 s makes the error final. It contains the time.
 /// - No attempt starts later than 100 s after the call, so that the service detects every repeated event. A process that is
 ///   suspended together with its clock can exceed it.
 ///
@@ -99,7 +119,8 @@ pub struct HttpTransport {
 #[derive(Clone)]
 struct TransportState {
     options: Arc<Options>,
-    client: Arc<Mutex<Option<HttpClient>>>,
+    /// Connections belong to the runtime that opened them.
+    client: Arc<Mutex<Option<(runtime::Id, HttpClient)>>>,
     clock: Arc<dyn Clock>,
     jitter: Arc<Mutex<StdRng>>,
     /// `None` allows retries until the service no longer detects repeated events.
@@ -292,12 +313,15 @@ impl HttpTransport {
 impl TransportState {
     /// Current client, or a new one.
     fn client(&self) -> Result<HttpClient, TransportError> {
+        let runtime = current_runtime()?;
         let mut current = self.client.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(client) = &*current {
-            return Ok(client.clone());
+        match &*current {
+            Some((owner, client)) if *owner == runtime => return Ok(client.clone()),
+            _ => {}
         }
         let client = HttpClient::new(Arc::clone(&self.options))?;
-        Ok(current.insert(client).clone())
+        *current = Some((runtime, client.clone()));
+        Ok(client)
     }
 
     fn retry_state(&self) -> RetryState<'_> {
@@ -318,11 +342,11 @@ impl TransportState {
     }
 
     async fn deliver(&self, event: &OutgoingEvent) -> Result<AcceptedEvent, TransportError> {
-        let client = self.client()?;
+        current_runtime()?;
         let body = RequestBody::event(event).await;
         let mut retries = self.retry_state();
         loop {
-            let response = self.attempt(&client, routes::SEND_EVENT.path, &body, &mut retries, || ()).await;
+            let response = self.attempt(routes::SEND_EVENT.path, &body, &mut retries, || ()).await;
             match response.and_then(|response| response.accepted_event()) {
                 Ok(accepted) => return Ok(accepted),
                 Err(error) => retries.pause_or_fail(error).await?,
@@ -330,10 +354,10 @@ impl TransportState {
         }
     }
 
-    /// Posts once, when a request is allowed. Calls `on_start` before.
+    /// Posts once, when a request is allowed. Calls `on_start` before. After a timeout or a broken connection, the next attempt opens
+    /// a new connection: other ones of the pool can be broken too.
     async fn attempt(
         &self,
-        client: &HttpClient,
         path: &str,
         body: &RequestBody,
         retries: &mut RetryState<'_>,
@@ -341,14 +365,38 @@ impl TransportState {
     ) -> Result<HttpResponse, TransportError> {
         // An error means that the semaphore is closed, which never happens.
         let _permit = retries.wait_for(self.requests.acquire()).await?;
+        let client = self.client()?;
         let post = client.prepare(path, body).await?;
         // The last check before the request: nothing is awaited in between.
         retries.check_deadline()?;
         on_start();
         let (response, upload) = client.post(post, retries.attempt_limits()).await;
         retries.record_upload(upload);
+        if let Err(TransportError {
+            kind: TransportErrorKind::Connection | TransportErrorKind::Timeout,
+            ..
+        }) = response
+        {
+            self.discard(&client);
+        }
         response
     }
+
+    /// Discards the client, unless another attempt has replaced it. Requests in flight keep their connections.
+    fn discard(&self, broken: &HttpClient) {
+        let mut current = self.client.lock().unwrap_or_else(PoisonError::into_inner);
+        current.take_if(|(_, current)| current.has_same_pool(broken));
+    }
+}
+
+/// The runtime of the calling task. Timers and connections need one.
+fn current_runtime() -> Result<runtime::Id, TransportError> {
+    let runtime = runtime::Handle::try_current().map_err(|_| {
+        let message =
+            "an `HttpTransport` needs a Tokio runtime: call it from a task of one, or in `Runtime::block_on`";
+        TransportError::new(TransportErrorKind::Configuration, message)
+    })?;
+    Ok(runtime.id())
 }
 
 #[async_trait]

@@ -36,6 +36,12 @@
 //! # }
 //! ```
 //!
+//! [`HttpTransport`] needs a Tokio runtime with its timers and its network driver. Its connections belong to the runtime that opened
+//! them: use one transport per runtime. [`MockTransport`] without a latency runs anywhere.
+//!
+//! To repeat a send that was dropped, for example by a `timeout` around it, set the id before, with [`new_event_id`]: an id that the
+//! transport generates is lost together with the result.
+//!
 //! Code that takes a `&dyn Transport` can be tested without a service:
 //!
 //! ```
@@ -59,7 +65,7 @@ mod tests;
 
 use async_trait::async_trait;
 
-pub use contract::{Secret, TraceContext};
+pub use contract::{ProblemKind, Secret, TraceContext};
 pub use http::{BatchPipeline, HttpTransport, HttpTransportConfig, PipelineSlot, SentBatch, begin_trace};
 #[doc(hidden)]
 pub use http::{Endpoint, is_not_tls, root_cause, tls_errors};
@@ -68,7 +74,9 @@ pub use outgoing::{OutgoingEvent, new_event_id};
 pub use result::{
     BatchProgress, BatchSendResult, RequestLog, SendResult, TransportError, TransportErrorKind,
 };
-pub use udm::UdmEvent;
+pub use serde_json::value::RawValue;
+pub use tenancy::TenantId;
+pub use udm::{Metadata, Noun, UdmEvent};
 
 /// Sends UDM events. Can be shared by concurrent tasks.
 ///
@@ -94,3 +102,33 @@ pub trait Transport: Send + Sync {
     /// Returns whether the service accepts events. Does not verify the credential: with a revoked one, each send fails.
     async fn health_check(&self) -> bool;
 }
+
+/// Implements the trait for pointers to a transport, so that a program can share one, and choose one at run time.
+macro_rules! delegate {
+    ($($pointer:ty),+) => {$(
+        #[async_trait]
+        impl<T: Transport + ?Sized> Transport for $pointer {
+            async fn connect(&self) -> Result<(), TransportError> {
+                (**self).connect().await
+            }
+
+            async fn disconnect(&self) {
+                (**self).disconnect().await;
+            }
+
+            async fn send(&self, event: &UdmEvent) -> SendResult {
+                (**self).send(event).await
+            }
+
+            async fn send_batch(&self, events: &[UdmEvent]) -> BatchSendResult {
+                (**self).send_batch(events).await
+            }
+
+            async fn health_check(&self) -> bool {
+                (**self).health_check().await
+            }
+        }
+    )+};
+}
+
+delegate!(&T, Box<T>, std::sync::Arc<T>);

@@ -31,14 +31,28 @@ pub struct MockBehavior {
 /// Records all events and responds as configured. Never retries.
 #[derive(Debug, Default)]
 pub struct MockTransport {
-    behavior: MockBehavior,
+    behavior: Mutex<MockBehavior>,
     sent_events: Mutex<Vec<UdmEvent>>,
 }
 
 impl MockTransport {
     /// Creates a transport. Without a behavior, it accepts all events.
     pub fn new(behavior: Option<MockBehavior>) -> Self {
-        Self { behavior: behavior.unwrap_or_default(), sent_events: Mutex::default() }
+        Self { behavior: Mutex::new(behavior.unwrap_or_default()), sent_events: Mutex::default() }
+    }
+
+    /// Changes the behavior, for example to simulate an outage and its end.
+    pub fn set_behavior(&self, behavior: MockBehavior) {
+        *self.behavior.lock().unwrap_or_else(PoisonError::into_inner) = behavior;
+    }
+
+    /// Forgets the sent events. `fail_first` counts from here.
+    pub fn clear(&self) {
+        self.sent().clear();
+    }
+
+    fn behavior(&self) -> MockBehavior {
+        self.behavior.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// All events passed to `send` and `send_batch` so far, in order and with their ids, including failed ones.
@@ -66,8 +80,8 @@ impl MockTransport {
 
     /// Result of the event with this index among all sent events.
     fn result(&self, index: usize, event_id: String) -> SendResult {
-        let MockBehavior { fail_all, fail_first, fail_event_ids, .. } = &self.behavior;
-        if *fail_all || index < *fail_first || fail_event_ids.contains(&event_id) {
+        let MockBehavior { fail_all, fail_first, fail_event_ids, .. } = self.behavior();
+        if fail_all || index < fail_first || fail_event_ids.contains(&event_id) {
             return SendResult::fail(event_id, self.error());
         }
         let server_event_id = Uuid::new_v5(&Uuid::NAMESPACE_OID, event_id.as_bytes()).to_string();
@@ -75,19 +89,20 @@ impl MockTransport {
     }
 
     fn error(&self) -> TransportError {
-        self.behavior.error.clone().unwrap_or_else(|| {
+        self.behavior().error.unwrap_or_else(|| {
             TransportError::new(TransportErrorKind::Connection, "the mock transport is configured to fail")
         })
     }
 
     #[expect(clippy::unnecessary_wraps, reason = "the field of the result is optional")]
     fn response_time(&self) -> Option<f64> {
-        Some(self.behavior.latency.as_secs_f64() * 1000.0)
+        Some(self.behavior().latency.as_secs_f64() * 1000.0)
     }
 
     async fn wait(&self) {
-        if !self.behavior.latency.is_zero() {
-            tokio::time::sleep(self.behavior.latency).await;
+        let latency = self.behavior().latency;
+        if !latency.is_zero() {
+            tokio::time::sleep(latency).await;
         }
     }
 }
@@ -96,7 +111,7 @@ impl MockTransport {
 impl Transport for MockTransport {
     async fn connect(&self) -> Result<(), TransportError> {
         self.wait().await;
-        if self.behavior.fail_connect { Err(self.error()) } else { Ok(()) }
+        if self.behavior().fail_connect { Err(self.error()) } else { Ok(()) }
     }
 
     async fn disconnect(&self) {}
@@ -123,7 +138,7 @@ impl Transport for MockTransport {
 
     async fn health_check(&self) -> bool {
         self.wait().await;
-        !self.behavior.fail_connect
+        !self.behavior().fail_connect
     }
 }
 

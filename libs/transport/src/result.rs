@@ -145,6 +145,9 @@ fn now() -> DateTime<Utc> {
 pub enum TransportErrorKind {
     /// The configuration is invalid. Nothing was sent.
     Configuration,
+    /// The certificate of the service is not trusted. Nothing was sent. See
+    /// [`with_root_certificates`](crate::HttpTransport::with_root_certificates).
+    UntrustedCertificate,
     /// The event is not a JSON object with at most one `event_id` of type string. It was not sent.
     InvalidEvent,
     /// The connection failed, or broke before the response was complete.

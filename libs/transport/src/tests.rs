@@ -4,6 +4,7 @@ mod batches;
 mod cancellation;
 mod concurrency;
 mod conformance;
+mod embedding;
 mod errors;
 mod linger;
 mod pipeline;

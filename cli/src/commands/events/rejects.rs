@@ -347,7 +347,9 @@ pub(super) fn error_message(error: &TransportError) -> &str {
 /// Kind of an error without a problem of the API.
 pub(super) fn local_kind(error: &TransportError) -> ErrorKind {
     match error.kind {
-        TransportErrorKind::Configuration => ErrorKind::ConfigurationInvalid,
+        TransportErrorKind::Configuration | TransportErrorKind::UntrustedCertificate => {
+            ErrorKind::ConfigurationInvalid
+        }
         TransportErrorKind::Connection => ErrorKind::Unreachable,
         TransportErrorKind::Timeout => ErrorKind::TimedOut,
         TransportErrorKind::InvalidEvent => ErrorKind::InputInvalid,

@@ -12,7 +12,6 @@ use udm::MAX_BATCH_EVENTS;
 
 use super::TransportState;
 use super::body::RequestBody;
-use super::client::HttpClient;
 use super::response::HttpResponse;
 use super::retry::{RetryState, milliseconds};
 use crate::{BatchProgress, BatchSendResult, OutgoingEvent, SendResult, TransportError, UdmEvent};
@@ -80,6 +79,8 @@ pub(super) async fn deliver<E: Event>(
         }
         if let Some(error) = &failed {
             delivery.fail_rest(&events, error);
+            // Without a request, nothing else is awaited.
+            tokio::task::yield_now().await;
         }
         first += request.len();
     }
@@ -112,25 +113,21 @@ impl BatchDelivery<'_> {
         if events.is_empty() {
             return Ok(());
         }
-        let client = self.shared.client()?;
+        super::current_runtime()?;
         // A stack: the last chunk is sent next.
         let mut chunks = vec![Chunk { events: events.to_vec(), retries: self.shared.retry_state() }];
         while let Some(mut chunk) = chunks.pop() {
             chunk.retries.restart_if_unsent();
-            chunks.extend(self.deliver_chunk(&client, chunk).await?);
+            chunks.extend(self.deliver_chunk(chunk).await?);
         }
         Ok(())
     }
 
     /// Sends a chunk until each event has a final result. Returns the two halves, the later first, if the chunk is too large for the
     /// service or too slow.
-    async fn deliver_chunk<'e>(
-        &mut self,
-        client: &HttpClient,
-        mut chunk: Chunk<'e>,
-    ) -> Result<Vec<Chunk<'e>>, TransportError> {
+    async fn deliver_chunk<'e>(&mut self, mut chunk: Chunk<'e>) -> Result<Vec<Chunk<'e>>, TransportError> {
         loop {
-            let (response, results) = match self.post(client, &mut chunk).await {
+            let (response, results) = match self.post(&mut chunk).await {
                 Ok(response) => response,
                 Err(error) if error.status == Some(413) || is_too_slow(&error, &chunk) => {
                     return Ok(self.halve(chunk, error));
@@ -159,19 +156,13 @@ impl BatchDelivery<'_> {
     }
 
     /// Posts a chunk until there is a result for each event.
-    async fn post(
-        &mut self,
-        client: &HttpClient,
-        chunk: &mut Chunk<'_>,
-    ) -> Result<(HttpResponse, BatchResponse), TransportError> {
+    async fn post(&mut self, chunk: &mut Chunk<'_>) -> Result<(HttpResponse, BatchResponse), TransportError> {
         let body = RequestBody::list(chunk.events.iter().map(|(_, event)| *event)).await;
         loop {
             let attempts = &mut self.progress.attempts;
             let on_start = || *attempts += 1;
-            let response = self
-                .shared
-                .attempt(client, routes::SEND_EVENTS.path, &body, &mut chunk.retries, on_start)
-                .await;
+            let response =
+                self.shared.attempt(routes::SEND_EVENTS.path, &body, &mut chunk.retries, on_start).await;
             let parsed = response.and_then(|response| {
                 let results = response.batch_results(chunk.events.len())?;
                 Ok((response, results))

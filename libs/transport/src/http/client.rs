@@ -24,10 +24,17 @@ use crate::{RequestLog, TraceContext, TransportError, TransportErrorKind};
 /// Maximum size of a response. Results of a full batch with long messages take about 1 MiB.
 const MAX_RESPONSE_BYTES: usize = 8 * 1024 * 1024;
 
+/// Time limit of a connection, with all addresses of the host.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+/// Idle connections are closed after this time. A proxy or a server can have forgotten an older one.
+const IDLE_TIMEOUT: Duration = Duration::from_secs(30);
+
 /// A connection pool and the headers of every request. Clones share the pool.
 #[derive(Clone)]
 pub(super) struct HttpClient {
     client: Client,
+    /// Identifies the pool.
+    pool: Arc<()>,
     timeout: Duration,
     endpoint: Endpoint,
     bearer: Option<HeaderValue>,
@@ -74,7 +81,12 @@ impl HttpClient {
                 "failed to create the HTTP client: {cause}; check that CA certificates are installed"
             ))
         })?;
-        Ok(Self { client, timeout, endpoint, bearer, tenant, options })
+        Ok(Self { client, pool: Arc::default(), timeout, endpoint, bearer, tenant, options })
+    }
+
+    /// Returns whether both have the same connections.
+    pub(super) fn has_same_pool(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.pool, &other.pool)
     }
 
     /// Gets an API path, without the credential.
@@ -115,10 +127,25 @@ impl HttpClient {
     /// The credential of the next request. A file is read each time, because its token is replaced before it expires.
     async fn bearer(&self) -> Result<Option<HeaderValue>, TransportError> {
         let Some(file) = &self.options.token_file else { return Ok(self.bearer.clone()) };
-        let token = tokio::fs::read_to_string(file).await.map_err(|error| {
-            configuration_error(format!("failed to read the token file {}: {error}", file.display()))
-        })?;
-        bearer_header(token.trim()).map(Some)
+        let read = tokio::time::timeout(self.timeout, tokio::fs::read_to_string(file)).await;
+        let shown = file.display();
+        let token = read
+            .map_err(|_| {
+                let message = format!("reading the token file {shown} timed out");
+                TransportError::new(TransportErrorKind::Timeout, message)
+            })?
+            .map_err(|error| {
+                configuration_error(format!("failed to read the token file {shown}: {error}"))
+            })?;
+        // A file of a secret has two lines while it is replaced, the current one first.
+        match token.lines().next().map(str::trim) {
+            Some(token) if !token.is_empty() => bearer_header(token).map(Some),
+            // A program that replaces the token can have emptied the file.
+            _ => {
+                let error = configuration_error(format!("the token file {shown} is empty"));
+                Err(TransportError { retryable: true, ..error })
+            }
+        }
     }
 
     /// Sends a request and reports it.
@@ -181,25 +208,33 @@ impl HttpClient {
     /// Error for a request without a complete response.
     fn request_error(&self, error: &reqwest::Error) -> TransportError {
         let (endpoint, cause) = (&self.endpoint, root_cause(error));
-        if error.is_timeout() {
+        if error.is_timeout() && !error.is_connect() {
             return self.timeout_error();
         }
-        let (kind, message) = if error.is_builder() {
+        let (kind, message) = if let Some(scheme) = cause.strip_prefix("unsupported scheme ") {
+            let advice = "set HTTPS_PROXY, HTTP_PROXY or ALL_PROXY to a proxy with http://, or NO_PROXY to the host of the service";
+            let message = format!(
+                "the environment names a proxy with the scheme {scheme}, which is not supported; {advice}"
+            );
+            (TransportErrorKind::Configuration, message)
+        } else if error.is_builder() {
             (TransportErrorKind::Configuration, format!("invalid request: {cause}"))
         } else if tls_errors(error).any(is_not_tls) {
             let advice = "if it has no TLS on this port, use http://";
             (TransportErrorKind::Connection, format!("{endpoint} does not answer with TLS; {advice}"))
         } else if tls_errors(error).any(is_untrusted) {
-            let advice = "check the address and the certificate authority";
-            (TransportErrorKind::Connection, format!("{endpoint} is not trusted: {cause}; {advice}"))
+            let advice =
+                "check the address, and pass a private certificate authority to `with_root_certificates`";
+            let kind = TransportErrorKind::UntrustedCertificate;
+            (kind, format!("{endpoint} is not trusted: {cause}; {advice}"))
         } else if error.is_connect() {
             let advice = "check the address, and that the service is running";
             (TransportErrorKind::Connection, format!("cannot connect to {endpoint}: {cause}; {advice}"))
         } else {
             (TransportErrorKind::Connection, format!("connection to {endpoint} failed: {cause}"))
         };
-        // A retry meets the same certificate or protocol.
-        let is_final = tls_errors(error).any(|error| is_not_tls(error) || is_untrusted(error));
+        // A retry meets the same protocol.
+        let is_final = tls_errors(error).any(is_not_tls);
         let error = TransportError::new(kind, message);
         TransportError { retryable: error.retryable && !is_final, ..error }
     }
@@ -243,6 +278,9 @@ fn build_client(endpoint: &Endpoint, roots: Option<&[Certificate]>) -> reqwest::
     install_tls_provider();
     let mut builder = Client::builder()
         .user_agent(concat!("svc-transport/", env!("CARGO_PKG_VERSION")))
+        // A host can have several addresses: the time is divided among them.
+        .connect_timeout(CONNECT_TIMEOUT)
+        .pool_idle_timeout(IDLE_TIMEOUT)
         // The API never redirects. Following a redirect would send the credential to another address.
         .redirect(redirect::Policy::none());
     if !endpoint.is_https() {
@@ -281,6 +319,9 @@ pub(super) fn parse_root_certificates(pem: &[u8]) -> Result<Vec<Certificate>, Tr
 }
 
 fn bearer_header(key: &str) -> Result<HeaderValue, TransportError> {
+    if key.is_empty() {
+        return Err(configuration_error("api_key is empty"));
+    }
     let mut value = HeaderValue::try_from(format!("Bearer {key}"))
         .map_err(|_| configuration_error("api_key contains invalid characters"))?;
     value.set_sensitive(true);

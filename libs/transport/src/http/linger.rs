@@ -8,12 +8,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use contract::ProblemKind;
+use tokio::runtime;
 use tokio::sync::{Notify, oneshot};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 use super::retry::milliseconds;
-use super::{TransportState, batch};
+use super::{TransportState, batch, current_runtime};
 use crate::{OutgoingEvent, SendResult, TransportError, TransportErrorKind};
 
 /// A group with this number of events is sent at once.
@@ -33,6 +34,8 @@ pub(super) struct Linger {
 struct OpenGroup {
     group: Weak<Group>,
     task: Weak<JoinSet<()>>,
+    /// Only sends of this runtime join, because another one can stop earlier.
+    runtime: Option<runtime::Id>,
 }
 
 struct Group {
@@ -64,11 +67,15 @@ impl Linger {
     /// Sends an event together with others.
     pub(super) async fn send(&self, shared: &TransportState, event: OutgoingEvent) -> SendResult {
         let (started, event_id) = (shared.clock.now(), event.event_id().to_owned());
+        let runtime = match current_runtime() {
+            Ok(runtime) => runtime,
+            Err(error) => return SendResult::fail(event_id, error),
+        };
         let (reply, result) = oneshot::channel();
         // Dropping the last reference stops the task.
-        let _task = self.add(shared, Entry { event, reply });
+        let _task = self.add(shared, Entry { event, reply }, runtime);
         let Ok(mut result) = result.await else {
-            let message = "the runtime of the first send has stopped; use a transport in one runtime only";
+            let message = "the task of the request ended: the runtime has stopped, or a function of `on_request` has panicked";
             let error = TransportError::new(TransportErrorKind::Connection, message);
             return SendResult::fail(event_id, error);
         };
@@ -79,10 +86,10 @@ impl Linger {
     }
 
     /// Adds an event to the open group, or opens one.
-    fn add(&self, shared: &TransportState, entry: Entry) -> Arc<JoinSet<()>> {
+    fn add(&self, shared: &TransportState, entry: Entry, runtime: runtime::Id) -> Arc<JoinSet<()>> {
         let mut open = lock(&self.open);
         let entry = match (open.group.upgrade(), open.task.upgrade()) {
-            (Some(group), Some(task)) => match group.add(entry) {
+            (Some(group), Some(task)) if open.runtime == Some(runtime) => match group.add(entry) {
                 Ok(()) => return task,
                 Err(entry) => entry,
             },
@@ -92,7 +99,8 @@ impl Linger {
         let mut task = JoinSet::new();
         task.spawn(Arc::clone(&group).run(self.delay, shared.clone()));
         let task = Arc::new(task);
-        *open = OpenGroup { group: Arc::downgrade(&group), task: Arc::downgrade(&task) };
+        let (group, open_task) = (Arc::downgrade(&group), Arc::downgrade(&task));
+        *open = OpenGroup { group, task: open_task, runtime: Some(runtime) };
         task
     }
 }

@@ -126,6 +126,10 @@ impl<'a> RetryState<'a> {
         if !error.retryable || counts && self.retries == self.max_retries {
             return Err(error);
         }
+        // Not before `Retry-After`: a pause that is cut would be followed by another rejection.
+        if error.retry_after.is_some_and(|requested| requested > MAX_RETRY_AFTER) {
+            return Err(error);
+        }
         let pause = self.pause(&error);
         if self.elapsed() + pause > RETRY_DEADLINE || self.total_time_left().is_some_and(|left| pause >= left)
         {
@@ -185,7 +189,7 @@ impl<'a> RetryState<'a> {
     /// Pause before the next attempt: `Retry-After` plus jitter, so that clients do not retry at the same time. While the service
     /// does not answer, at least the pause of an outage, but at most half of the time that is left.
     fn pause(&self, error: &TransportError) -> Duration {
-        let floor = error.retry_after.unwrap_or_default().min(MAX_RETRY_AFTER);
+        let floor = error.retry_after.unwrap_or_default();
         let mut jitter = self.jitter.lock().unwrap_or_else(PoisonError::into_inner);
         if is_outage(error) {
             let outage = outage_pause(self.retries, self.max_retries);

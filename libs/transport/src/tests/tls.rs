@@ -82,7 +82,7 @@ async fn sends_nothing_to_a_service_of_another_authority() {
     let server = Server::over_tls(&Authority::new()).await;
     let transport = server.transport().with_root_certificates(Authority::new().pem().as_bytes()).unwrap();
     let error = transport.send(&UdmEvent::new("fw")).await.error.unwrap();
-    assert_eq!((error.kind, error.retryable), (TransportErrorKind::Connection, false));
+    assert_eq!((error.kind, error.retryable), (TransportErrorKind::UntrustedCertificate, false));
     assert!(error.message.contains("is not trusted: invalid peer certificate"), "{}", error.message);
     assert!(server.clock.pauses().is_empty());
     assert!(!server.transport().health_check().await);
