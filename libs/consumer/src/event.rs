@@ -42,6 +42,27 @@ pub struct Event {
 pub(crate) struct MalformedMessage(&'static str);
 
 impl Event {
+    /// An event for the test of a handler, of the tenant `test`. Its fields can be changed.
+    ///
+    /// ```
+    /// let mut event = consumer::Event::for_test("fw-1", r#"{"source_id":"fw-1"}"#);
+    /// event.delivery = 2;
+    /// assert_eq!((event.source_id.as_str(), event.event_type.as_str()), ("fw-1", "GENERIC_EVENT"));
+    /// ```
+    pub fn for_test(source_id: impl Into<String>, payload: impl Into<Bytes>) -> Self {
+        Self {
+            tenant_id: "test".to_owned(),
+            source_id: source_id.into(),
+            event_id: "1".to_owned(),
+            event_type: "GENERIC_EVENT".to_owned(),
+            time: DateTime::UNIX_EPOCH,
+            received_at: DateTime::UNIX_EPOCH,
+            payload: payload.into(),
+            headers: HeaderMap::default(),
+            delivery: 1,
+        }
+    }
+
     pub(crate) fn parse(message: &Message, delivery: u64) -> Result<Self, MalformedMessage> {
         let headers = message.headers.clone().unwrap_or_default();
         let text =

@@ -74,9 +74,10 @@ mod worker;
 use std::sync::Arc;
 use std::time::Duration;
 
-use async_nats::ConnectOptions;
 use async_nats::jetstream;
 
+pub use async_nats::{ConnectOptions, HeaderMap};
+pub use bytes::Bytes;
 pub use event::Event;
 
 use handlers::Handlers;
