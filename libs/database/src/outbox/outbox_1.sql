@@ -30,6 +30,15 @@ create unique index outbox_fold_key on {schema}.outbox (fold_key) where attempts
 create index outbox_turn_idx on {schema}.outbox (kind, turn, due_at) where dead_lettered_at is null;
 create index outbox_leased_idx on {schema}.outbox (turn) where fence is not null;
 
+-- Turns of which no message is claimed until a time: a row each, however many messages wait.
+create table {schema}.outbox_pauses (
+    kind text collate "C" not null,
+    turn text collate "C" not null,
+    until timestamptz not null,
+    error text collate "C",
+    primary key (kind, turn)
+);
+
 -- Sets the turn that a message takes: its tenant. A schema can replace this function.
 create function {schema}.outbox_turn()
 returns trigger
@@ -102,7 +111,8 @@ $$;
 
 -- The relay delivers messages of all tenants. It claims messages that are due with a lease. Kinds come first in the given
 -- order. Within a kind, tenants take turns in the order of their ids, beginning after the turn `in_after`, so that the backlog of one tenant does
--- not delay the messages of another. A tenant has at most `in_share` leases, so that its slow deliveries do not either.
+-- not delay the messages of another. A tenant has at most `in_share` leases, so that its slow deliveries do not either. Paused turns are
+-- left out.
 create function {schema}.outbox_claim(
     in_fence uuid,
     in_now timestamptz,
@@ -128,12 +138,14 @@ declare
     -- The next turns, and how many messages of each can be leased.
     turns text[];
     shares integer[];
-    -- Turns with messages that another relay claims now.
-    locked text[];
+    -- Turns that are paused, or with messages that another relay claims now.
+    closed text[];
 begin
     foreach next_kind in array in_kinds loop
         last_turn := in_after;
-        locked := '{}';
+        closed := array(
+            select pause.turn from {schema}.outbox_pauses as pause where pause.kind = next_kind and pause.until > in_now
+        );
         while remaining > 0 loop
             turns := '{}';
             shares := '{}';
@@ -164,7 +176,7 @@ begin
                 end if;
                 exit when next_turn is null or is_second_part and next_turn > last_turn;
                 visited := next_turn;
-                if share > 0 and visited <> all(locked) and not (waits and {schema}.outbox_is_suspended(visited)) then
+                if share > 0 and visited <> all(closed) and not (waits and {schema}.outbox_is_suspended(visited)) then
                     turns := turns || visited;
                     shares := shares || share;
                 end if;
@@ -199,7 +211,7 @@ begin
                 order by array_position(turns, leased.turn);
             get diagnostics claimed = row_count;
             if claimed = 0 then
-                locked := locked || turns;
+                closed := closed || turns;
             end if;
             remaining := remaining - claimed;
             last_turn := turns[cardinality(turns)];
@@ -234,24 +246,18 @@ begin
 end
 $$;
 
--- The relay cannot deliver the messages of these tenants for a while: it postpones the due ones, except those that a relay delivers now.
+-- The relay cannot deliver the messages of these turns for a while.
 create function {schema}.outbox_postpone(
-    in_turns text[], in_kinds text[], in_now timestamptz, in_due_at timestamptz, in_error text
+    in_turns text[], in_kinds text[], in_now timestamptz, in_until timestamptz, in_error text
 )
 returns void
 language sql volatile security definer set search_path = '' as $$
-    update {schema}.outbox
-    set due_at = in_due_at, last_error = in_error
-    where outbox_id in (
-        select outbox_id
-        from {schema}.outbox
-        where turn = any(in_turns)
-            and kind = any(in_kinds)
-            and due_at <= in_now
-            and dead_lettered_at is null
-            and fence is null
-        for update skip locked
-    )
+    delete from {schema}.outbox_pauses where until <= in_now;
+    insert into {schema}.outbox_pauses as pause (kind, turn, until, error)
+    select kinds.kind, turns.turn, in_until, in_error
+    from unnest(in_kinds) as kinds (kind), unnest(in_turns) as turns (turn)
+    order by kinds.kind, turns.turn
+    on conflict (kind, turn) do update set until = excluded.until, error = excluded.error
 $$;
 
 -- Metrics of the relay. Returns numbers only.
@@ -291,15 +297,17 @@ returns table (
 )
 language sql stable security definer set search_path = '' as $$
     select
-        outbox_id, tenant_id, kind,
+        message.outbox_id, message.tenant_id, message.kind,
         case
-            when dead_lettered_at is not null then 'dead_lettered'
-            when waits_while_suspended and {schema}.outbox_is_suspended(tenant_id) then 'held'
+            when message.dead_lettered_at is not null then 'dead_lettered'
+            when message.waits_while_suspended and {schema}.outbox_is_suspended(message.tenant_id) then 'held'
             else 'pending'
         end,
-        created_at, due_at, attempts, last_error
-    from {schema}.outbox
-    order by dead_lettered_at is null, created_at, outbox_id
+        message.created_at, greatest(message.due_at, pause.until), message.attempts, coalesce(message.last_error, pause.error)
+    from {schema}.outbox as message
+    left join {schema}.outbox_pauses as pause
+        on pause.kind = message.kind and pause.turn = message.turn and message.dead_lettered_at is null
+    order by message.dead_lettered_at is null, message.created_at, message.outbox_id
     limit in_limit
 $$;
 

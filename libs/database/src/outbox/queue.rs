@@ -24,7 +24,7 @@ pub trait Queue: Send + Sync + 'static {
         now: DateTime<Utc>,
     ) -> impl Future<Output = Result<(), Error>> + Send;
 
-    /// Postpones the due messages of these turns, except those that a relay delivers now.
+    /// Pauses these turns: none of their messages is claimed for a while.
     fn postpone(&self, postponement: Postponement<'_>) -> impl Future<Output = Result<(), Error>> + Send;
 
     /// Counts the messages of these kinds.
@@ -91,7 +91,7 @@ pub struct Postponement<'a> {
     pub(super) turns: BTreeSet<&'a str>,
     pub(super) kinds: &'a [&'static str],
     pub(super) now: DateTime<Utc>,
-    pub(super) due_at: Option<DateTime<Utc>>,
+    pub(super) until: Option<DateTime<Utc>>,
     pub(super) error: Option<&'a str>,
 }
 
@@ -141,7 +141,7 @@ impl Queue for Database {
             .bind(postponement.turns.into_iter().collect::<Vec<_>>())
             .bind(postponement.kinds)
             .bind(postponement.now)
-            .bind(postponement.due_at)
+            .bind(postponement.until)
             .bind(postponement.error)
             .execute(self.relay_pool())
             .await?;

@@ -286,7 +286,7 @@ impl<D: Deliver, Q: Queue> Relay<D, Q> {
             turns: postponed().map(|outcome| &*outcome.message.turn).collect(),
             kinds: self.kinds,
             now,
-            due_at: settlement.due_at,
+            until: settlement.due_at,
             error: settlement.error.as_deref(),
         };
         self.queue.postpone(postponement).await

@@ -199,7 +199,7 @@ async fn a_request_reads_a_bounded_number_of_events_and_returns_a_cursor() {
         pages += 1;
         assert_eq!(page.items, []);
         let Some(cursor) = page.next_cursor else { break };
-        assert!(cursor.len() == 32 && cursor.parse::<u64>().is_err(), "{cursor}");
+        assert!(cursor.len() == 38 && cursor.parse::<u64>().is_err(), "{cursor}");
         query = format!("?user_id={unknown}&cursor={cursor}");
     }
     assert!(pages > 1, "{pages}");

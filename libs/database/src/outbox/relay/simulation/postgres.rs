@@ -94,7 +94,7 @@ impl Both {
                     turns: turns.iter().map(|turn| TENANTS[*turn]).collect(),
                     kinds: KINDS,
                     now: self.now,
-                    due_at: Some(self.after(delay)),
+                    until: Some(self.after(delay)),
                     error: None,
                 };
                 self.database.postpone(postponement()).await.unwrap();
@@ -203,7 +203,8 @@ fn the_simulated_outbox_has_the_semantics_of_the_functions_in_postgres() {
     proptest!(ProptestConfig::with_cases(100), |(statements in prop::collection::vec(statement(), 1..40))| {
         runtime.block_on(async {
             let mut superuser = test.superuser().await.unwrap();
-            sqlx::query("delete from session.outbox").execute(&mut superuser).await.unwrap();
+            let empty = "delete from session.outbox; delete from session.outbox_pauses";
+            sqlx::raw_sql(empty).execute(&mut superuser).await.unwrap();
             let (world, database, now) = (World::default(), database.clone(), DateTime::UNIX_EPOCH);
             let mut both = Both { world, database, superuser, now, ids: 0, claimed: Vec::new() };
             for statement in statements {

@@ -88,6 +88,8 @@ pub(super) struct History {
 #[derive(Default)]
 pub(super) struct World {
     pub(super) rows: BTreeMap<OutboxId, Row>,
+    /// Until when no message of a turn is claimed.
+    pub(super) pauses: BTreeMap<String, DateTime<Utc>>,
     pub(super) histories: BTreeMap<OutboxId, History>,
     pub(super) fences: u128,
     pub(super) executions: Vec<Execution>,
@@ -149,6 +151,7 @@ impl World {
                             && row.kind == *kind
                             && row.tenant == tenant
                             && row.due_at <= claim.now
+                            && self.pauses.get(tenant).is_none_or(|until| *until <= claim.now)
                     });
                     let next = next.min_by_key(|(_, row)| row.due_at).map(|(id, _)| *id);
                     if claimed.len() < claim.limit
@@ -199,12 +202,8 @@ impl World {
     }
 
     pub(super) fn postpone(&mut self, postponement: &Postponement<'_>) {
-        for row in self.rows.values_mut() {
-            let waits = row.fence.is_none() && !row.dead_lettered && row.due_at <= postponement.now;
-            if waits && postponement.turns.contains(row.tenant) {
-                row.due_at = postponement.due_at.unwrap();
-            }
-        }
+        let until = postponement.until.unwrap();
+        self.pauses.extend(postponement.turns.iter().map(|turn| ((*turn).to_owned(), until)));
     }
 
     fn start_delivery(&mut self, message: &OutboxMessage, relay: usize) {
