@@ -15,6 +15,7 @@ use crate::framework::environment;
 use crate::framework::error::{CliError, ErrorKind, Exit, Result};
 use crate::framework::help;
 use crate::framework::output::Output;
+use crate::framework::terminal;
 
 /// Runs the client with the arguments of this process.
 pub fn run() -> ExitCode {
@@ -50,6 +51,7 @@ fn run_command(line: CommandLine) -> Exit {
     let context = Context::new(line.globals, TREE);
     context.signals().handle();
     let exit = exit_of(catch_panic(|| block_on_command(line.command, &context)), context.out());
+    terminal::discard_rest();
     context.signals().release();
     exit
 }

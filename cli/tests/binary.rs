@@ -52,6 +52,8 @@ mod invites;
 #[cfg(target_os = "linux")]
 #[path = "binary/keyring.rs"]
 mod keyring;
+#[path = "binary/logins.rs"]
+mod logins;
 #[cfg(target_os = "linux")]
 #[path = "binary/lost_responses.rs"]
 mod lost_responses;

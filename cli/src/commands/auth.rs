@@ -18,6 +18,7 @@ use tenancy::{TenantId, UserId};
 use self::sessions::RevokedSession;
 use crate::framework::catalog::{Errors, Examples, Names, Requirement, Routes};
 use crate::framework::command::{Command, group};
+use crate::framework::configuration::ContextName;
 use crate::framework::context::Context;
 use crate::framework::credential::{self, API_KEY, TOKEN};
 use crate::framework::credentials::Credentials;
@@ -130,6 +131,8 @@ pub(crate) struct AvailableCredential {
     source: &'static str,
     /// Whether commands use this credential.
     current: bool,
+    /// Context of a stored session.
+    context: Option<ContextName>,
     /// Base URL of a stored session.
     base_url: Option<String>,
     /// Tenant of a stored session.
@@ -151,6 +154,7 @@ impl Row for AvailableCredential {
         vec![
             ("", text(if self.current { "*" } else { "" })),
             ("SOURCE", text(self.source)),
+            ("CONTEXT", optional(self.context.as_ref().map(text))),
             ("SERVICE", optional(self.base_url.as_ref().map(text))),
             ("TENANT", optional(self.tenant_id.as_ref().map(text))),
             ("EMAIL", optional(self.email.as_ref().map(text))),
@@ -174,13 +178,15 @@ impl Command for Status {
     async fn run(self, context: &Context) -> Result<Self::Output> {
         let mut items = environment_credentials()?;
         // A credential of the environment takes precedence over stored sessions.
-        let current = if items.is_empty() { current_session_key(context)? } else { None };
-        for (base_url, tenant, session) in Credentials::load()?.all() {
+        let stored = Credentials::load()?;
+        let login = context.stored_login(&stored).ok().filter(|_| items.is_empty());
+        for (name, session) in stored.all() {
             items.push(AvailableCredential {
                 source: "stored",
-                current: current.as_ref().is_some_and(|(url, id)| url == base_url && id == tenant),
-                base_url: Some(base_url.to_owned()),
-                tenant_id: Some(tenant.clone()),
+                current: login.is_some_and(|(current, _)| current == name),
+                context: Some(name.clone()),
+                base_url: Some(session.base_url.to_string()),
+                tenant_id: Some(session.tenant.clone()),
                 user_id: Some(session.user_id),
                 email: Some(session.email.clone()),
                 role: Some(session.role),
@@ -204,12 +210,6 @@ fn environment_credentials() -> Result<Vec<AvailableCredential>> {
         }
     }
     Ok(items)
-}
-
-/// Base URL and tenant of the stored session that commands use.
-fn current_session_key(context: &Context) -> Result<Option<(String, TenantId)>> {
-    let service = context.base_url()?.value.to_string();
-    Ok(context.tenant_setting()?.map(|tenant| (service, tenant.value)))
 }
 
 /// Warns about credentials of the environment that take precedence over stored sessions.

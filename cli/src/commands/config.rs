@@ -200,7 +200,19 @@ impl Command for List {
     const SEE_ALSO: Names = &["config set", "config use-context", "auth status"];
 
     async fn run(self, context: &Context) -> Result<Self::Output> {
-        let settings = Key::value_variants().iter().map(|key| key.read(context)).collect::<Result<_>>()?;
+        // A setting that cannot be read does not hide the others, which may be needed to correct it.
+        let mut errors = Vec::new();
+        let settings = Key::value_variants().iter().map(|key| {
+            key.read(context).unwrap_or_else(|error| {
+                errors.push(error.message);
+                EffectiveSetting { key: name(key), value: None, origin: None }
+            })
+        });
+        let settings = settings.collect();
+        errors.dedup();
+        for error in &errors {
+            context.out().warn(error);
+        }
         let (configuration, stored) = (context.configuration()?, Credentials::load()?);
         Ok(ListedConfiguration { settings, contexts: ListedContext::all(configuration, &stored) })
     }

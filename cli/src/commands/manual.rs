@@ -13,7 +13,10 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::TREE;
-use crate::framework::catalog::{CommandTree, Errors, Examples, Names, Requirement};
+use super::version::VERSION;
+use crate::framework::catalog::{
+    CommandDescriptor, CommandTree, Errors, Examples, Names, Requirement, descriptor,
+};
 use crate::framework::command::Command;
 use crate::framework::context::Context;
 use crate::framework::error::{CliError, ErrorKind, Result};
@@ -191,7 +194,7 @@ fn write_pages(
     directory: &Path,
     files: &mut Vec<PathBuf>,
 ) -> io::Result<()> {
-    let page = Man::new(command.clone());
+    let page = Man::new(command.clone()).source(format!("svc {VERSION}"));
     let path = directory.join(page.get_filename());
     let mut file = File::create(&path)?;
     page.render(&mut file)?;
@@ -203,6 +206,18 @@ fn write_pages(
             for line in help::example_lines(*example).lines() {
                 section.text([roman(line)]);
             }
+        }
+        section.control("fi", []).to_writer(&mut file)?;
+    }
+    // The page of the client has the variables of a command that takes every credential.
+    let described = if name.is_empty() { "users list" } else { name };
+    for (heading, lines) in
+        descriptor(tree, described, true).iter().flat_map(CommandDescriptor::manual_sections)
+    {
+        let mut section = Roff::new();
+        section.control("SH", [heading]).control("nf", []);
+        for line in lines {
+            section.text([roman(line)]);
         }
         section.control("fi", []).to_writer(&mut file)?;
     }

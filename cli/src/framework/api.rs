@@ -7,6 +7,7 @@ use std::fmt::Display;
 use std::time::Duration;
 
 use bytes::Bytes;
+use chrono::DateTime;
 use contract::routes::{self, Route};
 use contract::session::Whoami;
 use contract::{Secret, TraceContext};
@@ -25,8 +26,9 @@ pub(crate) use response::ApiResponse;
 use crate::framework::ca_file::CaFile;
 use crate::framework::credential::Credential;
 use crate::framework::endpoint::BaseUrl;
+use crate::framework::environment;
 use crate::framework::error::{CliError, ErrorKind, Result};
-use crate::framework::output::{Output, RequestLog};
+use crate::framework::output::{Output, RequestLog, now};
 
 const X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
@@ -36,6 +38,13 @@ const DEFAULT_RETRY_AFTER: Duration = Duration::from_secs(1);
 /// The part of the time limit in which the connection must be established. It is less than the whole time limit, so that the error shows
 /// whether the request can have been sent: without a connection, it fails earlier and with another error.
 const CONNECT_SHARE: (u32, u32) = (3, 4);
+
+/// What to do about a certificate that is not trusted.
+pub(crate) const UNTRUSTED_CERTIFICATE: &str = "For a private certificate authority, pass its PEM file as --ca-file (SVC_CA_FILE), or \
+    run `svc config set ca-file`. If the certificate has another name, use this name in --base-url (SVC_BASE_URL).";
+
+/// Largest response. A page of a list has at most a few MiB.
+const MAX_RESPONSE_BYTES: usize = 64 * 1024 * 1024;
 
 /// Longest wait for the answer to a handshake that a server without TLS may not answer.
 const MAX_HANDSHAKE: Duration = Duration::from_secs(5);
@@ -248,6 +257,7 @@ impl Call<'_> {
         let response = self.in_time(&request_id, Instant::now() + self.api.timeout, async {
             let response = self.open(&request_id).await?;
             if response.status().is_success() {
+                require_event_stream(&response, self.api)?;
                 return Ok((response.status(), request_id.clone(), response));
             }
             let rejected = self.read(response, &request_id).await?.error_for_status();
@@ -304,12 +314,28 @@ impl Call<'_> {
 
     async fn read(&self, response: Response, request_id: &str) -> Result<ApiResponse> {
         let (status, headers) = (response.status(), response.headers().clone());
-        let body = response.bytes().await.map_err(|error| self.request_error(&error))?;
+        let body = self.read_body(response).await?;
         let text = |name| headers.get(name).and_then(|value: &HeaderValue| value.to_str().ok());
-        let retry_after = text(RETRY_AFTER).and_then(|value| value.parse().ok()).map(Duration::from_secs);
+        let retry_after = text(RETRY_AFTER).and_then(parse_retry_after);
         let response = ApiResponse::new(status, text(X_REQUEST_ID).unwrap_or(request_id), retry_after, &body);
         let source = self.api.credential.as_ref().map(|credential| credential.source.clone());
         Ok(response.sent_with(source, self.idempotent).with_headers(headers))
+    }
+
+    async fn read_body(&self, mut response: Response) -> Result<Vec<u8>> {
+        let mut body = Vec::new();
+        while let Some(chunk) = response.chunk().await.map_err(|error| self.request_error(&error))? {
+            if body.len() + chunk.len() > MAX_RESPONSE_BYTES {
+                let message = format!(
+                    "the response of {} is larger than {} MiB",
+                    self.api.base,
+                    MAX_RESPONSE_BYTES >> 20
+                );
+                return Err(self.lost(ErrorKind::UnexpectedResponse).with_message(message));
+            }
+            body.extend_from_slice(&chunk);
+        }
+        Ok(body)
     }
 
     /// Returns whether the request may be sent again. The service does not process a request that it rejects with 429. After
@@ -344,6 +370,14 @@ impl Call<'_> {
                 );
             return CliError { retryable: false, ..error };
         }
+        if transport::tls_errors(error).any(|error| matches!(error, rustls::Error::InvalidCertificate(_))) {
+            return ErrorKind::ConfigurationInvalid
+                .with_message(format!("{base} is not trusted: {cause}"))
+                .with_remediation(UNTRUSTED_CERTIFICATE);
+        }
+        if let Some(proxy) = unusable_proxy(&cause) {
+            return CliError { retryable: false, ..proxy };
+        }
         let kind = if error.is_timeout() { ErrorKind::TimedOut } else { ErrorKind::Unreachable };
         // Before the connection exists, nothing of the request is sent.
         if error.is_connect() {
@@ -359,6 +393,37 @@ impl Call<'_> {
         }
         self
     }
+}
+
+/// Seconds, or a date (RFC 9110, section 10.2.3).
+fn parse_retry_after(value: &str) -> Option<Duration> {
+    if let Ok(seconds) = value.parse() {
+        return Some(Duration::from_secs(seconds));
+    }
+    let date = DateTime::parse_from_rfc2822(value).ok()?;
+    Some((date.to_utc() - now()).to_std().unwrap_or_default())
+}
+
+/// Error for a proxy that the client cannot use. The HTTP client reports only its scheme.
+fn unusable_proxy(cause: &str) -> Option<CliError> {
+    let scheme = cause.strip_prefix("unsupported scheme ")?;
+    let variables = ["HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"];
+    let variable = variables.into_iter().find(|name| environment::text(name).is_some())?;
+    let message = format!("{variable} names a proxy with the scheme {scheme}, which svc does not support");
+    let remediation =
+        format!("Set {variable} to a proxy with http:// or https://, or run `unset {variable}`.");
+    Some(ErrorKind::Unreachable.with_message(message).with_remediation(remediation))
+}
+
+/// A page that answers in place of the service has no events.
+fn require_event_stream(response: &Response, api: &Api) -> Result<()> {
+    let content_type =
+        response.headers().get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or("none");
+    if content_type.starts_with("text/event-stream") {
+        return Ok(());
+    }
+    let message = format!("{} answers with content type {content_type} in place of events", api.base);
+    Err(ErrorKind::UnexpectedResponse.with_message(message))
 }
 
 fn bearer(token: &Secret) -> Result<HeaderValue> {

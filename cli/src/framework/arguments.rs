@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::parser::ValueSource;
-use clap::{ArgMatches, Args, ValueEnum};
+use clap::{ArgMatches, Args, ValueEnum, ValueHint};
 use contract::Role;
 use contract::identity::Delivery;
 use serde::de::value::Error;
@@ -24,13 +24,13 @@ const MAX_DURATION: Duration = Duration::from_hours(24);
 #[expect(clippy::struct_excessive_bools, reason = "command line switches; only quiet and verbose conflict")]
 pub(crate) struct Globals {
     /// Service URL [default: of the context, else `http://127.0.0.1:8080`].
-    #[arg(long, global = true, value_name = "URL", env = "SVC_BASE_URL", hide_env_values = true)]
+    #[arg(long, global = true, value_name = "URL", value_hint = ValueHint::Url, env = "SVC_BASE_URL", hide_env_values = true)]
     pub(crate) base_url: Option<String>,
     /// Tenant id [default: of the context].
-    #[arg(long, global = true, value_name = "TENANT", env = "SVC_TENANT", hide_env_values = true)]
+    #[arg(long, global = true, value_name = "TENANT", value_hint = ValueHint::Other, env = "SVC_TENANT", hide_env_values = true)]
     pub(crate) tenant: Option<TenantId>,
     /// Context with service and tenant, as `svc config list` shows it [default: the current one].
-    #[arg(long, global = true, value_name = "NAME", env = "SVC_CONTEXT", hide_env_values = true)]
+    #[arg(long, global = true, value_name = "NAME", value_hint = ValueHint::Other, env = "SVC_CONTEXT", hide_env_values = true)]
     pub(crate) context: Option<ContextName>,
     /// Output format.
     #[arg(

@@ -188,6 +188,25 @@ struct CatalogError {
     retryable: Option<bool>,
 }
 
+impl CommandDescriptor {
+    /// Headings and lines of sections of the manual page.
+    pub(crate) fn manual_sections(&self) -> [(&'static str, Vec<String>); 3] {
+        let of_options = self.options.iter().filter_map(|option| {
+            option.env.as_ref().map(|variable| format!("{variable}: {}", option.description))
+        });
+        let own = self.environment.unwrap_or_default().iter().chain(Variable::COMMON);
+        let variables = of_options.chain(own.map(ToString::to_string));
+        let exits = self.exit_codes.iter().map(|exit| format!("{:<4} {}", exit.code, exit.meaning));
+        let pages: Vec<_> =
+            self.see_also.iter().map(|name| format!("svc-{}(1)", name.replace(' ', "-"))).collect();
+        [
+            ("ENVIRONMENT", variables.collect()),
+            ("EXIT STATUS", exits.collect()),
+            ("SEE ALSO", vec![pages.join(", ")]),
+        ]
+    }
+}
+
 /// Catalog of the commands. An extended one has further fields.
 pub(crate) fn document(tree: CommandTree, is_extended: bool) -> Document {
     let root = built(tree);

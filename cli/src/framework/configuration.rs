@@ -9,6 +9,7 @@ use std::str::FromStr;
 use clap::ValueEnum;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
 use tenancy::TenantId;
 
 use crate::framework::endpoint::BaseUrl;
@@ -63,7 +64,6 @@ impl fmt::Display for ContextName {
 
 /// A context. Values that are absent have their defaults.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub(crate) struct NamedContext {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) base_url: Option<BaseUrl>,
@@ -72,6 +72,9 @@ pub(crate) struct NamedContext {
     /// Absolute path of a PEM file.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) ca_file: Option<PathBuf>,
+    /// Fields of a later version, which are kept.
+    #[serde(flatten)]
+    other: Map<String, Value>,
 }
 
 impl NamedContext {
@@ -104,7 +107,6 @@ impl fmt::Display for CredentialStore {
 
 /// Content of the configuration file.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub(crate) struct Configuration {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     current_context: Option<ContextName>,
@@ -113,6 +115,9 @@ pub(crate) struct Configuration {
     pub(crate) credential_store: Option<CredentialStore>,
     #[serde(default)]
     pub(crate) contexts: BTreeMap<ContextName, NamedContext>,
+    /// Fields of a later version, which are kept.
+    #[serde(flatten)]
+    other: Map<String, Value>,
 }
 
 impl Document for Configuration {
@@ -153,16 +158,14 @@ impl Configuration {
         Ok(deleted)
     }
 
-    /// Makes the context of a login current: the named one, else the one of the service and tenant, else a new one. Returns
-    /// its name.
+    /// Makes the context of a login current, which may not exist yet.
     pub(crate) fn record_login(
         &mut self,
-        named: Option<&ContextName>,
+        name: &ContextName,
         service: &BaseUrl,
         tenant: &TenantId,
         ca_file: Option<PathBuf>,
-    ) -> ContextName {
-        let name = named.cloned().unwrap_or_else(|| self.name_for(service, tenant));
+    ) {
         let context = self.contexts.entry(name.clone()).or_default();
         if !context.is_about(service) {
             context.ca_file = None;
@@ -173,11 +176,17 @@ impl Configuration {
             context.ca_file = ca_file;
         }
         self.current_context = Some(name.clone());
-        name
     }
 
-    /// Name of the context of this service and tenant, which may not exist yet.
-    fn name_for(&self, service: &BaseUrl, tenant: &TenantId) -> ContextName {
+    /// Name of the context of a login to this service and tenant, which may not exist yet. A context in which another account is
+    /// logged in is not used (`is_of_other`).
+    pub(crate) fn name_for(
+        &self,
+        service: &BaseUrl,
+        tenant: &TenantId,
+        email: &str,
+        is_of_other: impl Fn(&ContextName) -> bool,
+    ) -> ContextName {
         let is_free = |context: &NamedContext| {
             context.is_about(service) && context.tenant.as_ref().is_none_or(|own| own == tenant)
         };
@@ -185,20 +194,29 @@ impl Configuration {
         let existing = self.contexts.iter().filter(|(_, context)| {
             context.base_url.as_ref() == Some(service) && context.tenant.as_ref() == Some(tenant)
         });
-        if let Some((name, _)) = current.filter(|(_, context)| is_free(context)).chain(existing).next() {
+        let mut usable = current.filter(|(_, context)| is_free(context)).chain(existing.clone());
+        if let Some((name, _)) = usable.find(|(name, _)| !is_of_other(name)) {
             return name.clone();
         }
-        let names = [tenant.to_string(), format!("{tenant}@{}", service.authority())].into_iter();
+        let account = email.split('@').next().unwrap_or_default();
+        let names = match existing.count() {
+            0 => [tenant.to_string(), format!("{tenant}@{}", service.authority())],
+            _ => [account.to_owned(), format!("{account}@{tenant}")],
+        };
         let numbered = (2_u32..).map(|number| format!("{tenant}-{number}"));
-        let mut candidates = names.chain(numbered).filter_map(|name| ContextName::try_from(name).ok());
-        candidates.find(|name| !self.contexts.contains_key(name)).unwrap_or_else(ContextName::first)
+        let mut candidates =
+            names.into_iter().chain(numbered).filter_map(|name| ContextName::try_from(name).ok());
+        let is_taken = |name: &ContextName| self.contexts.contains_key(name) || is_of_other(name);
+        candidates.find(|name| !is_taken(name)).unwrap_or_else(ContextName::first)
     }
 }
 
 fn unknown_context(name: &ContextName) -> CliError {
     ErrorKind::ConfigurationInvalid
         .with_message(format!("no context is named {name}"))
-        .with_remediation("Run `svc config list` to list the contexts, or `svc auth login` to create one.")
+        .with_remediation(
+            "Correct or unset --context (SVC_CONTEXT). `svc config list` lists the contexts, and `svc auth login` creates one.",
+        )
 }
 
 /// Reads and writes a configuration file; `None` if it is invalid.
@@ -217,7 +235,9 @@ mod tests {
     fn login(configuration: &mut Configuration, named: Option<&str>, url: &str, tenant: &str) -> String {
         let named: Option<ContextName> = named.map(|name| name.parse().unwrap());
         let (service, tenant) = (BaseUrl::parse(url).unwrap(), tenant.parse().unwrap());
-        configuration.record_login(named.as_ref(), &service, &tenant, None).to_string()
+        let name = named.unwrap_or_else(|| configuration.name_for(&service, &tenant, "ada@x", |_| false));
+        configuration.record_login(&name, &service, &tenant, None);
+        name.to_string()
     }
 
     #[test]
@@ -250,6 +270,18 @@ mod tests {
             all.get(&production).unwrap().base_url.as_ref().unwrap().as_str(),
             "https://other.example"
         );
+    }
+
+    #[test]
+    fn another_account_gets_its_own_context() {
+        let mut all = Configuration::default();
+        login(&mut all, None, "https://svc.example", "acme");
+        let (service, tenant) = (BaseUrl::parse("https://svc.example").unwrap(), "acme".parse().unwrap());
+        let acme: ContextName = "acme".parse().unwrap();
+        let name = |email| all.name_for(&service, &tenant, email, |name| *name == acme).to_string();
+        assert_eq!(name("chloe@acme.example"), "chloe");
+        assert_eq!(name("chloe o'neil@acme.example"), "acme-2");
+        assert_eq!(all.name_for(&service, &tenant, "ada@x", |_| false), acme);
     }
 
     #[test]

@@ -12,9 +12,9 @@ use crate::framework::api::Api;
 use crate::framework::arguments::Globals;
 use crate::framework::ca_file::CaFile;
 use crate::framework::catalog::{CommandTree, Requirement};
-use crate::framework::configuration::Configuration;
+use crate::framework::configuration::{Configuration, ContextName};
 use crate::framework::credential::{self, Credential, CredentialSource, PLATFORM_TOKEN};
-use crate::framework::credentials::Credentials;
+use crate::framework::credentials::{Credentials, StoredSession};
 use crate::framework::endpoint::BaseUrl;
 use crate::framework::environment;
 use crate::framework::error::{CliError, ErrorKind, Result};
@@ -55,10 +55,19 @@ impl Context {
             return Ok(configuration);
         }
         let configuration = match Directory::for_current_user() {
+            // The home directory of another user, which the command does not need.
+            Ok(directory) if self.has_service() && directory.is_denied::<Configuration>() => {
+                Configuration::default()
+            }
             Ok(directory) => directory.load()?,
             Err(_) => Configuration::default(),
         };
         Ok(self.configuration.get_or_init(|| configuration))
+    }
+
+    /// Returns whether options or variables name the service.
+    fn has_service(&self) -> bool {
+        self.globals.base_url.is_some() && self.globals.context.is_none()
     }
 
     /// All commands of the client.
@@ -194,15 +203,49 @@ impl Context {
     }
 
     fn stored_session(&self) -> Result<Credential> {
+        let stored = Credentials::load()?;
+        let (context, session) = self.stored_login(&stored)?;
+        let StoredSession { email, tenant, user_id, .. } = session.clone();
+        let source = CredentialSource::Stored { email, tenant: tenant.clone() };
+        Ok(Credential {
+            secret: session.load_token(context)?,
+            source,
+            user: Some(user_id),
+            tenant: Some(tenant),
+        })
+    }
+
+    /// Context and session of the stored login that commands use: that of the context in use. If options name another service or
+    /// tenant, the only login of these.
+    pub(crate) fn stored_login<'a>(
+        &self,
+        stored: &'a Credentials,
+    ) -> Result<(&'a ContextName, &'a StoredSession)> {
         let service = self.service()?;
         let tenant = self.tenant_setting()?.ok_or_else(|| not_logged_in(&service.to_string()))?.value;
-        let stored = Credentials::load()?;
-        let session = stored
-            .session(service, &tenant)
-            .ok_or_else(|| not_logged_in(&format!("tenant {tenant} of {service}")))?;
-        let source = CredentialSource::Stored { email: session.email.clone(), tenant: tenant.clone() };
-        let secret = stored.token(service, &tenant)?.ok_or(ErrorKind::NotLoggedIn)?;
-        Ok(Credential { secret, source, user: Some(session.user_id), tenant: Some(tenant) })
+        let of_service = |(_, session): &(&ContextName, &StoredSession)| session.is_of(service, &tenant);
+        let absent = || not_logged_in(&format!("tenant {tenant} of {service}"));
+        if let Some((name, named)) = self.named_context()?
+            && named.base_url.as_ref() == Some(service)
+            && named.tenant.as_ref() == Some(&tenant)
+        {
+            return stored.all().filter(of_service).find(|(own, _)| *own == name).ok_or_else(absent);
+        }
+        let logins: Vec<_> = stored.all().filter(of_service).collect();
+        match logins.as_slice() {
+            [] => Err(absent()),
+            [only] => Ok(*only),
+            several => {
+                let names: Vec<_> =
+                    several.iter().map(|(name, session)| format!("{name} ({})", session.email)).collect();
+                Err(ErrorKind::NotLoggedIn
+                    .with_message(format!(
+                        "several logins to tenant {tenant} of {service}: {}",
+                        names.join(", ")
+                    ))
+                    .with_remediation("Choose one with --context (SVC_CONTEXT)."))
+            }
+        }
     }
 }
 
@@ -214,8 +257,10 @@ fn not_logged_in(to: &str) -> CliError {
     let error = ErrorKind::NotLoggedIn.with_message(format!("{reason}not logged in to {to}"));
     // A file that cannot be read has its own error in a command that uses it.
     let stored = Credentials::load().unwrap_or_default();
-    let logins: Vec<_> =
-        stored.all().map(|(service, tenant, _)| format!("tenant {tenant} of {service}")).collect();
+    let logins: Vec<_> = stored
+        .all()
+        .map(|(_, StoredSession { tenant, base_url, .. })| format!("tenant {tenant} of {base_url}"))
+        .collect();
     if logins.is_empty() {
         return error;
     }

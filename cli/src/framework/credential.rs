@@ -74,7 +74,8 @@ impl CredentialSource {
             }
             Self::Variable { name: API_KEY, .. } => format!(
                 "Replace the key in {variable} by an active one; an administrator creates it: `svc api-keys create`. Or \
-                 unset {variable} to use the stored login."
+                 unset {variable} to use the stored login. If no credential of the tenant works, ask the platform administrator whether \
+                 it is suspended: `svc tenants get`."
             ),
             Self::Variable { name: PLATFORM_TOKEN, .. } => {
                 format!("Replace the token in {variable} by the current platform token of the service.")
@@ -110,11 +111,11 @@ impl fmt::Display for CredentialSource {
 
 /// Credential in the variable, or in the file that `<name>_FILE` names.
 pub(crate) fn from_environment(name: &'static str) -> Result<Option<Credential>> {
-    if let Some(raw) = environment::text(name) {
+    if let Some(raw) = environment::credential(name)? {
         return Ok(Some(Credential::from_variable(name, None, raw.trim())));
     }
     let file_variable = format!("{name}_FILE");
-    let Some(path) = environment::text(&file_variable).map(PathBuf::from) else {
+    let Some(path) = environment::credential(&file_variable)?.map(PathBuf::from) else {
         return Ok(None);
     };
     let invalid = |reason: String| {
@@ -122,7 +123,8 @@ pub(crate) fn from_environment(name: &'static str) -> Result<Option<Credential>>
         ErrorKind::ConfigurationInvalid.with_message(message)
     };
     let raw = std::fs::read_to_string(&path).map_err(|error| invalid(error.to_string()))?;
-    match raw.trim() {
+    // A file of a secret has two lines while it is replaced, the current one first. Editors of Windows write a byte order mark.
+    match raw.trim_start_matches('\u{feff}').lines().next().unwrap_or_default().trim() {
         "" => Err(invalid("the file is empty".to_owned())),
         secret => Ok(Some(Credential::from_variable(name, Some(path.clone()), secret))),
     }

@@ -2,7 +2,7 @@
 //! owner, written by one process at a time.
 
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, Write};
+use std::io::{self, IsTerminal, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
@@ -11,6 +11,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::framework::error::{CliError, ErrorKind, Result};
+use crate::framework::terminal::print_line;
 
 /// Content of a file of the client. A missing file is the default.
 pub(crate) trait Document: Default + Serialize + DeserializeOwned {
@@ -58,7 +59,9 @@ impl Directory {
         if D::IS_SECRET {
             reject_exposed::<D>(&path)?;
         }
-        serde_json::from_slice(&text).map_err(|error| {
+        // Editors of Windows write a byte order mark.
+        let text = text.strip_prefix(b"\xef\xbb\xbf").unwrap_or(&text);
+        serde_json::from_slice(text).map_err(|error| {
             // The text of serde's error could repeat a token.
             let reason = if D::IS_SECRET {
                 format!("line {}, column {}", error.line(), error.column())
@@ -76,7 +79,7 @@ impl Directory {
 
     /// Changes a document under a lock. Writes nothing if the change fails.
     pub(crate) fn update<D: Document, T>(&self, change: impl FnOnce(&mut D) -> Result<T>) -> Result<T> {
-        let _lock = self.lock().map_err(|error| io_error::<D>(&self.0, &error))?;
+        let _lock = self.lock().map_err(|(path, error)| io_error::<D>(&path, &error))?;
         let mut document = self.load::<D>()?;
         let result = change(&mut document)?;
         let path = self.path_of::<D>();
@@ -84,37 +87,91 @@ impl Directory {
         Ok(result)
     }
 
-    /// Locks out other processes of this user until dropped. Creates the directory if necessary.
-    fn lock(&self) -> io::Result<File> {
-        fs::DirBuilder::new().recursive(true).mode(0o700).create(&self.0)?;
+    /// Checks that a document can be changed, before something is created that must be stored in it.
+    pub(crate) fn require_writable<D: Document>(&self) -> Result<()> {
+        let _lock = self.lock().map_err(|(path, error)| io_error::<D>(&path, &error))?;
+        self.load::<D>()?;
+        let path = resolved(&self.path_of::<D>());
+        let temporary = path.with_extension("json.new");
+        match write_new(&temporary, b"").and_then(|()| fs::remove_file(&temporary)) {
+            Err(error) if OpenOptions::new().append(true).open(&path).is_err() => {
+                Err(io_error::<D>(&path, &error))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Returns whether the user may not read a document.
+    pub(crate) fn is_denied<D: Document>(&self) -> bool {
+        File::open(self.path_of::<D>()).is_err_and(|error| error.kind() == io::ErrorKind::PermissionDenied)
+    }
+
+    /// Locks out other processes of this user until dropped. Creates the directory if necessary. An error names its path.
+    fn lock(&self) -> std::result::Result<File, (PathBuf, io::Error)> {
+        let path = self.0.join("lock");
+        let mut directory = fs::DirBuilder::new();
+        directory.recursive(true).mode(0o700).create(&self.0).map_err(|error| (self.0.clone(), error))?;
         let mut options = OpenOptions::new();
-        let options = options.write(true).create(true).truncate(false).mode(0o600);
-        let file = options.open(self.0.join("lock"))?;
-        file.lock()?;
-        Ok(file)
+        let file = options.write(true).create(true).truncate(false).mode(0o600).open(&path);
+        let locked = file.and_then(|file| {
+            if file.try_lock().is_err() {
+                if io::stderr().is_terminal() {
+                    print_line(&format!("waiting for another svc command that holds {}", path.display()));
+                }
+                file.lock()?;
+            }
+            Ok(file)
+        });
+        locked.map_err(|error| (path, error))
     }
 }
 
-/// Writes a temporary file and renames it, so that readers never see a partial file.
+/// Writes a temporary file and renames it, so that readers never see a partial file. A symbolic link stays one. A file that cannot be
+/// replaced, such as one that is mounted in a container, is overwritten.
 fn replace(path: &Path, document: &impl Serialize) -> io::Result<()> {
+    let path = &resolved(path);
+    let mut text = serde_json::to_vec_pretty(document)?;
+    text.push(b'\n');
     let temporary = path.with_extension("json.new");
+    let written = write_new(&temporary, &text).and_then(|()| fs::rename(&temporary, path));
+    written.or_else(|error| {
+        use io::ErrorKind::{PermissionDenied, ReadOnlyFilesystem, ResourceBusy};
+
+        // The first error is reported.
+        let _ = fs::remove_file(&temporary);
+        match error.kind() {
+            ResourceBusy | PermissionDenied | ReadOnlyFilesystem if path.exists() => {
+                let mut file = OpenOptions::new().write(true).truncate(true).open(path)?;
+                file.write_all(&text).and_then(|()| file.sync_all())
+            }
+            _ => Err(error),
+        }
+    })
+}
+
+/// The target of a symbolic link, else the path itself.
+fn resolved(path: &Path) -> PathBuf {
+    fs::canonicalize(path).unwrap_or_else(|_| path.to_owned())
+}
+
+fn write_new(path: &Path, text: &[u8]) -> io::Result<()> {
     // A file left by a killed process would keep its permissions.
-    match fs::remove_file(&temporary) {
+    match fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
         _ => {}
     }
-    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&temporary)?;
-    serde_json::to_writer_pretty(&mut file, document)?;
-    file.write_all(b"\n")?;
-    file.sync_all()?;
-    fs::rename(&temporary, path)
+    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
+    file.write_all(text).and_then(|()| file.sync_all())
 }
 
 fn io_error<D: Document>(path: &Path, error: &io::Error) -> CliError {
     let shown = path.display();
     D::ERROR
         .with_message(format!("{shown}: {error}"))
-        .with_remediation(format!("Make {shown} readable and writable for your user, or remove it."))
+        .with_remediation(format!(
+            "Make {shown} readable and writable for your user, or set XDG_CONFIG_HOME to another directory. Without files, pass the \
+             credential in SVC_TOKEN, and --base-url and --tenant."
+        ))
 }
 
 fn reject_exposed<D: Document>(path: &Path) -> Result<()> {
@@ -204,6 +261,28 @@ mod tests {
         store(&directory, "two");
         assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
         assert!(!temporary.exists());
+    }
+
+    #[test]
+    fn a_symbolic_link_stays_one() {
+        let (parent, directory) = empty_directory();
+        store(&directory, "one");
+        let (path, target) = (directory.path_of::<Secrets>(), parent.path().join("dotfile.json"));
+        fs::rename(&path, &target).unwrap();
+        std::os::unix::fs::symlink(&target, &path).unwrap();
+        store(&directory, "two");
+        assert!(fs::symlink_metadata(&path).unwrap().is_symlink());
+        assert!(fs::read_to_string(target).unwrap().contains("two"));
+    }
+
+    #[test]
+    fn a_byte_order_mark_is_skipped() {
+        let (_parent, directory) = empty_directory();
+        store(&directory, "one");
+        let path = directory.path_of::<Secrets>();
+        let text = fs::read_to_string(&path).unwrap();
+        fs::write(&path, format!("\u{feff}{text}")).unwrap();
+        assert_eq!(directory.load::<Secrets>().unwrap().token, "one");
     }
 
     #[test]

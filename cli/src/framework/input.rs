@@ -92,6 +92,10 @@ fn read_line(input: &mut impl BufRead) -> io::Result<Option<String>> {
     if line.len() as u64 == MAX_LINE_BYTES {
         return Err(io::Error::new(io::ErrorKind::InvalidData, "the line is too long"));
     }
+    // PowerShell writes a byte order mark into a pipe.
+    if line.starts_with('\u{feff}') {
+        line.remove(0);
+    }
     let length =
         line.strip_suffix('\n').map_or(line.as_str(), |rest| rest.strip_suffix('\r').unwrap_or(rest)).len();
     line.truncate(length);
@@ -104,7 +108,7 @@ mod tests {
 
     #[test]
     fn removes_only_the_line_ending() {
-        let mut input: &[u8] = b" pass word \r\nsecond\n\nlast";
+        let mut input: &[u8] = b"\xef\xbb\xbf pass word \r\nsecond\n\nlast";
         for expected in [Some(" pass word "), Some("second"), Some(""), Some("last"), None] {
             assert_eq!(read_line(&mut input).unwrap().as_deref(), expected);
         }

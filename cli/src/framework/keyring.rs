@@ -1,10 +1,23 @@
 //! The keyring of the desktop: the Secret Service over D-Bus (GNOME Keyring and others). Other platforms have none
 //! here.
 
+use tenancy::TenantId;
+
+use crate::framework::configuration::ContextName;
+
 /// Why the keyring cannot be used.
 pub(crate) type Result<T> = std::result::Result<T, String>;
 
 pub(crate) use platform::{delete, load, probe, store};
+
+/// Names the item of a login.
+#[derive(Clone, Debug)]
+pub(crate) struct ItemKey {
+    pub(crate) context: ContextName,
+    /// Base URL.
+    pub(crate) service: String,
+    pub(crate) tenant: TenantId,
+}
 
 #[cfg(target_os = "linux")]
 mod platform {
@@ -15,9 +28,8 @@ mod platform {
 
     use contract::Secret;
     use dbus_secret_service::{Collection, EncryptionType, Error, Item, SecretService};
-    use tenancy::TenantId;
 
-    use super::Result;
+    use super::{ItemKey, Result};
     use crate::framework::environment;
 
     /// Longest wait for the keyring. Above the time in which the bus starts it.
@@ -29,31 +41,37 @@ mod platform {
     }
 
     /// Stores the token of a session.
-    pub(crate) fn store(service: &str, tenant: &TenantId, token: &Secret) -> Result<()> {
-        let (service, tenant, token) = (service.to_owned(), tenant.clone(), token.clone());
+    pub(crate) fn store(key: &ItemKey, token: &Secret) -> Result<()> {
+        let (key, token) = (key.clone(), token.clone());
         with_collection(move |collection| {
-            let label = format!("svc: session of tenant {tenant} at {service}");
-            let attributes = attributes(&service, &tenant);
+            let ItemKey { context, service, tenant } = &key;
+            let label = format!("svc: session of context {context}, tenant {tenant} at {service}");
             collection
-                .create_item(&label, attributes, token.expose().as_bytes(), true, "text/plain")
+                .create_item(
+                    &label,
+                    attributes(&key, &context.to_string()),
+                    token.expose().as_bytes(),
+                    true,
+                    "text/plain",
+                )
                 .map(drop)
         })
     }
 
     /// Token of a session; `None` if it is not in the keyring.
-    pub(crate) fn load(service: &str, tenant: &TenantId) -> Result<Option<Secret>> {
-        let (service, tenant) = (service.to_owned(), tenant.clone());
+    pub(crate) fn load(key: &ItemKey) -> Result<Option<Secret>> {
+        let key = key.clone();
         with_collection(move |collection| {
-            let Some(item) = find(collection, &service, &tenant)? else { return Ok(None) };
+            let Some(item) = find(collection, &key)? else { return Ok(None) };
             let secret = item.get_secret()?;
             Ok(Some(Secret::new(String::from_utf8_lossy(&secret))))
         })
     }
 
     /// Removes the token of a session, if there is one.
-    pub(crate) fn delete(service: &str, tenant: &TenantId) -> Result<()> {
-        let (service, tenant) = (service.to_owned(), tenant.clone());
-        with_collection(move |collection| match find(collection, &service, &tenant)? {
+    pub(crate) fn delete(key: &ItemKey) -> Result<()> {
+        let key = key.clone();
+        with_collection(move |collection| match find(collection, &key)? {
             Some(item) => item.delete(),
             None => Ok(()),
         })
@@ -61,14 +79,19 @@ mod platform {
 
     fn find<'a>(
         collection: &'a Collection<'_>,
-        service: &str,
-        tenant: &TenantId,
+        key: &ItemKey,
     ) -> std::result::Result<Option<Item<'a>>, Error> {
-        Ok(collection.search_items(attributes(service, tenant))?.into_iter().next())
+        Ok(collection.search_items(attributes(key, &key.context.to_string()))?.into_iter().next())
     }
 
-    fn attributes<'a>(service: &'a str, tenant: &'a TenantId) -> HashMap<&'a str, &'a str> {
-        HashMap::from([("application", "svc"), ("service", service), ("tenant", tenant.as_str())])
+    fn attributes<'a>(key: &'a ItemKey, context: &'a str) -> HashMap<&'a str, &'a str> {
+        let (service, tenant) = (key.service.as_str(), key.tenant.as_str());
+        HashMap::from([
+            ("application", "svc"),
+            ("service", service),
+            ("tenant", tenant),
+            ("context", context),
+        ])
     }
 
     /// Runs work with the unlocked default collection, on a separate thread, because libdbus can wait longer.
@@ -118,9 +141,8 @@ mod platform {
 #[cfg(not(target_os = "linux"))]
 mod platform {
     use contract::Secret;
-    use tenancy::TenantId;
 
-    use super::Result;
+    use super::{ItemKey, Result};
 
     fn unsupported<T>() -> Result<T> {
         Err("svc supports none on this platform".to_owned())
@@ -130,15 +152,15 @@ mod platform {
         unsupported()
     }
 
-    pub(crate) fn store(_: &str, _: &TenantId, _: &Secret) -> Result<()> {
+    pub(crate) fn store(_: &ItemKey, _: &Secret) -> Result<()> {
         unsupported()
     }
 
-    pub(crate) fn load(_: &str, _: &TenantId) -> Result<Option<Secret>> {
+    pub(crate) fn load(_: &ItemKey) -> Result<Option<Secret>> {
         unsupported()
     }
 
-    pub(crate) fn delete(_: &str, _: &TenantId) -> Result<()> {
+    pub(crate) fn delete(_: &ItemKey) -> Result<()> {
         unsupported()
     }
 }

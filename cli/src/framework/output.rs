@@ -109,7 +109,7 @@ impl Output {
 
     /// Returns whether to show progress on standard error.
     pub(crate) fn shows_progress(&self) -> bool {
-        !self.quiet && !self.is_json() && io::stderr().is_terminal()
+        !self.quiet && !self.is_json() && environment::has_escape_sequences() && !environment::is_ci()
     }
 
     /// Prints the data of a command.
@@ -245,7 +245,7 @@ fn use_color(color: Color) -> bool {
     match color {
         Color::Always => true,
         Color::Never => false,
-        Color::Auto => io::stderr().is_terminal() && !environment::is_color_disabled(),
+        Color::Auto => environment::is_colored(),
     }
 }
 

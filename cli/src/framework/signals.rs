@@ -43,6 +43,7 @@ impl Signals {
     /// Starts to handle signals. Before, they have their default action. Signals that the calling program ignores, as `nohup` does,
     /// stay ignored.
     pub(crate) fn handle(&self) {
+        use signal_hook::consts::SIGCONT;
         use signal_hook::flag::{register_conditional_default, register_usize};
         use signal_hook::iterator::Signals as Iterator;
 
@@ -54,12 +55,18 @@ impl Signals {
             register_usize(number, Arc::clone(&self.received), number.unsigned_abs() as usize)?;
             register_conditional_default(number, Arc::clone(&self.released)).map(drop)
         });
-        let iterator = registered.and_then(|()| Iterator::new(&numbers));
+        let watched = numbers.iter().copied().chain([SIGCONT]);
+        let iterator = registered.and_then(|()| Iterator::new(watched));
         // A signal that arrived before the iterator existed.
         self.end_by_received();
         let signals = self.clone();
         let handled = iterator.and_then(|mut iterator| {
-            let receive = move || iterator.forever().for_each(|number| signals.receive(number));
+            let receive = move || {
+                iterator.forever().for_each(|number| match number {
+                    SIGCONT => terminal::resume(),
+                    number => signals.receive(number),
+                });
+            };
             std::thread::Builder::new().name("signals".to_owned()).spawn(receive)
         });
         if handled.is_err() {

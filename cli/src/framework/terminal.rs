@@ -4,7 +4,7 @@
 use std::io::{self, Write};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use rustix::termios::{LocalModes, OptionalActions, Termios, tcgetattr, tcsetattr};
+use rustix::termios::{LocalModes, OptionalActions, QueueSelector, Termios, tcflush, tcgetattr, tcsetattr};
 
 use crate::framework::error::{CliError, Result};
 
@@ -12,11 +12,13 @@ use crate::framework::error::{CliError, Result};
 struct Changed {
     /// Modes to restore, if the terminal does not echo.
     echoing: Option<Termios>,
-    /// Whether the line of the question has no end.
-    has_open_line: bool,
+    /// The question, if its line has no end.
+    open_line: Option<String>,
+    /// Whether the terminal did not echo an answer.
+    has_hidden: bool,
 }
 
-static CHANGED: Mutex<Changed> = Mutex::new(Changed { echoing: None, has_open_line: false });
+static CHANGED: Mutex<Changed> = Mutex::new(Changed { echoing: None, open_line: None, has_hidden: false });
 
 /// The lock is not held during output, which can block, because the thread of the signals must get it.
 fn changed() -> MutexGuard<'static, Changed> {
@@ -28,9 +30,44 @@ fn changed() -> MutexGuard<'static, Changed> {
 pub(crate) fn restore() -> bool {
     let mut changed = changed();
     changed.echo();
-    let has_open_line = changed.has_open_line;
+    let has_open_line = changed.open_line.is_some();
     std::mem::forget(changed);
     has_open_line
+}
+
+/// Hides the input again, and repeats the question: a shell that stops a command restores the echo, and keeps it when the command
+/// continues.
+pub(crate) fn resume() {
+    let question = {
+        let changed = changed();
+        if changed.echoing.is_some() {
+            // A failure cannot be handled: the terminal does not exist any more.
+            let _ = hide();
+        }
+        changed.open_line.clone()
+    };
+    if let Some(question) = question {
+        let mut err = io::stderr().lock();
+        let _ = write!(err, "{question}: ").and_then(|()| err.flush());
+    }
+}
+
+/// Discards lines that were typed or pasted after a hidden answer, so that the shell does not run them.
+pub(crate) fn discard_rest() {
+    if changed().has_hidden {
+        let _ = tcflush(io::stdin(), QueueSelector::IFlush);
+    }
+}
+
+/// Switches the echo off. Returns the modes before.
+fn hide() -> io::Result<Termios> {
+    let echoing = tcgetattr(io::stdin())?;
+    let mut hidden = echoing.clone();
+    hidden.local_modes.remove(LocalModes::ECHO);
+    // The end of the line is echoed, so that later output starts on a new line.
+    hidden.local_modes.insert(LocalModes::ECHONL);
+    tcsetattr(io::stdin(), OptionalActions::Now, &hidden)?;
+    Ok(echoing)
 }
 
 impl Changed {
@@ -48,13 +85,8 @@ pub(crate) struct HiddenInput;
 impl HiddenInput {
     pub(crate) fn start() -> io::Result<Self> {
         let mut changed = changed();
-        let echoing = tcgetattr(io::stdin())?;
-        let mut hidden = echoing.clone();
-        hidden.local_modes.remove(LocalModes::ECHO);
-        // The end of the line is echoed, so that later output starts on a new line.
-        hidden.local_modes.insert(LocalModes::ECHONL);
-        changed.echoing = Some(echoing);
-        tcsetattr(io::stdin(), OptionalActions::Now, &hidden)?;
+        changed.echoing = Some(hide()?);
+        changed.has_hidden = true;
         Ok(Self)
     }
 }
@@ -71,7 +103,7 @@ pub(crate) struct OpenQuestion(());
 impl OpenQuestion {
     pub(crate) fn print(question: &str) -> Result<Self> {
         // Before the question is shown, because a key can end the command at once.
-        changed().has_open_line = true;
+        changed().open_line = Some(question.to_owned());
         let open = Self(());
         let mut err = io::stderr().lock();
         let printed = write!(err, "{question}: ").and_then(|()| err.flush());
@@ -82,14 +114,14 @@ impl OpenQuestion {
     /// The terminal has echoed the line ending of the answer.
     #[expect(clippy::unused_self, reason = "a question is answered once")]
     pub(crate) fn answered(self) {
-        changed().has_open_line = false;
+        changed().open_line = None;
     }
 }
 
 impl Drop for OpenQuestion {
     fn drop(&mut self) {
-        let has_open_line = std::mem::take(&mut changed().has_open_line);
-        if has_open_line {
+        let open_line = changed().open_line.take();
+        if open_line.is_some() {
             print_line("");
         }
     }

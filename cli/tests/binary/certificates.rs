@@ -111,10 +111,16 @@ fn requests_and_events_trust_the_ca_file() {
 fn sends_nothing_to_a_service_with_an_untrusted_certificate() {
     let (stub, client) = over_tls();
     let result = client.run(&["auth", "whoami", "--ca-file", "other.pem", "--output", "json"]);
-    assert_eq!((result.code, result.error()["code"].as_str()), (Some(9), Some("unreachable")));
+    let doctor = client.run(&["doctor", "--ca-file", "other.pem"]);
+    assert!(doctor.stdout.contains("--ca-file (SVC_CA_FILE)"), "{doctor:?}");
     let send = ["events", "send", "-f", "-", "--ca-file", "other.pem", "--output", "json"];
-    let result = client.run_with(&send, EVENT);
-    assert_eq!((result.code, result.error()["code"].as_str()), (Some(9), Some("unreachable")), "{result:?}");
+    for result in [result, client.run_with(&send, EVENT)] {
+        let error = result.error();
+        assert_eq!((result.code, &error["code"]), (Some(11), &"configuration_invalid".into()), "{result:?}");
+        assert_eq!(error["retryable"], false);
+        assert!(error["message"].as_str().unwrap().contains("is not trusted"), "{error}");
+        assert!(error["remediation"].as_str().unwrap().contains("--ca-file (SVC_CA_FILE)"), "{error}");
+    }
     assert!(stub.requests().is_empty());
 }
 

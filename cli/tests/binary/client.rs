@@ -56,6 +56,7 @@ impl Client {
     pub(crate) fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_svc"));
         command.args(arguments).current_dir(&self.home).env_clear().env("HOME", self.home.path());
+        command.env("TERM", "xterm");
         command.envs(self.environment.iter().map(|(name, value)| (name, value)));
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         command

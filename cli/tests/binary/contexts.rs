@@ -280,8 +280,7 @@ fn a_malformed_configuration_file_is_named() {
     let client = Client::new();
     client.run(&["config", "set", "tenant", "acme"]);
     let path = client.home().join(".config/svc/config.json");
-    for text in ["{", r#"{"contexts":{"a":{"tennant":"acme"}}}"#, r#"{"contexts":{"a":{"tenant":"Acme!"}}}"#]
-    {
+    for text in ["{", r#"{"contexts":{"a":{"tenant":7}}}"#, r#"{"contexts":{"a":{"tenant":"Acme!"}}}"#] {
         std::fs::write(&path, text).unwrap();
         let error =
             assert_failed(&client.run(&["auth", "whoami", "--output", "json"]), 11, "configuration_invalid");
@@ -289,6 +288,34 @@ fn a_malformed_configuration_file_is_named() {
         assert_eq!(client.run(&["version"]).code, Some(0));
         assert_eq!(client.run(&["config", "path"]).code, Some(0));
     }
+}
+
+#[test]
+fn fields_of_a_later_version_are_kept() {
+    let client = Client::new();
+    client.run(&["config", "set", "tenant", "acme"]);
+    let path = client.home().join(".config/svc/config.json");
+    let text = r#"{"current_context":"a","contexts":{"a":{"tenant":"acme","color":"red"}},"later":[1]}"#;
+    std::fs::write(&path, text).unwrap();
+    assert_eq!(setting(&client, "tenant", &[]).0, "acme");
+    assert_eq!(client.run(&["config", "set", "tenant", "umbrella"]).code, Some(0));
+    let kept: Value = serde_json::from_str(&std::fs::read_to_string(&path).unwrap()).unwrap();
+    assert_eq!((&kept["contexts"]["a"]["color"], &kept["later"]), (&json!("red"), &json!([1])));
+}
+
+#[test]
+fn the_contexts_are_listed_in_spite_of_a_wrong_one() {
+    let (stub, client) = (Stub::new(service), Client::new());
+    log_in(&client, &stub, "acme", &[]);
+    let client = client.with_variable("SVC_CONTEXT", "typo");
+    let listed = client.run(&["config", "list"]);
+    assert_eq!(listed.code, Some(0), "{listed:?}");
+    assert!(
+        listed.stdout.contains("acme") && listed.stderr.contains("no context is named typo"),
+        "{listed:?}"
+    );
+    let error = assert_failed(&client.run(&["auth", "whoami", "-o", "json"]), 11, "configuration_invalid");
+    assert!(error["remediation"].as_str().unwrap().contains("unset --context (SVC_CONTEXT)"), "{error}");
 }
 
 #[test]

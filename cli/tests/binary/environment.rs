@@ -53,3 +53,43 @@ fn an_empty_variable_counts_as_unset() {
         assert_eq!(commands.map(|command| printed(&empty, command)), expected, "{variable}");
     }
 }
+
+#[test]
+fn a_credential_that_is_not_utf8_does_not_count_as_unset() {
+    use std::os::unix::ffi::OsStrExt as _;
+
+    for variable in ["SVC_TOKEN", "SVC_TOKEN_FILE"] {
+        let client = Client::for_url("http://127.0.0.1:1").with_variable("SVC_TENANT", "acme");
+        let mut command = client.command(&["auth", "whoami", "--output", "json"]);
+        let output = command.env(variable, std::ffi::OsStr::from_bytes(b"svc_st_\xff")).output().unwrap();
+        let result = CommandResult::of(output);
+        assert_eq!((result.code, result.error()["code"].as_str()), (Some(11), Some("configuration_invalid")));
+    }
+}
+
+#[test]
+fn a_token_file_can_have_a_byte_order_mark_and_the_line_of_the_previous_token() {
+    let stub = Stub::new(|_| problem(ProblemKind::CredentialInvalid));
+    let client = Client::for_url(&stub.url).with_variable("SVC_TOKEN_FILE", "token");
+    std::fs::write(client.home().join("token"), "\u{feff}svc_st_new\r\nsvc_st_old\r\n").unwrap();
+    client.run(&["auth", "whoami"]);
+    assert_eq!(stub.requests()[0].header("authorization"), Some("Bearer svc_st_new"));
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_terminal_without_escape_sequences_gets_none() {
+    for (name, value, is_colored) in [
+        ("TERM", "xterm", true),
+        ("TERM", "dumb", false),
+        ("TERM", "", false),
+        ("CLICOLOR", "0", false),
+        ("NO_COLOR", "1", false),
+    ] {
+        let client = Client::new().with_variable(name, value);
+        let result = crate::terminal::run_at_terminal(&client, &["auth", "token"], "");
+        assert_eq!(result.stderr.contains('\u{1b}'), is_colored, "{name}={value}: {result:?}");
+    }
+    let forced = Client::new().with_variable("CLICOLOR_FORCE", "1").run(&["auth", "token"]);
+    assert!(forced.stderr.contains('\u{1b}'), "{forced:?}");
+}

@@ -101,6 +101,12 @@ fn writes_a_manual_page_for_each_command_and_group() {
         assert!(page.contains(".SH NAME") && page.contains(".SH OPTIONS"), "{name}: {page}");
         assert_eq!(page.contains(".SH EXAMPLES"), name != "svc", "{name}: {page}");
     }
+    for name in ["svc", "svc-users-disable"] {
+        let page = std::fs::read_to_string(directory.join(format!("{name}.1"))).unwrap();
+        for text in ["SVC_TOKEN or SVC_TOKEN_FILE", ".SH \"EXIT STATUS\"", "SEE ALSO", "\"svc 0."] {
+            assert!(page.contains(text), "{name}: {text}: {page}");
+        }
+    }
     let page = std::fs::read_to_string(directory.join("svc-users-disable.1")).unwrap();
     assert!(page.contains("svc users disable bob@acme.example \\-\\-yes"), "{page}");
 

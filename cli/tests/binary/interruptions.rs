@@ -156,6 +156,22 @@ fn a_killed_run_continues_at_its_checkpoint_without_loss_and_repetition() {
 }
 
 #[test]
+fn two_runs_do_not_use_one_checkpoint() {
+    let stub = Stub::new(service);
+    let client = client(&stub);
+    std::fs::write(client.home().join("a"), "{\"source_id\":\"fw\"}\n").unwrap();
+    let send = ["events", "send", "--checkpoint", "c", "--output", "json", "-f", "a"];
+    assert_eq!(client.run(&send).json()["accepted"], 1);
+    let held = std::fs::File::open(client.home().join("c")).unwrap();
+    held.lock().unwrap();
+    let result = client.run(&send);
+    assert_eq!((result.code, result.error()["code"].as_str()), (Some(7), Some("input_unreadable")));
+    assert!(result.error()["message"].as_str().unwrap().contains("another run uses the checkpoint c"));
+    drop(held);
+    assert_eq!(client.run(&send).json()["skipped"], 1);
+}
+
+#[test]
 fn a_checkpoint_belongs_to_one_input_and_one_service() {
     let stub = Stub::new(service);
     let client = client(&stub);

@@ -6,7 +6,7 @@ use std::os::unix::process::ExitStatusExt as _;
 
 use contract::ProblemKind;
 use rustix::process::{Pid, Signal, kill_process};
-use rustix::termios::{LocalModes, tcgetattr};
+use rustix::termios::{LocalModes, OptionalActions, tcgetattr, tcsetattr};
 use serde_json::json;
 
 use crate::client::Client;
@@ -106,6 +106,37 @@ fn a_typed_password_is_not_echoed() {
     let rest = rest_of(keyboard);
     assert!(!rest.contains("correct horse"), "{rest:?}");
     assert_eq!(stub.requests()[1].json()["password"], "correct horse");
+}
+
+/// Switches the echo on, as a shell does when it stops a command.
+fn switch_echo_on(terminal: &File) {
+    let mut modes = tcgetattr(terminal).unwrap();
+    modes.local_modes.insert(LocalModes::ECHO);
+    tcsetattr(terminal, OptionalActions::Now, &modes).unwrap();
+}
+
+#[test]
+fn a_password_stays_hidden_after_the_command_was_stopped_and_continued() {
+    let stub = Stub::new(service);
+    let (mut keyboard, terminal) = terminal();
+    let client = Client::for_url(&stub.url);
+    let mut command = client.command(&LOGIN);
+    let (stdin, stderr) = (terminal.try_clone().unwrap(), terminal.try_clone().unwrap());
+    let mut child = command.stdin(stdin).stderr(stderr).spawn().unwrap();
+    drop(command);
+    read_until(&keyboard, "in acme: ");
+    kill_process(Pid::from_child(&child), Signal::STOP).unwrap();
+    switch_echo_on(&terminal);
+    kill_process(Pid::from_child(&child), Signal::CONT).unwrap();
+    // The question is repeated when the echo is off.
+    read_until(&keyboard, "in acme: ");
+    assert!(!echoes(&terminal));
+    keyboard.write_all(b"correct horse\nrm -rf x\n").unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(3));
+    assert!(echoes(&terminal));
+    assert_eq!(rustix::io::ioctl_fionread(&terminal).unwrap(), 0, "the shell would run the rest of a paste");
+    drop(terminal);
+    assert!(!rest_of(keyboard).contains("correct horse"));
 }
 
 #[test]

@@ -154,3 +154,18 @@ fn accepted_invite_cannot_be_revoked_but_its_user_can_be_disabled() {
     let error = error_of(&stub, &["users", "invite", "--email", "bob@acme.example"], "", 6);
     assert!(text(&error, "remediation").contains("No invite is needed"), "{error}");
 }
+
+#[test]
+fn a_redirect_names_its_target() {
+    let redirects = Stub::new(|_| (308, "<html>moved</html>".to_owned()));
+    let error = error_of(&redirects, &["users", "list"], "", 1);
+    assert!(text(&error, "message").contains("redirects to https://svc.example/api/v1"), "{error}");
+    assert!(text(&error, "remediation").contains("`svc doctor`"), "{error}");
+}
+
+#[test]
+fn a_list_that_repeats_its_page_ends() {
+    let stub = Stub::new(|_| (200, r#"{"items":[],"next_cursor":"same"}"#.to_owned()));
+    let error = error_of(&stub, &["users", "list", "--all"], "", 1);
+    assert_eq!((&error["code"], stub.requests().len()), (&"unexpected_response".into(), 2));
+}

@@ -85,8 +85,22 @@ async fn respond(request: Request, recorded: Arc<Mutex<Vec<StubRequest>>>, handl
     // As the service does: the instance of a problem is the path of the request.
     let body = body.replace(r#""instance":"/api/v1""#, &format!(r#""instance":"{}""#, head.uri.path()));
     recorded.lock().unwrap().push(request);
+    let content_type = match body.get(..1) {
+        Some("<") => "text/html",
+        Some("e" | "i" | "r" | ":") => "text/event-stream",
+        _ => "application/json",
+    };
     let status = StatusCode::from_u16(status).unwrap();
-    (status, [("content-type", "application/json"), ("x-request-id", "of-the-stub")], body).into_response()
+    (
+        status,
+        [
+            ("content-type", content_type),
+            ("x-request-id", "of-the-stub"),
+            ("location", "https://svc.example/api/v1"),
+        ],
+        body,
+    )
+        .into_response()
 }
 
 /// Status and problem document of this kind.

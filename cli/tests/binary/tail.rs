@@ -79,3 +79,13 @@ fn first_connection_that_fails_is_an_error() {
     client(&stub).run(&["events", "tail", "--since", "1h", "--no-follow"]);
     assert!(stub.request_lines()[1].contains("stream?since=20"), "{:?}", stub.request_lines());
 }
+
+#[test]
+fn a_page_that_answers_in_place_of_the_service_is_an_error() {
+    let stub = Stub::new(|_| (200, "<html>Log in to the network</html>".to_owned()));
+    for follow in [&[][..], &["--no-follow"]] {
+        let result = client(&stub).run(&[&["events", "tail", "--output", "json"], follow].concat());
+        assert_eq!((result.code, result.error()["code"].as_str()), (Some(1), Some("unexpected_response")));
+    }
+    assert_eq!(stub.requests().len(), 2);
+}

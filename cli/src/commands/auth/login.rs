@@ -18,7 +18,7 @@ use crate::framework::credentials::{Credentials, StoredSession};
 use crate::framework::error::{ErrorKind, Result};
 use crate::framework::files::Directory;
 use crate::framework::input::run_blocking;
-use crate::framework::keyring;
+use crate::framework::keyring::{self, ItemKey};
 use crate::framework::output::{CommandOutput, Table, text, time};
 use crate::framework::prompt::PasswordSource;
 
@@ -26,7 +26,8 @@ use crate::framework::prompt::PasswordSource;
 ///
 /// Prompts for the password. With --device, shows a code to approve in a browser on any device. Stores the session in the keyring
 /// of the desktop if it can be used, else in a file that only you can read (`svc config set credential-store` chooses one). Makes the
-/// context of the service and tenant current, so that later commands use the session. Revokes the stored session of the same tenant that it replaces.
+/// context of the login current, so that later commands use the session. Each context has its own session: a login with another e-mail
+/// address creates another context. Revokes the session of the context that it replaces.
 #[derive(Args)]
 pub(crate) struct Login {
     /// E-mail address of the account [default: prompt].
@@ -121,7 +122,7 @@ impl Command for Login {
     async fn run(self, context: &Context) -> Result<Self::Output> {
         context.accept_new_context()?;
         // Check that the session can be stored before it is created.
-        Credentials::load()?;
+        run_blocking(|| Directory::for_current_user()?.require_writable::<Credentials>()).await?;
         let place = token_place(context).await?;
         if !self.device && self.password.is_prompt() && context.prompt().is_available() {
             // Before the person answers questions for a server that does not answer.
@@ -133,11 +134,17 @@ impl Command for Login {
         } else {
             self.with_password(context, &tenant).await?
         };
-        let (result, replaced) = store_session(context, email, issued, place)?;
-        if let Some(token) = replaced {
-            // The new session is stored, so a failure, such as an expired session, is not an error of the login.
+        let token = issued.session_id.clone();
+        let (result, revoked) = match store_session(context, email, issued, place) {
+            Ok((result, replaced)) => (Ok(result), replaced),
+            // Without its token, the new session would stay active until its end.
+            Err(error) => (Err(error), Some(token)),
+        };
+        if let Some(token) = revoked {
+            // A failure, such as an expired session, is not an error of the login.
             let _ = context.api()?.call(&routes::LOG_OUT, &[]).session(&token)?.execute().await;
         }
+        let result = result?;
         super::warn_about_credentials(context);
         Ok(result)
     }
@@ -207,15 +214,31 @@ fn store_session(
     mut place: TokenPlace,
 ) -> Result<(LoginResult, Option<Secret>)> {
     let (service, tenant) = (context.service()?, &issued.tenant_id);
+    let stored = Credentials::load()?;
+    let name = match &context.globals().context {
+        Some(name) => name.clone(),
+        None => context.configuration()?.name_for(service, tenant, &email, |name| {
+            stored
+                .get(name)
+                .is_some_and(|own| !own.is_of(service, tenant) || !own.email.eq_ignore_ascii_case(&email))
+        }),
+    };
+    let previous = stored.get(&name);
     // A token that the keyring does not return cannot be revoked.
-    let replaced = Credentials::load()?.token(service, tenant).unwrap_or_default();
+    let replaced = previous.and_then(|session| session.load_token(&name).ok());
+    if let Some(other) = previous.filter(|session| !session.email.eq_ignore_ascii_case(&email)) {
+        context.out().notice(&format!("The login of {} in context {name} is replaced.", other.email));
+    }
+    let key = ItemKey { context: name.clone(), service: service.to_string(), tenant: tenant.clone() };
     if place == TokenPlace::Keyring
-        && let Err(reason) = keyring::store(service.as_str(), tenant, &issued.session_id)
+        && let Err(reason) = keyring::store(&key, &issued.session_id)
     {
         place = TokenPlace::File(Some(reason));
     }
     let is_in_file = place != TokenPlace::Keyring;
     let session = StoredSession {
+        base_url: service.clone(),
+        tenant: tenant.clone(),
         token: is_in_file.then(|| issued.session_id.clone()),
         user_id: issued.user_id,
         email: email.clone(),
@@ -227,16 +250,21 @@ fn store_session(
         .map(|setting| std::path::absolute(setting.value))
         .transpose()
         .map_err(|error| ErrorKind::ConfigurationInvalid.with_message(error.to_string()))?;
-    let previous = Credentials::update(|all| all.insert(service, tenant.clone(), session))?;
-    if is_in_file && previous.is_some_and(|previous| previous.token.is_none()) {
+    let previous = Credentials::update(|all| all.insert(name.clone(), session))?;
+    let is_kept = |previous: &StoredSession| !is_in_file && previous.is_of(service, tenant);
+    if let Some(previous) = previous.filter(|previous| previous.token.is_none() && !is_kept(previous)) {
         // The previous session is revoked, so a token that stays in the keyring is of no use.
-        let _ = keyring::delete(service.as_str(), tenant);
+        let _ = keyring::delete(&previous.key(&name));
     }
     report_place(context, &place)?;
-    let name = Directory::for_current_user()?.update(|configuration: &mut Configuration| {
-        let named = context.globals().context.as_ref();
-        Ok(configuration.record_login(named, service, tenant, ca_file))
-    })?;
+    let recorded = Directory::for_current_user()?.update(|configuration: &mut Configuration| {
+        configuration.record_login(&name, service, tenant, ca_file);
+        Ok(())
+    });
+    if let Err(error) = recorded {
+        let advice = format!("pass --base-url {service} --tenant {tenant} to use the session");
+        context.out().warn(&format!("the context is not stored: {}; {advice}", error.message));
+    }
     let result = LoginResult {
         context: name,
         stored_in: if is_in_file { "file" } else { "keyring" },

@@ -11,7 +11,7 @@ use crate::framework::catalog::{Errors, Examples, Names, Requirement};
 use crate::framework::command::Command;
 use crate::framework::configuration::{Configuration, ContextName};
 use crate::framework::context::Context;
-use crate::framework::credentials::Credentials;
+use crate::framework::credentials::{Credentials, StoredSession};
 use crate::framework::endpoint::BaseUrl;
 use crate::framework::error::{ErrorKind, Result};
 use crate::framework::files::Directory;
@@ -19,7 +19,7 @@ use crate::framework::output::{CommandOutput, Table, text};
 
 /// Switch to another stored login.
 ///
-/// Makes the context of its service and tenant the current one. --tenant and --base-url choose the login. Without them, switches
+/// Makes its context the current one. --context, --tenant and --base-url choose the login. Without them, switches
 /// to the other login if there are two, and asks if there are more.
 #[derive(Args)]
 pub(crate) struct Switch {}
@@ -68,8 +68,8 @@ impl Command for Switch {
 
     async fn run(self, context: &Context) -> Result<Self::Output> {
         let logins = stored_logins(context)?;
-        let current = current_login(context)?;
-        let others: Vec<_> = logins.iter().filter(|login| Some(&login.key()) != current.as_ref()).collect();
+        let current = context.configuration()?.current();
+        let others: Vec<_> = logins.iter().filter(|login| Some(&login.context) != current).collect();
         let login = match (&logins[..], &others[..]) {
             ([], _) => {
                 let which = if is_filtered(context) {
@@ -85,32 +85,24 @@ impl Command for Switch {
             (_, [other]) => *other,
             _ => ask(context, &logins).await?,
         };
-        let (service, tenant) = login.key();
-        let name = Directory::for_current_user()?.update(|configuration: &mut Configuration| {
-            Ok(configuration.record_login(None, &service, &tenant, None))
+        let StoredLogin { context: name, service, tenant, email } = login.clone();
+        Directory::for_current_user()?.update(|configuration: &mut Configuration| {
+            configuration.record_login(&name, &service, &tenant, None);
+            Ok(())
         })?;
         warn_about_overrides(context);
         super::warn_about_credentials(context);
-        Ok(CurrentLogin {
-            context: name,
-            base_url: service.to_string(),
-            tenant_id: tenant,
-            email: login.email.clone(),
-        })
+        Ok(CurrentLogin { context: name, base_url: service.to_string(), tenant_id: tenant, email })
     }
 }
 
 /// A stored login.
+#[derive(Clone)]
 struct StoredLogin {
+    context: ContextName,
     service: BaseUrl,
     tenant: TenantId,
     email: String,
-}
-
-impl StoredLogin {
-    fn key(&self) -> (BaseUrl, TenantId) {
-        (self.service.clone(), self.tenant.clone())
-    }
 }
 
 /// Returns whether options choose the login.
@@ -122,39 +114,29 @@ fn is_filtered(context: &Context) -> bool {
 /// Stored logins that the options of the command line allow.
 fn stored_logins(context: &Context) -> Result<Vec<StoredLogin>> {
     let globals = context.globals();
-    let by_context = globals.is_given("context");
-    let service =
-        if globals.is_given("base_url") || by_context { Some(context.base_url()?.value) } else { None };
-    let tenant = if globals.is_given("tenant") || by_context { context.tenant_setting()? } else { None };
+    let service = globals.is_given("base_url").then(|| context.base_url()).transpose()?;
+    let tenant = globals.is_given("tenant").then(|| context.tenant_option()).flatten();
+    let name = globals.context.as_ref().filter(|_| globals.is_given("context"));
     let stored = Credentials::load()?;
-    let mut logins = Vec::new();
-    for (url, id, session) in stored.all() {
-        let login =
-            StoredLogin { service: BaseUrl::parse(url)?, tenant: id.clone(), email: session.email.clone() };
-        let is_allowed = service.as_ref().is_none_or(|service| *service == login.service)
-            && tenant.as_ref().is_none_or(|tenant| tenant.value == login.tenant);
-        if is_allowed {
-            logins.push(login);
-        }
-    }
-    Ok(logins)
-}
-
-/// Service and tenant of the current context.
-fn current_login(context: &Context) -> Result<Option<(BaseUrl, TenantId)>> {
-    let configuration = context.configuration()?;
-    let Some(named) = configuration.current().map(|name| configuration.get(name)).transpose()? else {
-        return Ok(None);
+    let allowed = stored.all().filter(|(context, session)| {
+        service.as_ref().is_none_or(|service| service.value == session.base_url)
+            && tenant.is_none_or(|tenant| *tenant == session.tenant)
+            && name.is_none_or(|name| name == *context)
+    });
+    let login = |(context, session): (&ContextName, &StoredSession)| {
+        let StoredSession { base_url: service, tenant, email, .. } = session.clone();
+        StoredLogin { context: context.clone(), service, tenant, email }
     };
-    Ok(named.base_url.clone().zip(named.tenant.clone()))
+    Ok(allowed.map(login).collect())
 }
 
 /// Prompts for a number of the list.
 async fn ask<'a>(context: &Context, logins: &'a [StoredLogin]) -> Result<&'a StoredLogin> {
-    const OPTIONS: &str = "--tenant, --base-url or both";
+    const OPTIONS: &str = "--context, --tenant or --base-url";
     context.prompt().require_available("login", OPTIONS)?;
     let lines = logins.iter().enumerate().map(|(index, login)| {
-        format!("{:>3}  {} in {} at {}", index + 1, login.email, login.tenant, login.service)
+        let StoredLogin { context, service, tenant, email } = login;
+        format!("{:>3}  {email} in {tenant} at {service} ({context})", index + 1)
     });
     context.out().instruct(&lines.collect::<Vec<_>>().join("\n"), &json!({"logins": logins.len()}));
     let answer = context.prompt().line("Number of the login", OPTIONS).await?;

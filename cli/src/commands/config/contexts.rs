@@ -27,7 +27,7 @@ pub(super) struct ListedContext {
     tenant_id: Option<String>,
     /// File of CA certificates.
     ca_file: Option<String>,
-    /// E-mail address of the stored session of the service and tenant.
+    /// E-mail address of the stored session of the context.
     email: Option<String>,
 }
 
@@ -48,18 +48,13 @@ impl Row for ListedContext {
 impl ListedContext {
     /// All contexts of a configuration.
     pub(super) fn all(configuration: &Configuration, stored: &Credentials) -> Vec<Self> {
-        let contexts = configuration.contexts.iter().map(|(name, named)| {
-            let session = named.base_url.as_ref().zip(named.tenant.as_ref());
-            Self {
-                name: name.clone(),
-                current: configuration.current() == Some(name),
-                base_url: named.base_url.as_ref().map(ToString::to_string),
-                tenant_id: named.tenant.as_ref().map(ToString::to_string),
-                ca_file: named.ca_file.as_ref().map(|path| path.display().to_string()),
-                email: session
-                    .and_then(|(service, tenant)| stored.session(service, tenant))
-                    .map(|session| session.email.clone()),
-            }
+        let contexts = configuration.contexts.iter().map(|(name, named)| Self {
+            name: name.clone(),
+            current: configuration.current() == Some(name),
+            base_url: named.base_url.as_ref().map(ToString::to_string),
+            tenant_id: named.tenant.as_ref().map(ToString::to_string),
+            ca_file: named.ca_file.as_ref().map(|path| path.display().to_string()),
+            email: stored.get(name).map(|session| session.email.clone()),
         });
         contexts.collect()
     }
@@ -119,7 +114,7 @@ pub(in crate::commands) fn warn_about_overrides(context: &Context) {
 
 /// Delete a context.
 ///
-/// Keeps the session of its service and tenant: `svc auth logout` ends it, and `svc auth switch` restores the context.
+/// Keeps its session: `svc auth switch` restores the context, and then `svc auth logout` ends the session.
 #[derive(Args)]
 pub(crate) struct DeleteContext {
     /// Context.

@@ -1,11 +1,12 @@
 //! The checkpoint of a delivery: which events of an input are settled, so that another run continues after any interruption. It
 //! is replaced atomically after each batch, and its size does not grow with the input.
 
-use std::fs::{self, File};
+use std::fs::{self, File, TryLockError};
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use same_file::Handle;
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 use uuid::Uuid;
@@ -56,6 +57,8 @@ pub(super) struct Checkpoint {
     path: PathBuf,
     state: CheckpointFile,
     last_sync: Option<Instant>,
+    /// The current file, which is locked, so that another run does not send the same events. `None` before the first one.
+    locked: Option<File>,
 }
 
 impl Checkpoint {
@@ -64,6 +67,17 @@ impl Checkpoint {
     /// # Errors
     /// The file is not the checkpoint of this delivery.
     pub(super) fn open(path: &Path, subject: Subject) -> Result<Self> {
+        match lock(path) {
+            Ok(locked) => Self::open_locked(path, subject, locked),
+            Err(TryLockError::WouldBlock) => Err(in_use(path)),
+            Err(TryLockError::Error(error)) => {
+                let message = format!("cannot lock the checkpoint {}: {error}", path.display());
+                Err(ErrorKind::InputUnreadable.with_message(message))
+            }
+        }
+    }
+
+    fn open_locked(path: &Path, subject: Subject, locked: Option<File>) -> Result<Self> {
         let state = match read(path) {
             Ok(None) => CheckpointFile {
                 format: FORMAT.to_owned(),
@@ -81,7 +95,7 @@ impl Checkpoint {
                 ));
             }
         };
-        Ok(Self { path: path.to_owned(), state, last_sync: None })
+        Ok(Self { path: path.to_owned(), state, last_sync: None, locked })
     }
 
     /// Numbers of the events that need not be sent again.
@@ -110,13 +124,41 @@ impl Checkpoint {
         self.state.settled.clone_from(settled);
         (self.state.counts, self.state.rejects_bytes) = (counts, rejects_bytes);
         let sync = is_last || self.last_sync.is_none_or(|last| last.elapsed() >= SYNC_INTERVAL);
-        replace(&self.path, &self.state, sync)
+        // Another run has started at the same time.
+        if self.locked.is_none() && self.path.exists() {
+            return Err(in_use(&self.path));
+        }
+        let replaced = replace(&self.path, &self.state, sync)
             .map_err(|error| CliError::write_failed(&error, &self.path.display().to_string()))?;
+        self.locked = Some(replaced);
         if sync {
             self.last_sync = Some(Instant::now());
         }
         Ok(())
     }
+}
+
+/// Locks the file. `None` if it does not exist.
+fn lock(path: &Path) -> std::result::Result<Option<File>, TryLockError> {
+    loop {
+        let file = match File::open(path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            file => file.map_err(TryLockError::Error)?,
+        };
+        file.try_lock()?;
+        // A run that has ended in the meantime can have replaced the file.
+        let is_current = || Ok(Handle::from_file(file.try_clone()?)? == Handle::from_path(path)?);
+        if is_current().map_err(TryLockError::Error)? {
+            return Ok(Some(file));
+        }
+    }
+}
+
+fn in_use(path: &Path) -> CliError {
+    let message = format!("another run uses the checkpoint {}", path.display());
+    ErrorKind::InputUnreadable.with_message(message).with_remediation(
+        "Wait for its end, then run the command again. Parallel runs need different inputs and checkpoints.",
+    )
 }
 
 fn read(path: &Path) -> io::Result<Option<CheckpointFile>> {
@@ -136,17 +178,19 @@ fn parse(text: &[u8]) -> io::Result<CheckpointFile> {
 }
 
 /// Replaces the file by a new one, so that it is complete at any time. The temporary name is not that of another file.
-fn replace(path: &Path, state: &CheckpointFile, sync: bool) -> io::Result<()> {
+fn replace(path: &Path, state: &CheckpointFile, sync: bool) -> io::Result<File> {
     let mut temporary = path.as_os_str().to_owned();
     temporary.push(format!(".{}.tmp", Uuid::now_v7()));
     let mut file = File::create_new(&temporary)?;
+    file.try_lock()?;
     let written = file
         .write_all(&serde_json::to_vec(state)?)
         .and_then(|()| if sync { file.sync_all() } else { Ok(()) });
-    written.and_then(|()| fs::rename(&temporary, path)).inspect_err(|_| {
+    let replaced = written.and_then(|()| fs::rename(&temporary, path)).inspect_err(|_| {
         // The first error is reported.
         let _ = fs::remove_file(&temporary);
-    })
+    });
+    replaced.map(|()| file)
 }
 
 fn mismatch(path: &Path, stored: &Subject, current: &Subject) -> CliError {

@@ -212,7 +212,7 @@ impl EventDelivery {
     /// certainly nothing was stored: then the same command can be repeated.
     fn keeps_failed(&self) -> bool {
         let stored = self.result.counts.accepted > 0 || self.result.counts.rejected > 0;
-        let is_rejected = |error: &TransportError| matches!(error.status, Some(400..=499));
+        let is_rejected = |error: &TransportError| matches!(error.status, Some(300..=499));
         let is_certain = !self.any_sent.load(Ordering::Relaxed)
             || self.failed.iter().all(|(.., error)| is_rejected(error));
         self.checkpoint.is_none() && (stored || !is_certain)

@@ -1,5 +1,6 @@
 //! `svc events send`: events from a file or standard input, sent in batches.
 
+use std::io::{self, IsTerminal as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,7 +11,7 @@ use contract::{ProblemKind, routes};
 use data_encoding::HEXLOWER;
 use schemars::JsonSchema;
 use serde::Serialize;
-use transport::{HttpTransport, HttpTransportConfig, TransportError};
+use transport::{HttpTransport, HttpTransportConfig, TransportError, TransportErrorKind};
 
 use super::checkpoint::{Checkpoint, Subject};
 use super::delivery::{Batches, EventDelivery, SendOutcome};
@@ -18,6 +19,7 @@ use super::item::{Place, described};
 use super::progress::Progress;
 use super::rejects::{Reject, RejectLog, RejectedLine, RejectsPath, error_code, error_message, local_kind};
 use super::source::{Input, InputSource};
+use crate::framework::api::UNTRUSTED_CERTIFICATE;
 use crate::framework::catalog::{
     Errors, Examples, Names, OptionSchemas, Requirement, Routes, SchemaOf, schema_of,
 };
@@ -173,6 +175,9 @@ impl Command for Send {
         let transport = transport(context, credential, Arc::clone(&any_sent))?;
         let (file, checkpoint) = (self.input.file.clone(), self.checkpoint.clone());
         let service = context.service()?.to_string();
+        if file == Path::new("-") && io::stdin().is_terminal() {
+            context.out().notice("reading events from the terminal; end them with Ctrl-D");
+        }
         let opened = run_blocking(move || open(&file, checkpoint.as_deref(), service)).await?;
         let (mut source, checkpoint) = opened;
         inputs.extend(source.take_file());
@@ -373,7 +378,12 @@ fn transport_error(error: &TransportError) -> CliError {
     CliError {
         code: error_code(error).to_owned(),
         message: error_message(error).to_owned(),
-        remediation: problem.map_or(kind.remediation(), remediation_for).to_owned(),
+        remediation: match (problem, error.kind) {
+            (Some(problem), _) => remediation_for(problem),
+            (None, TransportErrorKind::UntrustedCertificate) => UNTRUSTED_CERTIFICATE,
+            (None, _) => kind.remediation(),
+        }
+        .to_owned(),
         exit: match (problem, error.status) {
             (Some(problem), _) => Exit::from_problem(problem),
             (None, Some(status)) => Exit::from_status(status),

@@ -6,7 +6,7 @@ use reqwest::Method;
 use serde::de::DeserializeOwned;
 
 use super::Api;
-use crate::framework::error::Result;
+use crate::framework::error::{ErrorKind, Result};
 use crate::framework::output::ItemList;
 
 /// Largest page of the service.
@@ -88,6 +88,11 @@ impl Api {
             let path = page_path(path, filter, limit.next_page_size(items.len()), cursor.as_deref());
             let page: Page<T> = self.call_path(Method::GET, &path).fetch().await?;
             items.extend(page.items);
+            if page.next_cursor.is_some() && page.next_cursor == cursor {
+                return Err(
+                    ErrorKind::UnexpectedResponse.with_message("the service repeats a page of the list")
+                );
+            }
             cursor = page.next_cursor;
             if cursor.is_none() || limit.is_reached(items.len()) {
                 if cursor.is_some() && limit == ListLimit::OnePage {

@@ -118,6 +118,14 @@ impl ApiResponse {
             // The service may have processed what a proxy forwarded.
             (true, _) => ErrorKind::ResponseLost,
         };
+        if self.status.is_redirection()
+            && let Some(target) = self.header("location")
+        {
+            return kind.with_message(format!("HTTP {}: the address redirects to {target}", self.status)).with_remediation(
+                "Set --base-url (SVC_BASE_URL) to the address of the service after the redirect, without the API path. `svc doctor` \
+                 checks it.",
+            );
+        }
         kind.with_message(format!("HTTP {} without an error document of the API", self.status))
     }
 }

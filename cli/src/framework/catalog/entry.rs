@@ -415,6 +415,6 @@ impl Variable {
 
 impl fmt::Display for Variable {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.name, self.description)
+        write!(f, "{}: {}", self.names(), self.description)
     }
 }

@@ -99,6 +99,8 @@ impl CursorStart {
 
 fn nats_time(time: DateTime<Utc>) -> Result<NatsTime, ReadError> {
     let nanos = i128::from(time.timestamp()) * 1_000_000_000 + i128::from(time.timestamp_subsec_nanos());
+    // The server counts in 64 bits, and wraps times before 1678 and after 2262.
+    let nanos = nanos.clamp(0, i128::from(i64::MAX));
     datetime::from_nanos(nanos).map_err(ReadError::because)
 }
 

@@ -1,0 +1,131 @@
+//! Several logins: each context has its own session, and no session is created that cannot be stored.
+
+use std::path::PathBuf;
+use std::sync::Mutex;
+
+use serde_json::{Value, json};
+
+use crate::client::{Client, CommandResult};
+use crate::stub::{Stub, StubRequest, problem};
+
+/// A service that issues a session for each e-mail address.
+fn service(request: &StubRequest) -> (u16, String) {
+    match request.line.as_str() {
+        "POST /api/v1/auth/password/login" => {
+            let session = json!({
+                "session_id": format!("svc_st_{}", request.json()["email"].as_str().unwrap()), "token_type": "Bearer",
+                "user_id": "01890a5d-ac96-774b-bcce-b302099a8057", "tenant_id": "acme", "role": "admin",
+                "expires_at": "2030-01-01T00:00:00Z", "idle_expires_at": "2030-01-01T00:00:00Z",
+            });
+            (200, session.to_string())
+        }
+        "POST /api/v1/auth/sessions/logout" => (204, String::new()),
+        _ => problem(contract::ProblemKind::CredentialInvalid),
+    }
+}
+
+fn log_in(client: &Client, stub: &Stub, email: &str, more: &[&str]) -> CommandResult {
+    let login =
+        ["auth", "login", "--email", email, "--tenant", "acme", "--password-stdin", "--base-url", &stub.url];
+    client.run_with(&[&login[..], &["--output", "json"], more].concat(), "correct horse battery\n")
+}
+
+fn token(client: &Client, context: &str) -> String {
+    client.run(&["auth", "token", "--context", context]).stdout.trim().to_owned()
+}
+
+fn revoked(stub: &Stub) -> Vec<String> {
+    let requests = stub.requests();
+    let logouts = requests.iter().filter_map(|request| request.header("x-session-id"));
+    logouts.map(str::to_owned).collect()
+}
+
+#[test]
+fn a_login_in_one_context_keeps_that_of_another_one() {
+    let (stub, client) = (Stub::new(service), Client::new());
+    assert_eq!(log_in(&client, &stub, "ada@x", &[]).json()["context"], "acme");
+    assert_eq!(log_in(&client, &stub, "chloe@x", &["--context", "second"]).json()["context"], "second");
+    // Without a name, another account gets its own context.
+    assert_eq!(log_in(&client, &stub, "bob@x", &[]).json()["context"], "bob");
+    assert_eq!(revoked(&stub), [] as [&str; 0]);
+    let tokens = ["acme", "second", "bob"].map(|context| token(&client, context));
+    assert_eq!(tokens, ["svc_st_ada@x", "svc_st_chloe@x", "svc_st_bob@x"]);
+    let status = client.run(&["auth", "status", "--output", "json"]).json();
+    let current: Vec<_> =
+        status["items"].as_array().unwrap().iter().filter(|item| item["current"] == true).collect();
+    assert_eq!((current.len(), &current[0]["email"]), (1, &json!("bob@x")));
+    // The same account again replaces only its own session.
+    assert_eq!(log_in(&client, &stub, "bob@x", &[]).json()["context"], "bob");
+    assert_eq!(revoked(&stub), ["svc_st_bob@x"]);
+    let logout = client.run(&["auth", "logout", "--context", "second"]);
+    assert_eq!(logout.code, Some(0), "{logout:?}");
+    assert_eq!(
+        client.run(&["auth", "token", "--context", "second"]).code,
+        Some(4),
+        "not that of another account"
+    );
+    assert_eq!(token(&client, "acme"), "svc_st_ada@x");
+}
+
+#[test]
+fn without_a_context_only_an_unambiguous_login_is_used() {
+    let (stub, client) = (Stub::new(service), Client::new());
+    log_in(&client, &stub, "ada@x", &[]);
+    client.run(&["config", "set", "base-url", "https://other.example", "--context", "other"]);
+    client.run(&["config", "use-context", "other"]);
+    let options = ["auth", "token", "--base-url", &stub.url, "--tenant", "acme", "--output", "json"];
+    assert_eq!(client.run(&options).json()["token"], "svc_st_ada@x");
+    log_in(&client, &stub, "bob@x", &["--context", "bob"]);
+    client.run(&["config", "use-context", "other"]);
+    let ambiguous = client.run(&options);
+    assert_eq!(ambiguous.code, Some(4), "{ambiguous:?}");
+    let error = ambiguous.error();
+    assert!(error["message"].as_str().unwrap().contains("acme (ada@x), bob (bob@x)"), "{error}");
+    assert_eq!(client.run(&[&options[..], &["--context", "bob"]].concat()).json()["token"], "svc_st_bob@x");
+}
+
+#[test]
+fn a_login_that_cannot_be_stored_sends_no_password() {
+    let (stub, client) = (Stub::new(service), Client::new().with_variable("HOME", "/dev/null"));
+    let result = log_in(&client, &stub, "ada@x", &[]);
+    assert_eq!(result.code, Some(11), "{result:?}");
+    assert!(result.error()["remediation"].as_str().unwrap().contains("SVC_TOKEN"), "{result:?}");
+    assert_eq!(stub.requests().len(), 0);
+}
+
+/// The file that becomes a directory at the next login, and so cannot be written.
+static BROKEN: Mutex<Option<PathBuf>> = Mutex::new(None);
+
+fn breaking_service(request: &StubRequest) -> (u16, String) {
+    if request.line.ends_with("/login")
+        && let Some(path) = BROKEN.lock().unwrap().take()
+    {
+        let _ = std::fs::remove_file(&path);
+        std::fs::create_dir(path).unwrap();
+    }
+    service(request)
+}
+
+#[test]
+fn a_session_that_is_not_stored_is_revoked_and_a_missing_context_is_a_warning() {
+    let (stub, client) = (Stub::new(breaking_service), Client::new());
+    *BROKEN.lock().unwrap() = Some(client.credentials());
+    let result = log_in(&client, &stub, "ada@x", &[]);
+    assert_eq!(
+        (result.code, result.error()["code"].as_str()),
+        (Some(11), Some("credentials_unusable")),
+        "{result:?}"
+    );
+    assert_eq!(revoked(&stub), ["svc_st_ada@x"]);
+    std::fs::remove_dir(client.credentials()).unwrap();
+
+    let configuration = client.home().join(".config/svc/config.json");
+    *BROKEN.lock().unwrap() = Some(configuration.clone());
+    let result = log_in(&client, &stub, "ada@x", &[]);
+    assert_eq!((result.code, revoked(&stub).len()), (Some(0), 1), "{result:?}");
+    assert!(result.stderr.contains("the context is not stored"), "{result:?}");
+    std::fs::remove_dir(configuration).unwrap();
+    let used =
+        client.run(&["auth", "token", "--base-url", &stub.url, "--tenant", "acme", "--output", "json"]);
+    assert_eq!(used.json()["token"], Value::from("svc_st_ada@x"));
+}
