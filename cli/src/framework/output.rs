@@ -10,6 +10,7 @@ use std::io::{self, IsTerminal, Write};
 use std::marker::PhantomData;
 use std::time::Duration;
 
+use contract::names;
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -309,7 +310,7 @@ fn write_stderr(line: &str) {
 pub(crate) fn escape(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for c in text.chars() {
-        if is_unsafe(c) {
+        if names::is_unsafe(c) {
             escaped.extend(c.escape_unicode());
         } else {
             escaped.push(c);
@@ -332,7 +333,7 @@ fn escape_lines(text: &str) -> String {
 /// JSON itself escapes those of ASCII except DEL.
 fn escape_json(json: &str) -> String {
     json.chars().fold(String::with_capacity(json.len()), |mut all, c| {
-        if c > '~' && is_unsafe(c) {
+        if c > '~' && names::is_unsafe(c) {
             // All of them are in the basic multilingual plane, so that one escape is enough.
             all.extend(format!("\\u{:04x}", u32::from(c)).chars());
         } else {
@@ -340,11 +341,6 @@ fn escape_json(json: &str) -> String {
         }
         all
     })
-}
-
-fn is_unsafe(c: char) -> bool {
-    c.is_control()
-        || matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}' | '\u{2029}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
 #[cfg(test)]
@@ -372,13 +368,13 @@ mod tests {
         #[test]
         fn escaped_json_has_no_unsafe_characters(text in any::<String>()) {
             let escaped = escape_json(&serde_json::to_string(&text).unwrap());
-            prop_assert!(!escaped.chars().any(is_unsafe));
+            prop_assert!(!escaped.chars().any(names::is_unsafe));
             prop_assert_eq!(serde_json::from_str::<String>(&escaped).unwrap(), text);
         }
 
         #[test]
         fn escaped_text_has_no_unsafe_characters(text in any::<String>()) {
-            prop_assert!(!escape(&text).chars().any(is_unsafe));
+            prop_assert!(!escape(&text).chars().any(names::is_unsafe));
         }
     }
 }

@@ -9,6 +9,7 @@ pub mod events;
 pub mod identity;
 pub mod internal;
 pub mod managed;
+pub mod names;
 pub mod paths;
 pub mod problem;
 mod role;

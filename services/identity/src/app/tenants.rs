@@ -2,7 +2,7 @@
 
 use audit::{AuditEvent, EventName};
 use contract::identity::{CreateTenant, MAX_QUOTA, PatchTenant, Quota, Tenant};
-use contract::{Page, ProblemKind, Role, TenantStatus};
+use contract::{Page, ProblemKind, Role, TenantStatus, names};
 use service::Problem;
 use service::http::Paging;
 use tenancy::{Actor, TenantId};
@@ -123,12 +123,7 @@ impl Work<'_> {
 
 /// Returns the name without surrounding white space.
 fn valid_name(name: &str) -> Result<&str, Problem> {
-    let name = name.trim();
-    if name.is_empty() || name.chars().count() > MAX_NAME || name.chars().any(char::is_control) {
-        let message = format!("must have 1 to {MAX_NAME} characters and no control characters");
-        return Err(invalid("/display_name", message));
-    }
-    Ok(name)
+    names::check(name, MAX_NAME).map_err(|message| invalid("/display_name", message))
 }
 
 fn validate_quota(quota: &Quota) -> Result<(), Problem> {

@@ -25,7 +25,7 @@ const MAX_KEYS: i64 = 1000;
 impl From<InvalidApiKey> for Problem {
     fn from(error: InvalidApiKey) -> Self {
         let pointer = match error {
-            InvalidApiKey::Name => "/name",
+            InvalidApiKey::Name(_) => "/name",
             InvalidApiKey::Scopes => "/scopes",
             InvalidApiKey::SourceIds => "/source_ids",
             InvalidApiKey::ExpiresAt => "/expires_at",

@@ -2,7 +2,7 @@
 
 use chrono::{DateTime, SubsecRound as _, TimeDelta, Utc};
 use contract::session::CreateApiKey;
-use contract::{Scope, TenantStatus};
+use contract::{Scope, TenantStatus, names};
 
 const MAX_NAME_CHARS: usize = 100;
 /// Every introspection result of a key contains its sources, so the list must be short.
@@ -21,10 +21,10 @@ pub(crate) struct NewApiKey {
 }
 
 /// The invalid field of a request to create a key.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum InvalidApiKey {
-    #[error("must have 1 to {MAX_NAME_CHARS} characters and no control characters")]
-    Name,
+    #[error("{0}")]
+    Name(String),
     #[error("must contain at least one scope")]
     Scopes,
     #[error(
@@ -38,10 +38,7 @@ pub(crate) enum InvalidApiKey {
 impl NewApiKey {
     /// Validates a request. Duplicate scopes and sources are removed.
     pub(crate) fn validate(request: CreateApiKey, now: DateTime<Utc>) -> Result<Self, InvalidApiKey> {
-        let name = request.name.trim();
-        if name.is_empty() || name.chars().count() > MAX_NAME_CHARS || name.chars().any(char::is_control) {
-            return Err(InvalidApiKey::Name);
-        }
+        let name = names::check(&request.name, MAX_NAME_CHARS).map_err(InvalidApiKey::Name)?;
         let scopes = sorted_unique(request.scopes);
         if scopes.is_empty() {
             return Err(InvalidApiKey::Scopes);
@@ -136,12 +133,9 @@ mod tests {
         assert_eq!(validate(|request| request.name = " ü ".to_owned()).unwrap().name, "ü");
         let longest = "ü".repeat(MAX_NAME_CHARS);
         assert_eq!(validate(|request| request.name = longest.clone()).unwrap().name, longest);
-        for name in ["", "  ", "a\nb", &"x".repeat(101)] {
-            assert_eq!(
-                validate(|request| request.name = name.to_owned()),
-                Err(InvalidApiKey::Name),
-                "{name}"
-            );
+        for name in ["", "  ", "a\nb", "a\u{202e}b", "https://evil.example", &"x".repeat(101)] {
+            let invalid = validate(|request| request.name = name.to_owned());
+            assert!(matches!(invalid, Err(InvalidApiKey::Name(_))), "{name}");
         }
     }
 
