@@ -229,7 +229,7 @@ async fn an_api_key_is_created_while_identity_is_stopped_and_its_notice_is_maile
     assert_eq!(mail["to"], json!(["ada@acme.example"]));
     let text = mail["parts"]["text/plain"].as_str().unwrap();
     assert!(
-        text.contains("ada@acme.example created the API key “firewalls” in Acme (tenant acme)"),
+        text.contains("ada@acme.example created the API key “firewalls” in Acme (organization ID acme)"),
         "{text}"
     );
 }

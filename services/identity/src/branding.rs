@@ -17,9 +17,14 @@ service::variables! {
         /// Name of the product on pages and in mails.
         pub(crate) product: String =
             Variable::new("SVC_PRODUCT_NAME", "1 to 60 characters").default("svc").required_with(product_name),
-        /// Logo on the pages, shown 32 pixels high next to the product name.
+        /// Logo on the pages, shown up to 40 pixels high and 224 pixels wide next to the product name.
         pub(crate) logo: Option<Logo> =
             Variable::new("SVC_LOGO_FILE", "SVG or PNG file, up to 256 KiB").optional_with(|path| Logo::read(Path::new(path))),
+        /// Logo on dark backgrounds, in place of `SVC_LOGO_FILE`.
+        pub(crate) logo_dark: Option<Logo> =
+            Variable::new("SVC_LOGO_DARK_FILE", "SVG or PNG file, up to 256 KiB").optional_with(|path| Logo::read(Path::new(path))),
+        /// Where people use the product: pages link to it when their task is done.
+        pub(crate) app_url: Option<Url> = Variable::new("SVC_APP_URL", "`https` URL").optional_with(web_address),
         /// Color of buttons and links on pages and in mails. Dark backgrounds use a lighter shade of it.
         pub(crate) accent: Accent = Variable::new("SVC_ACCENT_COLOR", "`#rrggbb`, dark enough for white text").default("#1d4ed8").required(),
         /// Where people get help: on every page and in every mail.
@@ -30,16 +35,12 @@ service::variables! {
     }
 }
 
-fn product_name(text: &str) -> Result<String, &'static str> {
-    let name = text.trim();
-    if name.chars().any(char::is_control) {
-        return Err("must not contain control characters");
-    }
-    if (1..=60).contains(&name.chars().count()) {
-        Ok(name.to_owned())
-    } else {
-        Err("must have 1 to 60 characters")
-    }
+fn web_address(text: &str) -> Result<Url, &'static str> {
+    text.parse().ok().filter(|url: &Url| url.scheme() == "https").ok_or("not an https URL")
+}
+
+fn product_name(text: &str) -> Result<String, String> {
+    contract::names::check(text, 60).map(str::to_owned)
 }
 
 /// An image that pages show.
@@ -95,6 +96,16 @@ impl Support {
     }
 }
 
+impl Support {
+    /// Returns the complete address, which mail programs make a link in plain text.
+    pub(crate) fn address(&self) -> String {
+        match self {
+            Self::Mail(address) => address.to_string(),
+            Self::Web(url) => url.to_string(),
+        }
+    }
+}
+
 impl fmt::Display for Support {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -111,8 +122,7 @@ impl FromStr for Support {
         if let Ok(address) = text.parse() {
             return Ok(Self::Mail(address));
         }
-        let url = text.parse().ok().filter(|url: &Url| url.scheme() == "https");
-        url.map(Self::Web).ok_or("neither an e-mail address nor an https URL")
+        web_address(text).map(Self::Web).map_err(|_| "neither an e-mail address nor an https URL")
     }
 }
 
@@ -268,9 +278,18 @@ mod tests {
     }
 
     #[test]
+    fn the_address_of_the_product_is_an_https_url() {
+        let branding = load("SVC_APP_URL", "https://app.acme.example/start").unwrap();
+        assert_eq!(branding.app_url.unwrap().as_str(), "https://app.acme.example/start");
+        for invalid in ["http://app.acme.example", "javascript:alert(1)", "app.acme.example"] {
+            assert!(load("SVC_APP_URL", invalid).is_err(), "{invalid}");
+        }
+    }
+
+    #[test]
     fn product_name_and_language_are_checked() {
         assert_eq!(load("SVC_PRODUCT_NAME", " Acme Cloud ").unwrap().product, "Acme Cloud");
-        for invalid in [" ", "a\nb", &"x".repeat(61)] {
+        for invalid in [" ", "a\nb", "a\u{202e}b", &"x".repeat(61)] {
             assert!(load("SVC_PRODUCT_NAME", invalid).is_err(), "{invalid}");
         }
         assert_eq!(load("SVC_LANGUAGE", "de").unwrap().language, Language::German);

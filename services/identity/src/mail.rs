@@ -75,20 +75,26 @@ pub(crate) fn message(from: &Mailbox, mail: &Mail, stamp: Stamp) -> Result<Messa
         Some(digest) => format!("<{mail_id}.{}@{domain}>", digest.prefix()),
         None => format!("<{mail_id}@{domain}>"),
     };
-    // RFC 3834, section 5: prevents automatic replies.
-    let automatic =
-        HeaderValue::new(HeaderName::new_from_ascii_str("Auto-Submitted"), "auto-generated".to_owned());
+    // Both prevent automatic replies: RFC 3834, section 5, and of Exchange ([MS-OXCMAIL], section 2.2.3.2.14).
+    let header = |name, value: &str| HeaderValue::new(HeaderName::new_from_ascii_str(name), value.to_owned());
+    let automatic = header("Auto-Submitted", "auto-generated");
+    let suppressed = header("X-Auto-Response-Suppress", "All");
     let (text, html) = (mail.letter.text()?, mail.letter.html()?);
     let parts = MultiPart::alternative()
         .singlepart(part(ContentType::TEXT_PLAIN, text))
         .singlepart(part(ContentType::TEXT_HTML, html));
-    let message = Message::builder()
-        .from(from.clone())
+    let builder = Message::builder().from(from.clone());
+    let builder = match mail.letter.reply_to() {
+        Some(support) => builder.reply_to(Mailbox::new(None, address(support.as_ref())?)),
+        None => builder,
+    };
+    let message = builder
         .to(Mailbox::new(None, address(&mail.to)?))
         .subject(mail.letter.subject())
         .message_id(Some(message_id))
         .date(date.into())
         .raw_header(automatic)
+        .raw_header(suppressed)
         .multipart(parts)?;
     Ok(message)
 }
@@ -175,10 +181,12 @@ mod tests {
                 [head.invite(&values, &token), head.invite(&by_ada, &token), head.reset(&values, &token)];
             let with_token = with_token.map(|letter| (letter, Some(token.digest())));
             let changes = [AdminChange::Invited, AdminChange::Promoted, AdminChange::Demoted];
-            let notices = changes.map(|change| (head.admin_notice(change, &values), None));
+            let notices = changes.map(|change| {
+                [false, true].map(|affected| (head.admin_notice(change, affected, &values), None))
+            });
             let others = [head.password_changed(&values), head.api_key_created(&api_key, &values)];
             let others = others.map(|letter| (letter, None));
-            let letters = with_token.into_iter().chain(others).chain(notices);
+            let letters = with_token.into_iter().chain(others).chain(notices.into_iter().flatten());
             mails.extend(letters.map(|(letter, token)| Mail {
                 to: "ada@bücher.example".to_owned(),
                 letter,
@@ -243,6 +251,7 @@ mod tests {
                     "Message-ID",
                     "Date",
                     "Auto-Submitted",
+                    "X-Auto-Response-Suppress",
                     "MIME-Version",
                     "Content-Type"
                 ]
@@ -283,10 +292,61 @@ mod tests {
         let german = letterhead(&[("SVC_LANGUAGE", "de")]);
         let values = Values::new("ada@acme.example", &tenant, DateTime::UNIX_EPOCH);
         assert_eq!(german.password_changed(&values).subject(), "svc: Ihr Passwort wurde geändert");
-        assert!(text.contains("in Acme {account} (tenant acme)"), "a value was replaced: {text}");
-        assert!(text.ends_with("Need help? help.acme.example\n"), "{text}");
-        for part in ["Acme &#60;Cloud&#62;", "background: #7a1f5c; color: #ffffff;", "help.acme.example"] {
+        assert!(text.contains("in Acme {account} (organization ID acme)"), "a value was replaced: {text}");
+        assert!(text.ends_with("Need help? https://help.acme.example/\n"), "{text}");
+        for part in [
+            "Acme &#60;Cloud&#62;",
+            "background-color: #7a1f5c;",
+            "<a class=\"link\" href=\"https://help.acme.example/\" style=\"color: #7a1f5c;\">help.acme.example</a>",
+        ] {
             assert!(html.contains(part), "{part} is missing: {html}");
+        }
+    }
+
+    #[test]
+    fn a_name_in_a_mail_is_no_link() {
+        let head = letterhead(&[]);
+        let tenant = tenant("www.evil.example/pay".to_owned());
+        let letter = head.password_changed(&Values::new("ada@acme.example", &tenant, DateTime::UNIX_EPOCH));
+        for content in [letter.text().unwrap(), letter.html().unwrap()] {
+            assert!(!content.contains("evil.example") && !content.contains("www.evil"), "{content}");
+            // The name is the same for a person.
+            assert!(content.replace('\u{200b}', "").contains("www.evil.example/pay"), "{content}");
+            assert!(content.contains("ada@acme.example"), "{content}");
+        }
+    }
+
+    #[test]
+    fn times_are_in_the_language_of_the_mail() {
+        let tenant = tenant("Acme".to_owned());
+        for (language, time) in
+            [("en", "on 1 January 1970, 00:00 UTC."), ("de", "am 01.01.1970 um 00:00 Uhr (UTC) geändert.")]
+        {
+            let values = Values::new("ada@acme.example", &tenant, DateTime::UNIX_EPOCH);
+            let text = letterhead(&[("SVC_LANGUAGE", language)]).password_changed(&values).text().unwrap();
+            assert!(text.contains(time), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_mail_without_styles_and_in_outlook_has_a_button_and_the_address() {
+        for mail in mails() {
+            let html = mail.letter.html().unwrap();
+            let without_styles =
+                html.split_once("<style>").unwrap().0.to_owned() + html.split_once("</style>").unwrap().1;
+            assert!(!without_styles.contains("style>"), "{html}");
+            // The cell has the color and the space around the text.
+            let cell =
+                without_styles.split("<td class=\"button\"").nth(1).unwrap().split("</td>").next().unwrap();
+            for part in ["background-color: #1d4ed8", "padding: 12px 20px", "color: #ffffff"] {
+                assert!(cell.contains(part), "{part}: {cell}");
+            }
+            let link = cell.split("href=\"").nth(1).unwrap().split('"').next().unwrap();
+            assert!(html.contains(&format!(">{link}</a>")), "{html}");
+            assert!(
+                mail.letter.text().unwrap().lines().any(|line| line == link.replace("&#38;", "&")),
+                "{link}"
+            );
         }
     }
 

@@ -117,7 +117,10 @@ impl App {
         }
         if role != found.role {
             let change = if role == Role::Admin { AdminChange::Promoted } else { AdminChange::Demoted };
-            tx.notify_admins(&admins, change, user_id).await?;
+            // Both get the notice: the promoted user, who is no administrator yet, and the demoted one.
+            let affected = Admin { user_id, email: EmailKey::from_typed(&found.email) };
+            let others = admins.into_iter().filter(|admin| admin.user_id != user_id);
+            tx.notify_admins(&others.chain([affected]).collect::<Vec<_>>(), change, user_id).await?;
         }
         let changed = user::find(&mut tx, user_id).await?.ok_or(ProblemKind::NotFound)?;
         tx.commit().await?;
@@ -146,7 +149,7 @@ impl App {
         };
         let values = Values::new(&about.email, &tenant, notice.changed_at);
         let values = Values { changed_by: by.as_deref(), ..values };
-        let letter = head.admin_notice(notice.change, &values);
+        let letter = head.admin_notice(notice.change, recipient == notice.user_id, &values);
         Ok(Some(Mail { to: to.email, letter, token: None }))
     }
 }

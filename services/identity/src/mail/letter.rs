@@ -5,10 +5,11 @@ use std::sync::Arc;
 
 use askama::Template;
 use chrono::{DateTime, Utc};
-use contract::API_PREFIX;
 use contract::identity::Tenant;
 use contract::internal::ApiKeyNotice;
+use contract::{API_PREFIX, names};
 use hashing::RawToken;
+use lettre::Address;
 use url::Url;
 
 use crate::branding::{Accent, Branding, Support};
@@ -33,6 +34,7 @@ pub(crate) struct Letter {
     lead: Vec<String>,
     action: Action,
     closing: Vec<String>,
+    command: Option<Command>,
 }
 
 /// What the recipient can do.
@@ -44,14 +46,15 @@ struct Action {
     link: String,
     /// The label and the address of a second page.
     other: Option<(String, String)>,
-    token: Option<TokenAction>,
 }
 
-/// The equivalent of a link with a token.
-struct TokenAction {
-    /// The `svc` command, without the token: other users of a machine can read the arguments of its processes.
-    command: String,
-    token: String,
+/// What the recipient can do on the command line.
+struct Command {
+    /// Introduces the command.
+    open: String,
+    /// The `svc` command, without a token: other users of a machine can read the arguments of its processes.
+    line: String,
+    token: Option<String>,
 }
 
 /// The keys of the texts of one kind of mail.
@@ -70,8 +73,8 @@ const INVITE: Keys = Keys {
     label: "mail.invite.label",
     closing: "mail.invite.closing",
 };
-/// The first paragraph of an invite if the inviting person is known.
-const INVITED_BY: &str = "mail.invite.lead_by";
+/// If the inviting person is known.
+const INVITE_BY: Keys = Keys { title: "mail.invite.title_by", lead: "mail.invite.lead_by", ..INVITE };
 const RESET: Keys = Keys {
     title: "mail.reset.title",
     lead: "mail.reset.lead",
@@ -117,27 +120,26 @@ pub(crate) struct Values<'a> {
     pub(crate) changed_by: Option<&'a str>,
     /// `{key_name}`, `{scopes}` and `{expires}`: a new API key.
     pub(crate) api_key: Option<&'a ApiKeyNotice>,
-    /// `{command}`: a command that the recipient can run.
-    pub(crate) command: Option<&'a str>,
 }
 
 impl<'a> Values<'a> {
     /// The values of a mail to an account of a tenant.
     pub(crate) fn new(account: &'a str, tenant: &'a Tenant, time: DateTime<Utc>) -> Self {
-        let (inviter, changed_by, api_key, command) = (None, None, None, None);
-        Self { account, tenant, time, inviter, changed_by, api_key, command }
+        let (inviter, changed_by, api_key) = (None, None, None);
+        Self { account, tenant, time, inviter, changed_by, api_key }
     }
 
     /// Replaces the names in a text by their values, each in one line.
-    fn fill(&self, text: &str) -> String {
+    fn fill(&self, text: &str, time_format: &str) -> String {
         let tenant_id = self.tenant.tenant_id.as_str();
+        let minute = |time: DateTime<Utc>| time.format(time_format).to_string();
         let time = minute(self.time);
-        let (account, tenant) = (one_line(self.account), one_line(&self.tenant.display_name));
+        let (account, tenant) = (one_line(self.account), name(&self.tenant.display_name));
         let inviter = self.inviter.map(one_line).unwrap_or_default();
         let changed_by = self.changed_by.map(one_line).unwrap_or_default();
-        let (name, scopes, expires) = self.api_key.map_or_else(Default::default, |key| {
+        let (key_name, scopes, expires) = self.api_key.map_or_else(Default::default, |key| {
             let scopes: Vec<_> = key.scopes.iter().map(|scope| scope.as_str()).collect();
-            (one_line(&key.name), scopes.join(", "), minute(key.expires_at))
+            (name(&key.name), scopes.join(", "), minute(key.expires_at))
         });
         let values = [
             ("account", &*account),
@@ -146,10 +148,9 @@ impl<'a> Values<'a> {
             ("time", &*time),
             ("inviter", &*inviter),
             ("changed_by", &*changed_by),
-            ("key_name", &*name),
+            ("key_name", &*key_name),
             ("scopes", &*scopes),
             ("expires", &*expires),
-            ("command", self.command.unwrap_or_default()),
         ];
         filled(text, &values)
     }
@@ -169,7 +170,7 @@ impl Letterhead {
 
     /// The mail of an invite. `values.time` is the end of its term.
     pub(crate) fn invite(self: &Arc<Self>, values: &Values<'_>, token: &RawToken) -> Letter {
-        let keys = if values.inviter.is_some() { Keys { lead: INVITED_BY, ..INVITE } } else { INVITE };
+        let keys = if values.inviter.is_some() { INVITE_BY } else { INVITE };
         self.with_token(&keys, values, ("accept-invite", "users accept-invite"), token)
     }
 
@@ -180,33 +181,46 @@ impl Letterhead {
 
     /// The notice of a password that was changed at `values.time`. It contains no token.
     pub(crate) fn password_changed(self: &Arc<Self>, values: &Values<'_>) -> Letter {
-        let page = format!("request-reset#tenant={}", values.tenant.tenant_id);
-        self.letter(&PASSWORD_CHANGED, values, &page, None)
+        self.letter(&PASSWORD_CHANGED, values, &reset_page(values))
     }
 
-    /// The notice to an administrator that `values.changed_by` changed the rights of `values.account` at `values.time`.
-    pub(crate) fn admin_notice(self: &Arc<Self>, change: AdminChange, values: &Values<'_>) -> Letter {
-        let (title, lead) = match change {
-            AdminChange::Invited => (ADMIN_CHANGED.title, ADMIN_CHANGED.lead),
-            AdminChange::Promoted => ("mail.admin_promoted.title", "mail.admin_promoted.lead"),
-            AdminChange::Demoted => ("mail.admin_demoted.title", "mail.admin_demoted.lead"),
+    /// The notice that `values.changed_by` changed the rights of `values.account` at `values.time`, to an administrator or, with
+    /// `is_affected`, to the account.
+    pub(crate) fn admin_notice(
+        self: &Arc<Self>,
+        change: AdminChange,
+        is_affected: bool,
+        values: &Values<'_>,
+    ) -> Letter {
+        let (title, lead) = match (change, is_affected) {
+            (AdminChange::Invited, _) => (ADMIN_CHANGED.title, ADMIN_CHANGED.lead),
+            (AdminChange::Promoted, true) => ("mail.you_promoted.title", "mail.you_promoted.lead"),
+            (AdminChange::Demoted, true) => ("mail.you_demoted.title", "mail.you_demoted.lead"),
+            (AdminChange::Promoted, false) => ("mail.admin_promoted.title", "mail.admin_promoted.lead"),
+            (AdminChange::Demoted, false) => ("mail.admin_demoted.title", "mail.admin_demoted.lead"),
         };
-        let page = format!("sessions#tenant={}", values.tenant.tenant_id);
+        let closing = if is_affected { "mail.you.closing" } else { ADMIN_CHANGED.closing };
         let platform = self.texts.get("mail.admin_changed.platform");
         let values = Values { changed_by: values.changed_by.or(Some(platform)), ..*values };
-        let mut letter = self.letter(&Keys { title, lead, ..ADMIN_CHANGED }, &values, &page, None);
-        let reset = self.page(&format!("request-reset#tenant={}", values.tenant.tenant_id));
-        letter.action.other = Some((self.texts.get(PASSWORD_CHANGED.label).to_owned(), reset));
-        letter
+        self.with_sessions(&Keys { title, lead, closing, ..ADMIN_CHANGED }, &values)
     }
 
     /// The notice to an administrator that `values.changed_by` created an API key at `values.time`.
     pub(crate) fn api_key_created(self: &Arc<Self>, notice: &ApiKeyNotice, values: &Values<'_>) -> Letter {
         let tenant_id = &values.tenant.tenant_id;
-        let command =
+        let line =
             format!("svc api-keys revoke {} --tenant {tenant_id} --base-url {}", notice.key_id, self.origin);
-        let values = Values { api_key: Some(notice), command: Some(&command), ..*values };
-        self.letter(&API_KEY_CREATED, &values, &format!("sessions#tenant={tenant_id}"), None)
+        let open = self.texts.get("mail.api_key.command").to_owned();
+        let letter = self.with_sessions(&API_KEY_CREATED, &Values { api_key: Some(notice), ..*values });
+        Letter { command: Some(Command { open, line, token: None }), ..letter }
+    }
+
+    /// A mail to set a new password, and then to check the sessions.
+    fn with_sessions(self: &Arc<Self>, keys: &Keys, values: &Values<'_>) -> Letter {
+        let mut letter = self.letter(keys, values, &reset_page(values));
+        let sessions = self.page(&format!("sessions#tenant={}", values.tenant.tenant_id));
+        letter.action.other = Some((self.texts.get("mail.admin_changed.other").to_owned(), sessions));
+        letter
     }
 
     /// A mail with a token for a page, or for a command. The token is in the fragment of the link, which browsers do not send.
@@ -218,9 +232,10 @@ impl Letterhead {
         token: &RawToken,
     ) -> Letter {
         let token = token.expose().to_owned();
-        let page = format!("{page}#token={token}");
-        let command = format!("svc {command} --base-url {}", self.origin);
-        self.letter(keys, values, &page, Some(TokenAction { command, token }))
+        let letter = self.letter(keys, values, &format!("{page}#token={token}"));
+        let (open, line) =
+            (self.texts.get("mail.command").to_owned(), format!("svc {command} --base-url {}", self.origin));
+        Letter { command: Some(Command { open, line, token: Some(token) }), ..letter }
     }
 
     /// Returns the address of a page.
@@ -228,25 +243,21 @@ impl Letterhead {
         format!("{}{API_PREFIX}/pages/{page}", self.origin)
     }
 
-    fn letter(
-        self: &Arc<Self>,
-        keys: &Keys,
-        values: &Values<'_>,
-        page: &str,
-        token: Option<TokenAction>,
-    ) -> Letter {
-        let fill = |key| values.fill(self.texts.get(key));
+    fn letter(self: &Arc<Self>, keys: &Keys, values: &Values<'_>, page: &str) -> Letter {
+        let time_format = self.texts.get("mail.time");
+        let fill = |key| values.fill(self.texts.get(key), time_format);
         // Split before the values are filled in.
         let paragraphs = |key| -> Vec<String> {
-            self.texts.get(key).split("\n\n").map(|text| values.fill(text)).collect()
+            self.texts.get(key).split("\n\n").map(|text| values.fill(text, time_format)).collect()
         };
         let (open, label, link) = (fill(keys.open), fill(keys.label), self.page(page));
         Letter {
             head: Arc::clone(self),
             title: fill(keys.title),
             lead: paragraphs(keys.lead),
-            action: Action { open, label, link, other: None, token },
+            action: Action { open, label, link, other: None },
             closing: paragraphs(keys.closing),
+            command: None,
         }
     }
 
@@ -279,6 +290,14 @@ impl Letter {
         format!("{}: {}", self.head.product, self.title)
     }
 
+    /// Returns where answers to the mail go.
+    pub(crate) fn reply_to(&self) -> Option<&Address> {
+        match &self.head.support {
+            Some(Support::Mail(address)) => Some(address),
+            Some(Support::Web(_)) | None => None,
+        }
+    }
+
     /// Renders plain text.
     pub(crate) fn text(&self) -> Result<String, askama::Error> {
         Text { letter: self, head: &self.head }.render()
@@ -290,13 +309,28 @@ impl Letter {
     }
 }
 
-fn minute(time: DateTime<Utc>) -> String {
-    time.format("%Y-%m-%d %H:%M UTC").to_string()
+/// The page that requests a reset, with the tenant filled in.
+fn reset_page(values: &Values<'_>) -> String {
+    format!("request-reset#tenant={}", values.tenant.tenant_id)
 }
 
-/// Replaces line breaks and control characters by spaces, so that user input cannot add lines to a mail.
+/// Replaces line breaks and similar characters by spaces, so that user input cannot add lines to a mail.
 fn one_line(text: &str) -> String {
-    text.chars()
-        .map(|c| if c.is_control() || matches!(c, '\u{2028}' | '\u{2029}') { ' ' } else { c })
-        .collect()
+    text.replace(names::is_unsafe, " ")
+}
+
+/// A name that a person chose. Mail programs make links of names such as `evil.example`, except if a character of no width is in
+/// the middle.
+fn name(text: &str) -> String {
+    let mut shown = String::with_capacity(text.len());
+    let text = one_line(text);
+    let mut rest = text.chars().peekable();
+    while let Some(c) = rest.next() {
+        shown.push(c);
+        let is_inside = rest.peek().is_some_and(|next| next.is_alphanumeric() || *next == '/');
+        if matches!(c, '.' | ':' | '@') && is_inside {
+            shown.push('\u{200b}');
+        }
+    }
+    shown
 }

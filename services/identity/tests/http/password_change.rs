@@ -59,7 +59,7 @@ async fn a_tenant_cannot_use_up_the_notices_of_another_one() {
         change(&attacker.client, &attacker, current, new).await.expect_empty(204);
     }
     change(&acme.client, &acme, PASSWORD, NEW).await.expect_empty(204);
-    system.wait_for_mails_to("admin@acme.example", "(tenant acme)", 1).await;
+    system.wait_for_mails_to("admin@acme.example", "(organization ID acme)", 1).await;
 }
 
 #[tokio::test]

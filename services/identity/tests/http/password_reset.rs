@@ -173,7 +173,7 @@ async fn resets_are_limited_over_all_tenants_of_a_recipient_but_each_tenant_has_
     }
     let mails = system.wait_for_mails(6).await;
     assert_eq!(mails.len(), 6);
-    assert!(mails[5].contains("(tenant other)"), "{}", mails[5]);
+    assert!(mails[5].contains("(organization ID other)"), "{}", mails[5]);
     confirm(&system, &token_of(&mails[5]), NEW).await.expect_empty(204);
 }
 

@@ -36,13 +36,13 @@ async fn the_active_administrators_of_the_tenant_get_a_notice_of_a_new_key() {
         assert_eq!(header(mail, "Subject"), "svc: An API key was created in acme");
         let text = mail["parts"]["text/plain"].as_str().unwrap();
         let expected = format!(
-            "second@acme.example created the API key “fire <b>walls</b>” in acme (tenant acme) at {}. Its scopes are: events:write, users:read. It expires at {}.",
-            key.created_at.format("%Y-%m-%d %H:%M UTC"),
-            expires_at.format("%Y-%m-%d %H:%M UTC"),
+            "second@acme.example created the API key “fire <b>walls</b>” in acme (organization ID acme) on {}. Its scopes are: events:write, users:read. It expires on {}.",
+            key.created_at.format("%-d %B %Y, %H:%M UTC"),
+            expires_at.format("%-d %B %Y, %H:%M UTC"),
         );
         assert!(text.contains(&expected), "{text}");
         let command =
-            format!("\n\nsvc api-keys revoke {} --tenant acme --base-url {}\n\n", key.id, system.base_url);
+            format!("\n\nsvc api-keys revoke {} --tenant acme --base-url {}\n", key.id, system.base_url);
         assert!(text.contains(&command), "{text}");
         let html = mail["parts"]["text/html"].as_str().unwrap();
         assert!(html.contains("fire &#60;b&#62;walls"), "{html}");
@@ -59,5 +59,9 @@ async fn the_notice_is_in_the_language_of_the_installation() {
     let notices = notices(&server);
     assert_eq!(header(&notices[0], "Subject"), "svc: In acme wurde ein API-Schlüssel erstellt");
     let text = notices[0]["parts"]["text/plain"].as_str().unwrap();
-    assert!(text.contains("den API-Schlüssel „firewalls“ in acme (Mandant acme) erstellt"), "{text}");
+    assert!(text.contains(" Uhr (UTC)"), "{text}");
+    assert!(
+        text.contains("den API-Schlüssel „firewalls“ in acme (Organisations-ID acme) erstellt"),
+        "{text}"
+    );
 }
