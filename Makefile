@@ -19,7 +19,7 @@ BUILD = cargo build --workspace
 export SQLX_OFFLINE ?= true
 
 .DEFAULT_GOAL := help
-.PHONY: up down test lint gen fmt advisories bench simulate mutants mutation campaign fuzz image release chart chart-checks e2e clean help
+.PHONY: up down test pictures lint gen fmt advisories bench simulate mutants mutation campaign fuzz image release chart chart-checks e2e clean help
 
 up: ## Start the system on this machine; options PORT=8080 DATA=.dev/data
 	@$(FETCH)
@@ -36,6 +36,10 @@ test: ## Run all tests that need no cluster, with their own Postgres and nats-se
 	@$(FETCH) --tests
 	@$(BUILD) --bins
 	@exec "$(BIN)/svc-standalone" with-servers -- $(PYTHON) tests/run.py $(ARGS)
+
+pictures: ## Make pictures of every page and mail (light, dark, narrow, failures), in target/pages/index.html
+	@$(MAKE) --no-print-directory test ARGS="--test pages -- appearance:: failures:: mails::"
+	@$(PYTHON) tests/pages/gallery.py "$(TARGET)/pages"
 
 lint: ## Check wording, structure, formatting, lints and generated files, as CI does
 	@$(PYTHON) tests/wording/check.py

@@ -8,10 +8,12 @@ mod pages {
     mod appearance;
     mod baseline;
     mod browser;
+    mod change_password;
     mod device;
     mod docs;
     mod failures;
     mod home;
+    mod mails;
     mod proxy;
     mod reset_password;
     mod sessions;

@@ -478,10 +478,11 @@ class Variables(unittest.TestCase):
             self.assertEqual("svc-mail" in json.dumps(spec), component == "identity", component)
 
     def test_only_identity_gets_the_branding_and_only_configured_values(self):
-        names = {"SVC_PRODUCT_NAME", "SVC_ACCENT_COLOR", "SVC_SUPPORT_ADDRESS", "SVC_LANGUAGE", "SVC_LOGO_FILE"}
+        names = {"SVC_PRODUCT_NAME", "SVC_ACCENT_COLOR", "SVC_SUPPORT_ADDRESS", "SVC_LANGUAGE", "SVC_LOGO_FILE", "SVC_LOGO_DARK_FILE", "SVC_APP_URL"}
         configured = {
             "SVC_PRODUCT_NAME": "Acme Cloud", "SVC_ACCENT_COLOR": "#7a1f5c", "SVC_SUPPORT_ADDRESS": "help@acme.example",
             "SVC_LANGUAGE": "de", "SVC_LOGO_FILE": "/etc/svc/branding/logo.png",
+            "SVC_LOGO_DARK_FILE": "/etc/svc/branding/dark.png", "SVC_APP_URL": "https://app.acme.example",
         }  # fmt: skip
         for case, component, expected in (
             ("all features", "identity", configured),
@@ -731,7 +732,7 @@ class Routes(unittest.TestCase):
         self.assertEqual(routed, self.table())
 
     def test_start_page_adds_two_exact_paths(self):
-        added = {("/", "Exact"), ("/docs", "Exact")}
+        added = {("/", "Exact"), ("/docs", "Exact"), ("/.well-known/change-password", "Exact")}
         for route in (chart.INGRESS, chart.GATEWAY):
             without, with_page = (self.paths(chart.render({**route, "startPage": page})) for page in (False, True))
             self.assertEqual(with_page - without, added)

@@ -2,7 +2,7 @@
 
 use contract::Secret;
 use contract::identity::{AcceptInvite, CreateTenant, Delivery, Tenant};
-use testkit::PASSWORD;
+use testkit::{PASSWORD, wait_until};
 
 use super::browser::{Browser, ENTER, TAB};
 
@@ -28,7 +28,7 @@ async fn a_user_accepts_an_invite_with_a_valid_password_and_the_keyboard() {
     browser.open(&format!("{page}#token={token}")).await;
     let shown = browser.wait_for_text("Link valid until").await;
     assert!(shown.contains("Acme Ltd (acme)"), "the page does not name the tenant: {shown}");
-    assert_eq!(browser.value("email").await, EMAIL, "the page does not name the account");
+    assert_eq!(browser.value("email").await, format!("{EMAIL} (acme)"), "the page does not name the account");
     assert_eq!(browser.address().await, page, "the address bar still contains the token");
     assert_eq!(
         browser.execute("return history.length").await,
@@ -57,7 +57,18 @@ async fn a_user_accepts_an_invite_with_a_valid_password_and_the_keyboard() {
         format!("svc auth login --base-url {} --tenant acme --email {EMAIL}", browser.system.base_url);
     assert!(shown.contains(&command), "{shown}");
     browser.system.log_in("acme", EMAIL).await;
-    assert_eq!(browser.execute("return sessionStorage.length").await, 0, "the page kept the token");
+    // A reload, and the way back from another page.
+    for script in ["location.reload()", "document.getElementById('sessions-link').click()"] {
+        browser.execute(script).await;
+        if script.contains("click") {
+            browser.wait_for_text("Your sessions").await;
+            browser.execute("history.back()").await;
+        }
+        let shown = browser.wait_for_text("Your account is ready").await;
+        assert!(shown.contains(&command) && shown.contains("Acme Ltd (acme)"), "{shown}");
+    }
+    let kept = browser.execute("return JSON.stringify(sessionStorage)").await;
+    assert!(!kept.as_str().unwrap().contains("svc_iv_"), "the page kept the token: {kept}");
     browser.close().await;
 }
 
@@ -70,7 +81,7 @@ async fn a_person_changes_the_language_and_keeps_the_link() {
     browser.wait_for_text("Link valid until").await;
     browser.execute("document.querySelector('footer a[lang=de]').click()").await;
     browser.wait_for_text("Link gültig bis").await;
-    assert_eq!(browser.value("email").await, EMAIL);
+    assert_eq!(browser.value("email").await, format!("{EMAIL} (acme)"));
     assert_eq!(browser.execute("return document.documentElement.lang").await, "de");
     browser.execute("location.reload()").await;
     browser.wait_for_text("Link gültig bis").await;
@@ -119,12 +130,81 @@ async fn a_link_that_cannot_be_checked_now_can_be_checked_again() {
 }
 
 #[tokio::test]
-async fn a_link_without_a_token_shows_an_error() {
+async fn after_an_invite_a_person_continues_to_the_product() {
+    let app = "https://app.acme.example/start";
+    let Some(browser) = Browser::start_with(&[("SVC_APP_URL", app), ("SVC_PRODUCT_NAME", "Acme")]).await
+    else {
+        return;
+    };
+    let token = create_invite(&browser).await;
+    browser.open(&format!("{}#token={token}", browser.page("accept-invite"))).await;
+    browser.wait_for_text("You join Acme Ltd (acme) as admin@acme.example.").await;
+    browser.press(&format!("{PASSWORD}{TAB}{TAB}{PASSWORD}{ENTER}")).await;
+    let shown = browser.wait_for_text("Continue to Acme").await;
+    // The command line is for those who open it.
+    assert!(shown.contains("Use the command line") && !shown.contains("svc auth login"), "{shown}");
+    let link = "return document.querySelector('#done a.primary').href";
+    assert_eq!(browser.execute(link).await, app);
+    browser.execute("document.querySelector('summary').click()").await;
+    browser.wait_for_text("svc auth login").await;
+    browser.expect_accessible("done").await;
+    browser.close().await;
+}
+
+#[tokio::test]
+async fn a_damaged_link_asks_for_the_address_of_the_mail() {
     let Some(browser) = Browser::start().await else { return };
-    for page in ["accept-invite", "reset-password"] {
-        browser.open(&browser.page(page)).await;
-        let shown = browser.wait_for_text("The link is incomplete.").await;
-        assert!(shown.contains("The link does not work") && !shown.contains("New password"), "{shown}");
+    let token = create_invite(&browser).await;
+    // The fragment was dropped, or a part of the token.
+    for fragment in [
+        "",
+        "#token=",
+        &format!("#token={}", &token[..40]),
+        &format!("#token={}", token.replace(&token[7..8], "_")),
+    ] {
+        for page in ["accept-invite", "reset-password"] {
+            browser.open("about:blank").await;
+            browser.open(&format!("{}{fragment}", browser.page(page))).await;
+            let shown = browser.wait_for_text("The link is incomplete").await;
+            assert!(shown.contains("The link does not work") && !shown.contains("New password"), "{shown}");
+            assert!(!shown.contains("only once"), "{shown}");
+            wait_until("the field has the focus", async || (browser.focus().await == "paste").then_some(()))
+                .await;
+        }
+    }
+    browser.press(&format!("something else{ENTER}")).await;
+    browser.expect_field_error("paste", "This text contains no complete link.").await;
+    browser.expect_accessible("damaged link").await;
+    // The page of another kind of token opens the right one.
+    browser.execute("document.getElementById('paste').value = ''").await;
+    browser.press(&format!(" Token: {token}.{ENTER}")).await;
+    browser.wait_for_text("Link valid until").await;
+    assert_eq!(browser.address().await, browser.page("accept-invite"));
+    browser.close().await;
+}
+
+#[tokio::test]
+async fn a_link_works_with_text_that_mail_programs_add() {
+    let Some(browser) = Browser::start().await else { return };
+    let token = create_invite(&browser).await;
+    let (start, end) = token.split_at(30);
+    for link in [
+        format!("#token={token}."),
+        format!("#token={token}%3E"),
+        format!("#token={token}%20"),
+        format!("#token={token}%E2%80%8B"),
+        format!("#token%3D{token})"),
+        format!("#token={start}%20{end}"),
+        format!("#utm_source=mail&token={token}&utm_medium=x"),
+        format!("%23token={token}"),
+        format!("%2523token={token}"),
+        format!("/#token={token}"),
+        format!("?utm_source=mail#token={token}"),
+    ] {
+        browser.open("about:blank").await;
+        browser.open(&format!("{}{link}", browser.page("accept-invite"))).await;
+        browser.wait_for_text("Link valid until").await;
+        assert!(!browser.address().await.contains("svc_iv_"), "{link}: {}", browser.address().await);
     }
     browser.close().await;
 }
@@ -143,8 +223,14 @@ async fn the_form_shows_passwords_on_request_and_the_configured_minimum_length()
     assert_eq!(browser.execute(name).await, "Hide password");
     browser.press(&format!("{TAB}fourteen-chars{ENTER}")).await;
     browser.expect_field_error("password", "Use at least 15 characters").await;
+    // A corrected field has no error in its description, which includes hidden elements.
+    browser.execute("document.getElementById('password').value = 'fifteen-chars-x'").await;
+    browser.press(ENTER).await;
+    browser.expect_field_error("again", "The passwords do not match.").await;
+    let description = "return document.getElementById('password-error').textContent";
+    assert_eq!(browser.execute(description).await, "");
     let autocomplete =
-        "return [...document.querySelectorAll('form input')].map((input) => input.autocomplete).join()";
+        "return [...document.querySelectorAll('#task input')].map((input) => input.autocomplete).join()";
     assert_eq!(browser.execute(autocomplete).await, "username,new-password,new-password");
     browser.close().await;
 }

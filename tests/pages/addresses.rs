@@ -119,7 +119,7 @@ async fn accept_invite(browser: &Browser, admin: &TestUser, email: &str) {
     let token = invite["token"].as_str().unwrap();
     browser.open(&format!("{}#token={token}", browser.page("accept-invite"))).await;
     browser.wait_for_text("Link valid until").await;
-    assert_eq!(browser.value("email").await, email, "the address as typed");
+    assert_eq!(browser.value("email").await, format!("{email} (acme)"), "the address as typed");
     browser.press(&format!("{PASSWORD}{TAB}{TAB}{PASSWORD}{ENTER}")).await;
     browser.wait_for_text("Your account is ready").await;
 }
@@ -150,7 +150,7 @@ async fn a_person_with_any_address_uses_every_page() {
         let codes: DeviceCodes = device.post("/auth/device/code", &json!({})).await.expect(200);
         browser.open(&codes.verification_uri_complete).await;
         browser.press(&format!("{email}{TAB}{PASSWORD}{ENTER}")).await;
-        browser.wait_for_text("Allow this device?").await;
+        browser.wait_for_text("Connect this device?").await;
         browser.press(&format!("{TAB}{ENTER}")).await;
         browser.wait_for_text("The device is connected").await;
     }

@@ -11,7 +11,7 @@ use testkit::PASSWORD;
 use super::browser::{Browser, ENTER, TAB};
 
 /// A script that returns the lowest contrast ratio between text and background (WCAG 2.2, section 1.4.3).
-const CONTRAST: &str = r#"
+pub(super) const CONTRAST: &str = r#"
 const channels = (color) => color.match(/[\d.]+/g).slice(0, 3).map((value) => value / 255)
     .map((value) => (value <= 0.04045 ? value / 12.92 : ((value + 0.055) / 1.055) ** 2.4));
 const luminance = (color) => channels(color).reduce((sum, value, i) => sum + value * [0.2126, 0.7152, 0.0722][i], 0);
@@ -38,10 +38,18 @@ impl Look<'_> {
     /// Expects that the page is readable in its current state: light and dark, wide and narrow.
     async fn expect_readable(&self, state: &str) {
         for scheme in ["light", "dark"] {
-            for width in [1280, 390] {
+            for width in [1280, 320] {
                 self.browser.set_appearance(scheme, width).await;
                 self.expect_readable_now(format!("{state}-{}-{scheme}-{width}", self.language)).await;
             }
+        }
+    }
+
+    /// Expects that the page fits the smallest window, in both schemes.
+    async fn expect_fitting(&self, state: &str) {
+        for scheme in ["light", "dark"] {
+            self.browser.set_appearance(scheme, 320).await;
+            self.expect_readable_now(format!("{state}-{scheme}-320")).await;
         }
     }
 
@@ -53,7 +61,7 @@ impl Look<'_> {
         let contrast = self.browser.execute(CONTRAST).await.as_f64().unwrap();
         assert!(contrast >= 4.5, "{name}: a text has a contrast of {contrast}");
         self.browser.expect_accessible(&name).await;
-        self.browser.keep_screenshot(&name).await;
+        self.browser.keep_whole_screenshot(&name).await;
     }
 
     async fn open(&self, address: &str) {
@@ -85,11 +93,29 @@ async fn show_token_form(look: &Look<'_>, email: &str) {
     look.expect_readable("accept-invite-errors").await;
     look.browser.execute("document.querySelector('form').reset()").await;
     look.browser.press(&format!("{PASSWORD}{TAB}{TAB}{PASSWORD}{ENTER}")).await;
-    look.wait_for("#command").await;
+    look.wait_for("#done").await;
     look.expect_readable("accept-invite-done").await;
     look.open(&look.browser.page("reset-password")).await;
-    look.wait_for("#failure").await;
-    look.expect_readable("reset-password-failed").await;
+    look.wait_for("#paste").await;
+    look.expect_readable("reset-password-damaged").await;
+}
+
+async fn show_used_link(look: &Look<'_>, email: &str) {
+    let link = invite(look.browser, email).await;
+    look.browser.system.run_sql("update identity.invites set expires_at = now() - interval '1 second'").await;
+    look.open(&link).await;
+    look.wait_for("#remedy").await;
+    look.expect_readable("accept-invite-expired").await;
+}
+
+async fn show_change(look: &Look<'_>) {
+    look.open(&format!("{}#tenant=acme&email=admin@acme.example", look.browser.page("change-password")))
+        .await;
+    look.wait_for("form").await;
+    look.expect_readable("change-password").await;
+    look.browser.press(&format!("wrong{TAB}{TAB}{PASSWORD}{TAB}{TAB}{PASSWORD}{ENTER}")).await;
+    look.wait_for("#current-error").await;
+    look.expect_readable("change-password-error").await;
 }
 
 async fn show_request(look: &Look<'_>) {
@@ -120,6 +146,15 @@ async fn show_sessions(look: &Look<'_>) {
     look.browser.press(ENTER).await;
     look.wait_for("#password-error").await;
     look.expect_readable("sessions-error").await;
+    for agent in [
+        "Mozilla/5.0 (iPhone; CPU iPhone OS 18_5 like Mac OS X) Version/18.5 Safari/604.1",
+        "svc/0.1.0",
+        "svc/0.1.0",
+    ] {
+        let client = look.browser.system.client().header("X-Tenant-ID", "acme").header("User-Agent", agent);
+        let login = json!({ "email": "admin@acme.example", "password": PASSWORD });
+        client.post("/auth/password/login", &login).await.expect::<serde_json::Value>(200);
+    }
     look.browser.press(&format!("{PASSWORD}{ENTER}")).await;
     look.wait_for("#log-out").await;
     look.expect_readable("sessions").await;
@@ -135,6 +170,7 @@ async fn every_page_is_readable_and_accessible_in_both_languages_light_and_dark_
         ("SVC_PRODUCT_NAME", "Acme Cloud"),
         ("SVC_SUPPORT_ADDRESS", "help@acme.example"),
         ("SVC_LOGO_FILE", logo.to_str().unwrap()),
+        ("SVC_APP_URL", "https://app.acme.example"),
     ];
     let Some(browser) = Browser::start_with(&branding).await else { return };
     browser.system.create_tenant("acme").await;
@@ -144,12 +180,91 @@ async fn every_page_is_readable_and_accessible_in_both_languages_light_and_dark_
         look.open(&browser.system.base_url).await;
         look.expect_readable("home").await;
         show_token_form(&look, &format!("user-{language}@acme.example")).await;
+        show_used_link(&look, &format!("late-{language}@acme.example")).await;
+        show_change(&look).await;
         show_request(&look).await;
         show_device(&look).await;
         show_sessions(&look).await;
         let problem = ProblemKind::HeaderMissing.code();
         look.open(&format!("{}/api/v1/problems/{problem}", browser.system.base_url)).await;
         look.expect_readable("problem").await;
+        look.open(&look.browser.page("nowhere")).await;
+        look.expect_readable("missing").await;
     }
+    browser.close().await;
+}
+
+/// Wider than high, and too dark for a dark background.
+const WIDE_LOGO: &str = r##"<svg xmlns="http://www.w3.org/2000/svg" width="1200" height="120"><rect width="1200" height="120" rx="60" fill="#111"/></svg>"##;
+
+#[tokio::test]
+async fn long_names_and_wide_logos_keep_the_layout() {
+    let directory = Path::new(env!("CARGO_TARGET_TMPDIR"));
+    let (logo, dark) = (directory.join("wide.svg"), directory.join("wide-dark.svg"));
+    std::fs::write(&logo, WIDE_LOGO).unwrap();
+    std::fs::write(&dark, WIDE_LOGO.replace("#111", "#eee")).unwrap();
+    let word = "W".repeat(60);
+    let branding = [
+        ("SVC_PRODUCT_NAME", &*word),
+        ("SVC_LOGO_FILE", logo.to_str().unwrap()),
+        ("SVC_LOGO_DARK_FILE", dark.to_str().unwrap()),
+        ("SVC_APP_URL", "https://app.acme.example"),
+    ];
+    let Some(browser) = Browser::start_with(&branding).await else { return };
+    let admin = browser.system.create_tenant("acme").await;
+    let operator = browser.system.platform_admin();
+    operator.patch("/tenants/acme", &json!({ "display_name": word })).await.expect::<serde_json::Value>(200);
+    browser.set_language("de").await;
+    let look = Look { browser: &browser, language: "de" };
+    let email = format!("{}@{}.example", "w".repeat(60), "w".repeat(60));
+    look.open(&invite(&browser, &email).await).await;
+    look.wait_for("form").await;
+    look.expect_fitting("long-accept-invite").await;
+    let ratio = "const { naturalWidth, naturalHeight } = document.querySelector('header img');
+        const { width, height } = document.querySelector('header img').getBoundingClientRect();
+        const fit = Math.min(width / naturalWidth, height / naturalHeight);
+        return fit > 0 && getComputedStyle(document.querySelector('header img')).objectFit === 'contain'";
+    assert_eq!(browser.execute(ratio).await, true, "the logo is distorted");
+    let shown = "return document.querySelector('header img').currentSrc";
+    assert!(browser.execute(shown).await.as_str().unwrap().ends_with("/logo-dark"));
+    look.browser.press(&format!("{PASSWORD}{TAB}{TAB}{PASSWORD}{ENTER}")).await;
+    look.wait_for("#done").await;
+    look.expect_fitting("long-accept-invite-done").await;
+
+    let device = browser.system.client().header("X-Tenant-ID", "acme");
+    let codes = device.post("/auth/device/code", &json!({ "client_name": word })).await.json();
+    look.open(codes["verification_uri_complete"].as_str().unwrap()).await;
+    look.browser.press(&format!("admin@acme.example{TAB}{PASSWORD}{ENTER}")).await;
+    look.wait_for("#request").await;
+    look.expect_fitting("long-device-request").await;
+    let agent = browser.system.client().header("X-Tenant-ID", "acme").header("User-Agent", &word);
+    let login = json!({ "email": "admin@acme.example", "password": PASSWORD });
+    agent.post("/auth/password/login", &login).await.expect::<serde_json::Value>(200);
+    look.open(&format!("{}#tenant=acme&email=admin@acme.example", browser.page("sessions"))).await;
+    look.wait_for("form").await;
+    look.browser.press(&format!("{PASSWORD}{ENTER}")).await;
+    look.wait_for("#log-out").await;
+    look.expect_fitting("long-sessions").await;
+    drop(admin);
+    browser.close().await;
+}
+
+#[tokio::test]
+async fn names_without_marks_of_direction_and_the_code_are_shown_as_on_the_device() {
+    let Some(browser) = Browser::start().await else { return };
+    browser.system.create_tenant("acme").await;
+    let device = browser.system.client().header("X-Tenant-ID", "acme");
+    let name = json!({ "client_name": "TV \u{202e}gnp.exe in the living room" });
+    let codes = device.post("/auth/device/code", &name).await.json();
+    let code = codes["user_code"].as_str().unwrap();
+    browser.open(&format!("{}#tenant=acme&email=admin@acme.example", browser.page("device"))).await;
+    // Typed as people type it, and shown as the device shows it.
+    browser
+        .press(&format!("{}{TAB}{TAB}{TAB}{PASSWORD}{ENTER}", code.replace('-', " ").to_lowercase()))
+        .await;
+    let shown = browser.wait_for_text("TV gnp.exe in the living room").await;
+    assert!(shown.contains(code), "{shown}");
+    let size = "return parseFloat(getComputedStyle(document.querySelector('.code code')).fontSize)";
+    assert!(browser.execute(size).await.as_f64().unwrap() > 24.0);
     browser.close().await;
 }

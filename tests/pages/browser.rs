@@ -220,9 +220,25 @@ impl Browser {
         assert_eq!(findings, json!([]), "{name}");
     }
 
+    /// Keeps a screenshot of the page in its full height.
+    pub(crate) async fn keep_whole_screenshot(&self, name: &str) {
+        let size = "return [innerWidth, Math.max(800, document.documentElement.scrollHeight)]";
+        let size = self.execute(size).await;
+        let (width, height) = (size[0].as_u64().unwrap(), size[1].as_u64().unwrap());
+        let metrics =
+            json!({ "width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 400 });
+        self.dev_tools("Emulation.setDeviceMetricsOverride", metrics).await;
+        self.keep_screenshot(name).await;
+    }
+
+    /// The directory of screenshots.
+    pub(crate) fn screenshots() -> PathBuf {
+        Path::new(env!("CARGO_TARGET_TMPDIR")).parent().unwrap().join("pages")
+    }
+
     /// Keeps a screenshot of the page in `target/pages`.
     pub(crate) async fn keep_screenshot(&self, name: &str) {
-        let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().unwrap().join("pages");
+        let directory = Self::screenshots();
         std::fs::create_dir_all(&directory).unwrap();
         let name = name.replace(|c: char| !c.is_ascii_alphanumeric(), "-");
         std::fs::write(directory.join(format!("{name}.png")), self.client.screenshot().await.unwrap())

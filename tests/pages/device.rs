@@ -49,7 +49,7 @@ impl DeviceLogin {
         // Code and tenant are filled in, so the next field has the focus.
         assert_eq!(self.browser.focus().await, "email");
         self.browser.press(&format!("{EMAIL}{TAB}{PASSWORD}{ENTER}")).await;
-        let page = self.browser.wait_for_text("Allow only if you started this login").await;
+        let page = self.browser.wait_for_text("Connect it only if you started this login").await;
         assert!(page.contains(&format!("{EMAIL} (acme)")), "the page does not name the account: {page}");
     }
 }
@@ -82,7 +82,7 @@ async fn a_user_can_deny_a_device() {
     let Some(login) = DeviceLogin::start().await else { return };
     login.open_and_log_in().await;
     login.browser.press(&format!("{TAB}{TAB}{ENTER}")).await;
-    login.browser.wait_for_text("The device was denied").await;
+    login.browser.wait_for_text("The device was not connected").await;
     let denied: DeviceErrorResponse = login.poll().await.expect(400);
     assert_eq!(denied.error, contract::device::DeviceError::AccessDenied);
     assert_eq!(login.session_methods().await.len(), 1);
@@ -97,7 +97,7 @@ async fn an_error_focuses_its_field_and_leaves_no_session() {
     login.browser.press(&format!("bcdf ghjk{TAB}acme{TAB}{EMAIL}{TAB}wrong{ENTER}")).await;
     login
         .browser
-        .expect_field_error("password", "Login failed. Check tenant, e-mail address and password.")
+        .expect_field_error("password", "Login failed. Check organization ID, e-mail address and password.")
         .await;
 
     login.browser.execute("document.activeElement.select()").await;

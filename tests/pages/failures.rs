@@ -24,7 +24,7 @@ const FAILURES: [(Failure, &str); 7] = [
     (Failure::Problem(ProblemKind::DependencyUnavailable), UNAVAILABLE),
     (Failure::Problem(ProblemKind::RateLimited), "Too many requests."),
     // Pages have no own text for this one.
-    (Failure::Problem(ProblemKind::BodyTooLarge), "svc could not process the request."),
+    (Failure::Problem(ProblemKind::MediaType), "svc could not process the request."),
     (Failure::Html(StatusCode::BAD_GATEWAY), UNAVAILABLE),
     (Failure::Html(StatusCode::OK), UNEXPECTED),
     (Failure::Connection, UNREACHABLE),
@@ -162,7 +162,7 @@ async fn device_shows_each_failed_request() {
         let codes: DeviceCodes = device.post("/auth/device/code", &json!({})).await.expect(200);
         visit.open("device", &format!("tenant=acme&email={EMAIL}&user_code={}", codes.user_code)).await;
         visit.browser.press(&format!("{PASSWORD}{ENTER}")).await;
-        if visit.fails_before("Allow this device?").await {
+        if visit.fails_before("Connect this device?").await {
             return;
         }
         visit.browser.press(&format!("{TAB}{ENTER}")).await;
@@ -189,7 +189,7 @@ async fn sessions_shows_each_failed_request() {
             return;
         }
         visit.browser.execute("document.querySelector('.revoke').click()").await;
-        if visit.fails_before("Your account has no other sessions.").await {
+        if visit.fails_before("You are not logged in anywhere else.").await {
             return;
         }
         visit.browser.execute("document.getElementById('log-out').click()").await;
@@ -277,6 +277,124 @@ async fn a_fault_of_the_page_is_not_presented_as_one_of_the_network() {
         let shown = browser.wait_for_text(text).await;
         assert!(!shown.contains("not reachable") && !shown.contains("not available"), "{shown}");
         browser.dev_tools("Page.removeScriptToEvaluateOnNewDocument", json!({ "identifier": script })).await;
+    }
+    visit.browser.close_after_errors().await;
+}
+
+/// A browser that stores no data for the site.
+const NO_STORAGE: &str = "Object.defineProperty(window, 'sessionStorage', { get() { throw new DOMException('', 'SecurityError') } })";
+
+#[tokio::test]
+async fn every_page_works_in_a_browser_that_stores_no_data() {
+    let Some(visit) = Visit::start().await else { return };
+    let browser = &visit.browser;
+    browser.run_before_load(NO_STORAGE).await;
+    let open = async |page: &str, fragment: &str| {
+        browser.open(&browser.page("nowhere")).await;
+        browser.open(&format!("{}#{fragment}", browser.page(page))).await;
+    };
+    let token = visit.invite("ada@acme.example").await;
+    open("accept-invite", &format!("token={token}")).await;
+    browser.wait_for_text("Link valid until").await;
+    assert_eq!(
+        browser.address().await,
+        browser.page("accept-invite"),
+        "the address still contains the token"
+    );
+    browser.press(&format!("{PASSWORD}{TAB}{TAB}{PASSWORD}{ENTER}")).await;
+    browser.wait_for_text("Your account is ready").await;
+    open("request-reset", "tenant=acme").await;
+    browser.press(&format!("{EMAIL}{ENTER}")).await;
+    browser.wait_for_text("Check your e-mail").await;
+    open("sessions", &format!("tenant=acme&email={EMAIL}")).await;
+    wait_until("the form is shown", async || (browser.focus().await == "password").then_some(())).await;
+    browser.press(&format!("{PASSWORD}{ENTER}")).await;
+    browser.wait_for_text("Log out on this page").await;
+    visit.browser.close().await;
+}
+
+#[tokio::test]
+async fn a_login_without_a_cookie_is_explained() {
+    let Some(visit) = Visit::start().await else { return };
+    // The proxy has another address than the one that the service knows.
+    let wrong_address = format!("only at the address {}.", visit.browser.system.base_url);
+    let log_in = async |browser: &Browser| {
+        browser.open(&format!("{}#tenant=acme&email={EMAIL}", browser.page("sessions"))).await;
+        wait_until("the form is shown", async || (browser.focus().await == "password").then_some(())).await;
+        browser.press(&format!("{PASSWORD}{ENTER}")).await;
+    };
+    let (browser, proxy) = (visit.browser, visit.proxy);
+    let own = browser.system.base_url.clone();
+    let browser = browser.through(&own);
+    // As if the browser accepts no cookies.
+    let script =
+        "const send = fetch; window.fetch = (request) => send(new Request(request, { credentials: 'omit' }))";
+    let script = browser.run_before_load(script).await;
+    log_in(&browser).await;
+    let shown = browser.wait_for_text("it stores no cookies for this address").await;
+    assert!(!shown.contains("has expired"), "{shown}");
+    browser.dev_tools("Page.removeScriptToEvaluateOnNewDocument", json!({ "identifier": script })).await;
+    let browser = browser.through(&proxy.base_url);
+    proxy.fail(Target::Path("/login"), Failure::Without("set-cookie"));
+    log_in(&browser).await;
+    browser.wait_for_text(&wrong_address).await;
+    browser.close().await;
+}
+
+#[tokio::test]
+async fn waiting_is_visible_and_ends() {
+    let Some(visit) = Visit::start().await else { return };
+    let browser = &visit.browser;
+    let token = visit.invite("ada@acme.example").await;
+    visit.proxy.fail(Target::Path("/inspect"), Failure::Silence);
+    // The page gives up after a tenth of a second, or not at all.
+    let shorten = |milliseconds: u32| {
+        format!(
+            "const set = setTimeout; window.setTimeout = (action, time, ...values) => set(action, time > 10_000 ? {milliseconds} : time, ...values)"
+        )
+    };
+    let script = browser.run_before_load(&shorten(1_000_000)).await;
+    visit.open("accept-invite", &format!("token={token}")).await;
+    browser.wait_for_text("Please wait").await;
+    browser.expect_accessible("waiting").await;
+    browser.keep_screenshot("waiting").await;
+    browser.dev_tools("Page.removeScriptToEvaluateOnNewDocument", json!({ "identifier": script })).await;
+    browser.run_before_load(&shorten(100)).await;
+    visit.open("accept-invite", &format!("token={token}")).await;
+    browser.wait_for_text("svc did not respond in time.").await;
+    visit.expect_a_way_to_continue("no response").await;
+    visit.browser.close().await;
+}
+
+#[tokio::test]
+async fn a_limit_is_shown_with_the_time_to_wait() {
+    let Some(browser) = Browser::start_with(&[("SVC_LIMIT_LOGIN", "1/h")]).await else { return };
+    browser.system.create_tenant("acme").await;
+    browser.open(&format!("{}#tenant=acme&email={EMAIL}", browser.page("sessions"))).await;
+    wait_until("the form is shown", async || (browser.focus().await == "password").then_some(())).await;
+    browser.press(&format!("wrong{ENTER}")).await;
+    browser.wait_for_text("Try again in 60 minutes.").await;
+    browser.close().await;
+}
+
+#[tokio::test]
+async fn no_password_is_part_of_an_address() {
+    let Some(visit) = Visit::start().await else { return };
+    let browser = &visit.browser;
+    // The form is sent by the browser, not by the script, and no policy prevents it.
+    for page in ["accept-invite", "reset-password", "device", "sessions"] {
+        visit.proxy.fail(Target::Path(page), Failure::Without("content-security-policy"));
+        visit.open(page, "tenant=acme").await;
+        let submit = format!(
+            "for (const form of document.forms) {{
+                for (const input of form.querySelectorAll('input')) input.value = '{PASSWORD}';
+                if (form.querySelector('[type=password]')) form.submit();
+            }}"
+        );
+        browser.execute(&submit).await;
+        wait_until("the form is sent", async || browser.text().await.contains("The request").then_some(()))
+            .await;
+        assert!(!browser.address().await.contains(PASSWORD), "{}", browser.address().await);
     }
     visit.browser.close_after_errors().await;
 }

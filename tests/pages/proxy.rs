@@ -25,6 +25,10 @@ pub(crate) enum Failure {
     Connection,
     /// The connection is closed within the response.
     Truncated,
+    /// There is no response.
+    Silence,
+    /// The response lacks a header.
+    Without(&'static str),
 }
 
 /// Which requests fail.
@@ -120,8 +124,10 @@ impl Plan {
 }
 
 impl Failure {
-    fn response(self) -> Response {
+    /// The response in place of the one of the service.
+    async fn response(self) -> Response {
         match self {
+            Self::Silence | Self::Without(_) => std::future::pending().await,
             Self::Problem(kind) => {
                 let document = json!({ "code": kind.code(), "title": kind.title() }).to_string();
                 let status = StatusCode::from_u16(kind.status()).unwrap();
@@ -143,9 +149,11 @@ impl Failure {
 async fn forward(State(shared): State<Shared>, request: Request) -> Response {
     let (parts, body) = request.into_parts();
     let failure = shared.plan.lock().unwrap().decide(&parts.method, parts.uri.path());
-    if let Some(failure) = failure {
-        return failure.response();
-    }
+    let missing = match failure {
+        None => None,
+        Some(Failure::Without(header)) => Some(header),
+        Some(failure) => return failure.response().await,
+    };
     let body: Bytes = axum::body::to_bytes(body, usize::MAX).await.unwrap();
     let url = format!("{}{}", shared.upstream, parts.uri);
     let response =
@@ -153,5 +161,8 @@ async fn forward(State(shared): State<Shared>, request: Request) -> Response {
     let (status, mut headers) = (response.status(), response.headers().clone());
     let body = response.bytes().await.unwrap();
     headers.remove("transfer-encoding");
+    if let Some(header) = missing {
+        headers.remove(header);
+    }
     (status, headers, Body::from(body)).into_response()
 }

@@ -41,8 +41,8 @@ async fn a_user_lists_and_revokes_sessions_and_logs_out() {
 
     browser.execute("location.reload()").await;
     browser.wait_for_text("127.0.0.1").await;
-    browser.press(&format!("{TAB}{ENTER}")).await;
-    browser.wait_for_text("Your account has no other sessions.").await;
+    browser.press(&format!("{TAB}{TAB}{ENTER}")).await;
+    browser.wait_for_text("You are not logged in anywhere else.").await;
     user.client.get("/auth/session").await.expect_problem(401, "credential_invalid");
 
     let session = browser.system.log_in("acme", EMAIL).await;
@@ -72,6 +72,62 @@ async fn a_session_of_a_device_login_has_the_approved_name() {
 }
 
 #[tokio::test]
+async fn a_user_logs_out_all_other_devices() {
+    let Some(browser) = Browser::start().await else { return };
+    let _user = browser.system.create_tenant("acme").await;
+    // Sessions of one client are one row.
+    for _ in 0..3 {
+        browser.system.log_in("acme", EMAIL).await;
+    }
+    let tv = browser.system.client().header("X-Tenant-ID", "acme").header("User-Agent", "tv/1");
+    let login = json!({ "email": EMAIL, "password": PASSWORD });
+    tv.post("/auth/password/login", &login).await.expect::<serde_json::Value>(200);
+    log_in(&browser).await;
+    let shown = browser.wait_for_text("tv/1").await;
+    assert!(shown.contains("4 logins") && shown.contains("This browser"), "{shown}");
+    let rows = "return document.querySelectorAll('#sessions li').length";
+    assert_eq!(browser.execute(rows).await, 2);
+    let names = "const names = [...document.querySelectorAll('button[aria-label]')].map((button) => button.getAttribute('aria-label'));
+        return new Set(names).size === names.length";
+    assert_eq!(browser.execute(names).await, true, "two buttons have the same name");
+
+    browser.execute("document.querySelector('.revoke').click()").await;
+    browser.wait_for_text("Logged out:").await;
+    assert_eq!(browser.execute(rows).await, 1);
+    let again = browser.system.log_in("acme", EMAIL).await;
+    browser.execute("location.reload()").await;
+    browser.wait_for_text("Log out everywhere else").await;
+    browser.execute("document.getElementById('revoke-others').click()").await;
+    let shown = browser.wait_for_text("All other logins have ended.").await;
+    assert!(
+        shown.contains("You are not logged in anywhere else.") && !shown.contains("everywhere else"),
+        "{shown}"
+    );
+    let client = browser.system.client().bearer(again.session_id.expose());
+    client.get("/auth/session").await.expect_problem(401, "credential_invalid");
+    browser.execute("location.reload()").await;
+    browser.wait_for_text("Log out on this page").await;
+    browser.close().await;
+}
+
+#[tokio::test]
+async fn a_user_name_of_a_password_manager_fills_both_fields() {
+    let Some(browser) = Browser::start().await else { return };
+    browser.system.create_tenant("acme").await;
+    browser.open(&browser.page("sessions")).await;
+    wait_until("the form is shown", async || (browser.focus().await == "tenant").then_some(())).await;
+    // As the page of an invite offers it to the password manager.
+    let fill = format!(
+        "document.getElementById('email').value = '{EMAIL} (acme)';
+        document.getElementById('password').value = '{PASSWORD}';
+        document.querySelector('form .primary').click()"
+    );
+    browser.execute(&fill).await;
+    browser.wait_for_text("Log out on this page").await;
+    browser.close().await;
+}
+
+#[tokio::test]
 async fn a_failed_login_shows_its_error_at_the_password() {
     let Some(browser) = Browser::start().await else { return };
     browser.system.create_tenant("acme").await;
@@ -90,7 +146,7 @@ async fn an_expired_page_session_shows_the_login_again() {
     log_in(&browser).await;
     let expire = "update session.sessions set expires_at = created_at, idle_expires_at = created_at where method = 'page'";
     browser.system.run_sql(expire).await;
-    browser.press(&format!("{TAB}{ENTER}")).await;
+    browser.press(&format!("{TAB}{TAB}{ENTER}")).await;
     browser.wait_for_text("Your login on this page has expired. Log in again.").await;
     assert_eq!(methods(&user).await, [SessionMethod::Password]);
     browser.close().await;

@@ -130,7 +130,7 @@ routes! {
 
     /// Open a page
     ///
-    /// The pages `accept-invite`, `reset-password`, `request-reset`, `device` and `sessions` read a token, a code or an account
+    /// The pages `accept-invite`, `reset-password`, `request-reset`, `change-password`, `device` and `sessions` read a token, a code or an account
     /// from the fragment of the URL. They are in the language of `lang`, of the cookie that a request with `lang` sets, or of
     /// `Accept-Language`.
     OPEN_PAGE = Operation::get("/pages/{name}")
@@ -138,7 +138,7 @@ routes! {
         .query(&[SchemaRef::of::<PageLanguage>()])
         .responses(&[RouteResponse::page("The page.")]);
 
-    /// Load a style sheet, a script or the logo of the pages
+    /// Load a style sheet, a script or a logo of the pages
     ///
     /// `version` is a digest of all files. The response to the current one is immutable; another one gets the current file. The
     /// files have no rate limit: a page needs several of them, and many people can open pages from one address.

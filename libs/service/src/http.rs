@@ -17,7 +17,7 @@ pub use body::JsonBody;
 #[cfg(fuzzing)]
 pub use client_address::fuzzed_client;
 pub use client_address::{ClientAddress, PeerAddress, TrustedProxies};
-pub use edge::{Api, Edge, not_found};
+pub use edge::{Api, Edge, ErrorPage, not_found};
 pub use extract::{
     Filtered, Filters, HeaderError, Id, Paging, QueryParameters, SessionHeader, TenantHeader, UserHeader,
 };

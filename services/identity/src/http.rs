@@ -23,11 +23,11 @@ use contract::{API_PREFIX, managed, routes};
 use service::Clock;
 use service::http::{Api, not_found};
 
-pub(crate) use self::pages::Pages;
+pub(crate) use self::pages::{Installation, Pages};
 use crate::app::App;
 
 /// Returns the router of the public API and of the pages.
-pub(crate) fn public(app: App, pages: Pages) -> Router {
+pub(crate) fn public(app: App, pages: Arc<Pages>) -> Router {
     Api::default()
         .on(&routes::CREATE_TENANT, tenants::create)
         .on(&routes::LIST_TENANTS, tenants::list)
@@ -60,9 +60,11 @@ pub(crate) fn public(app: App, pages: Pages) -> Router {
         .with_state(app)
         // Outside the API: for a person who opens the address of the installation.
         .route("/", get(pages::home))
+        .route("/.well-known/change-password", get(pages::redirect_to_change_password))
         .route("/docs", get(pages::redirect_to_docs))
         .route(API_PREFIX, get(pages::redirect_to_docs))
-        .layer(Extension(Arc::new(pages)))
+        .route(&format!("{API_PREFIX}/pages/{{name}}/"), get(pages::page_without_slash))
+        .layer(Extension(pages))
 }
 
 /// The internal API. Every request needs the service token, or a token of the operator.

@@ -153,6 +153,8 @@ mod tests {
     use std::fs;
     use std::path::Path;
 
+    use contract::{ProblemKind, routes};
+
     use super::*;
 
     fn keys(language: Language) -> BTreeSet<String> {
@@ -205,6 +207,50 @@ mod tests {
         }
         for code in known.iter().filter_map(|key| key.strip_prefix("problem.")) {
             assert!(contract::ProblemKind::from_code(code).is_some(), "no problem has the code {code}");
+        }
+    }
+
+    /// Problems that only an error of a page can cause, or that a page presents in its own way. They have a general text.
+    const GENERAL: &[ProblemKind] = &[
+        ProblemKind::MalformedJson,
+        ProblemKind::MalformedEncoding,
+        ProblemKind::HeaderMissing,
+        ProblemKind::MediaType,
+        ProblemKind::ContentEncoding,
+        ProblemKind::TenantMismatch,
+        ProblemKind::InsufficientScope,
+        ProblemKind::Forbidden,
+        ProblemKind::MethodNotAllowed,
+        // The end of a session of the page, a wrong code, or another account in this browser.
+        ProblemKind::Unauthenticated,
+        ProblemKind::NotFound,
+        ProblemKind::SessionNotFound,
+        // With the time to wait.
+        ProblemKind::RateLimited,
+    ];
+
+    #[test]
+    fn every_problem_that_a_page_can_get_has_a_text() {
+        let known = keys(Language::English);
+        for route in [
+            &routes::INSPECT_INVITE,
+            &routes::ACCEPT_INVITE,
+            &routes::INSPECT_PASSWORD_RESET,
+            &routes::CONFIRM_PASSWORD_RESET,
+            &routes::REQUEST_PASSWORD_RESET,
+            &routes::CHANGE_PASSWORD,
+            &routes::LOG_IN,
+            &routes::LOG_IN_ON_PAGE,
+            &routes::LIST_SESSIONS,
+            &routes::REVOKE_SESSION,
+            &routes::REVOKE_SESSIONS,
+            &routes::LOG_OUT,
+            &routes::INSPECT_DEVICE,
+            &routes::DECIDE_DEVICE,
+        ] {
+            for kind in route.all_problems().iter().filter(|kind| !GENERAL.contains(kind)) {
+                assert!(known.contains(&format!("problem.{}", kind.code())), "{}: {kind:?}", route.path);
+            }
         }
     }
 

@@ -25,7 +25,7 @@ use crate::app::{App, Dependencies};
 use crate::command::Command;
 use crate::config::Config;
 use crate::domain::password::PasswordPolicy;
-use crate::http::{self, Pages};
+use crate::http::{self, Installation, Pages};
 use crate::mail::{Delivery as MailDelivery, Letterhead};
 use crate::message::{INVITE_MAIL, SECURITY_MAIL, STATUS};
 use crate::tasks::{self, Delivery};
@@ -144,10 +144,18 @@ pub fn build(mut config: Config, parts: Parts) -> Result<Routers, Box<dyn Error 
             Relay { queue: database, name, kinds, retry_policy, timeout, concurrency, deliver, clock };
         tasks.spawn(name, relay.run(tasks.clone()));
     }
-    let pages = Pages::new(&config.branding, config.min_length, &config.public_url)?;
+    let pages = Arc::new(Pages::new(&Installation {
+        branding: &config.branding,
+        min_length: config.min_length,
+        public_url: &config.public_url,
+        can_mail: app.can_mail,
+    })?);
+    let for_errors = Arc::clone(&pages);
+    let public_edge =
+        edge.clone().with_error_pages(Arc::new(move |kind, headers| for_errors.error(kind, headers)));
     let internal = Some(edge.wrap_internal(http::internal(app.clone(), operator)));
     let public = limiter.wrap(config.rate_limits.other, http::public(app, pages), &tasks);
-    Ok(Routers { public: edge.wrap(public), internal, connections: config.connections })
+    Ok(Routers { public: public_edge.wrap(public), internal, connections: config.connections })
 }
 
 /// Builds the use cases.

@@ -19,7 +19,7 @@ use contract::routes::{Method, Route};
 use contract::{API_PREFIX, ProblemKind, problem};
 use futures::FutureExt as _;
 use http::header::{
-    CACHE_CONTROL, CONTENT_TYPE, HOST, RETRY_AFTER, STRICT_TRANSPORT_SECURITY, TRANSFER_ENCODING,
+    ACCEPT, CACHE_CONTROL, CONTENT_TYPE, HOST, RETRY_AFTER, STRICT_TRANSPORT_SECURITY, TRANSFER_ENCODING,
     WWW_AUTHENTICATE, X_CONTENT_TYPE_OPTIONS,
 };
 use http::uri::Authority;
@@ -45,6 +45,9 @@ const HSTS: HeaderValue = HeaderValue::from_static("max-age=31536000");
 /// time to send the body of the response is not limited.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 
+/// Renders a problem as a page, for a person who opened an address with these request headers.
+pub type ErrorPage = Arc<dyn Fn(ProblemKind, &HeaderMap) -> Response + Send + Sync>;
+
 /// HTTP edge of a service.
 #[derive(Clone)]
 pub struct Edge {
@@ -54,6 +57,7 @@ pub struct Edge {
     metrics: Metrics,
     proxies: TrustedProxies,
     is_public: bool,
+    error_page: Option<ErrorPage>,
 }
 
 /// Fallback of a router: 404.
@@ -70,7 +74,14 @@ impl Edge {
             metrics: telemetry.metrics().clone(),
             proxies: TrustedProxies::default(),
             is_public: true,
+            error_page: None,
         }
+    }
+
+    /// Responds to browsers with a page instead of a problem document, where an address was opened.
+    #[must_use]
+    pub fn with_error_pages(self, error_page: ErrorPage) -> Self {
+        Self { error_page: Some(error_page), ..self }
     }
 
     /// Trusts `X-Forwarded-For` from these proxies.
@@ -100,6 +111,8 @@ impl Edge {
         let (method, pattern) =
             (request.method().clone(), request.extensions().get::<MatchedPath>().cloned());
         let connection = request.extensions().get::<Arc<Connection>>().cloned();
+        let error_page = self.error_page.as_ref().filter(|_| is_opened(&request));
+        let error_page = error_page.map(|page| (page, request.headers().clone()));
         let response = match check_host(&request).and_then(|()| check_transfer_encoding(request.headers())) {
             Err(problem) => problem.into_response(),
             Ok(()) => respond(next.run(request), connection.as_deref()).await,
@@ -109,6 +122,11 @@ impl Edge {
                 problem.detail = pattern.and_then(|pattern| allowed_callers(&method, pattern.as_str()));
             }
             let mut rendered = self.render(&problem, uri.path(), &id);
+            if let Some((page, headers)) = error_page {
+                let (parts, body) = page(problem.kind, &headers).into_parts();
+                rendered.headers_mut().extend(parts.headers);
+                *rendered.body_mut() = body;
+            }
             keep_headers(&response, &mut rendered);
             rendered
         } else {
@@ -210,6 +228,19 @@ async fn respond(response: impl Future<Output = Response>, connection: Option<&C
             .caused_by(elapsed)
             .into_response();
     }
+}
+
+/// Returns whether a browser opened the address: it accepts HTML, and no JSON (RFC 9110, section 12.5.1).
+fn is_opened(request: &Request) -> bool {
+    let values = request.headers().get_all(ACCEPT).iter().filter_map(|value| value.to_str().ok());
+    let ranges =
+        values.flat_map(|value| value.split(',')).map(|range| range.split(';').next().unwrap_or("").trim());
+    let (mut html, mut json) = (false, false);
+    for range in ranges {
+        html |= range.eq_ignore_ascii_case("text/html");
+        json |= range.to_ascii_lowercase().ends_with("json");
+    }
+    html && !json
 }
 
 /// Checks `Host` (RFC 9112, section 3.2). A request without a connection, which a test sends to the router, needs none.

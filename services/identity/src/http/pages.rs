@@ -4,21 +4,20 @@
 mod files;
 
 use std::collections::BTreeMap;
-use std::error::Error;
 use std::sync::{Arc, LazyLock};
 
 use askama::Template;
 use axum::extract::Path;
 use axum::response::{IntoResponse, Redirect, Response};
 use axum::{Extension, Json};
-use contract::ProblemKind;
 use contract::identity::{PageLanguage, Version};
+use contract::{API_PREFIX, ProblemKind};
 use data_encoding::HEXLOWER;
 use http::header::{
     CACHE_CONTROL, CONTENT_LANGUAGE, CONTENT_SECURITY_POLICY, CONTENT_TYPE, ETAG, IF_NONE_MATCH,
     REFERRER_POLICY, SET_COOKIE, VARY,
 };
-use http::{HeaderMap, HeaderValue, StatusCode};
+use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use service::Problem;
 use service::http::QueryParameters;
 use sha1::{Digest as _, Sha1};
@@ -39,24 +38,44 @@ const DOCUMENT: &str = include_str!("../../../../catalog/openapi.json");
 static TAG: LazyLock<String> =
     LazyLock::new(|| format!("\"{}\"", HEXLOWER.encode(&Sha1::digest(DOCUMENT.as_bytes()))));
 
+/// What the pages show of the installation.
+pub(crate) struct Installation<'a> {
+    pub(crate) branding: &'a Branding,
+    /// Minimum length of a new password.
+    pub(crate) min_length: usize,
+    pub(crate) public_url: &'a Url,
+    /// Whether mail is configured.
+    pub(crate) can_mail: bool,
+}
+
 /// What every page shows.
 struct PageContext {
+    /// The public origin.
+    origin: String,
     /// Path of the files.
     files: String,
     texts: Texts,
     product: String,
     support: Option<Support>,
+    app_url: Option<Url>,
     has_logo: bool,
+    has_dark_logo: bool,
     min_length: usize,
+    can_mail: bool,
     /// The texts that scripts use, as JSON.
     script_texts: String,
 }
 
 /// Prefixes of the keys of texts that scripts use.
 const SCRIPT_TEXTS: &[&str] = &[
+    "accept.account",
+    "copied",
+    "done.",
+    "reset.account",
     "device.unknown",
     "error.",
     "failed.",
+    "limited.",
     "password.",
     "problem.",
     "sessions.",
@@ -68,20 +87,24 @@ const SCRIPT_TEXTS: &[&str] = &[
 impl PageContext {
     fn new(
         language: Language,
-        branding: &Branding,
-        min_length: usize,
+        installation: &Installation<'_>,
         files: &Files,
     ) -> Result<Self, serde_json::Error> {
+        let &Installation { branding, min_length, public_url, can_mail } = installation;
         let values = [("product", branding.product.as_str()), ("min_length", &min_length.to_string())];
         let texts = Texts::load(language, &values)?;
         let script_texts = serde_json::to_string(&texts.with_prefixes(SCRIPT_TEXTS))?;
         Ok(Self {
+            origin: public_url.origin().ascii_serialization(),
             files: files.path(),
             texts,
             product: branding.product.clone(),
             support: branding.support.clone(),
+            app_url: branding.app_url.clone(),
             has_logo: branding.logo.is_some(),
+            has_dark_logo: branding.logo_dark.is_some(),
             min_length,
+            can_mail,
             script_texts,
         })
     }
@@ -113,6 +136,7 @@ templates! {
     AcceptInvite = "pages/accept-invite.html",
     ResetPassword = "pages/reset-password.html",
     RequestReset = "pages/request-reset.html",
+    ChangePassword = "pages/change-password.html",
     Device = "pages/device.html",
     Sessions = "pages/sessions.html",
     Home = "pages/home.html",
@@ -126,6 +150,32 @@ struct ProblemPage<'a> {
     kind: ProblemKind,
     /// The remedy. Parts in backticks are code.
     remedy: Vec<(bool, &'static str)>,
+}
+
+/// Instead of a problem document, for a person who opened an address.
+#[derive(Template)]
+#[template(path = "pages/error.html")]
+struct Error<'a> {
+    page: &'a PageContext,
+    /// The keys of its texts.
+    title: &'static str,
+    content: &'static str,
+}
+
+impl<'a> Error<'a> {
+    fn of(page: &'a PageContext, kind: ProblemKind) -> Self {
+        let (title, content) = match kind {
+            ProblemKind::NotFound => ("missing.title", "missing"),
+            ProblemKind::RateLimited => ("failed.later", "limited.later"),
+            _ if kind.status() >= 500 => ("failed.later", "problem.dependency_unavailable"),
+            _ => ("failed.request", "error.other"),
+        };
+        Self { page, title, content }
+    }
+
+    fn can_retry(&self) -> bool {
+        self.title == "failed.later"
+    }
 }
 
 /// The pages of the installation with their texts and branding.
@@ -144,19 +194,19 @@ impl Pages {
     /// # Errors
     /// A template or a file of texts is damaged.
     pub(crate) fn new(
-        branding: &Branding,
-        min_length: usize,
-        public_url: &Url,
-    ) -> Result<Self, Box<dyn Error + Send + Sync>> {
+        installation: &Installation<'_>,
+    ) -> Result<Self, Box<dyn std::error::Error + Send + Sync>> {
+        let &Installation { branding, public_url, .. } = installation;
         let files = Files::new(branding);
         let (mut languages, mut rendered) = (BTreeMap::new(), BTreeMap::new());
         for language in Language::ALL.iter().copied() {
-            let context = PageContext::new(language, branding, min_length, &files)?;
+            let context = PageContext::new(language, installation, &files)?;
             let page = &context;
             for (name, html) in [
                 ("accept-invite", AcceptInvite { page }.render()?),
                 ("reset-password", ResetPassword { page }.render()?),
                 ("request-reset", RequestReset { page }.render()?),
+                ("change-password", ChangePassword { page }.render()?),
                 ("device", Device { page }.render()?),
                 ("sessions", Sessions { page }.render()?),
                 (HOME, Home { page }.render()?),
@@ -170,19 +220,44 @@ impl Pages {
         Ok(Self { languages, default_language, rendered, files, is_secure })
     }
 
+    /// Returns the page of a problem, in the language of the request.
+    pub(crate) fn error(&self, kind: ProblemKind, headers: &HeaderMap) -> Response {
+        let language = Language::from_headers(headers, self.default_language);
+        let page = self.languages.get(&language);
+        // A template that is rendered at the start cannot fail later.
+        let html = page.and_then(|page| Error::of(page, kind).render().ok()).unwrap_or_default();
+        let mut response =
+            (negotiated("accept, accept-language, cookie", language), document(HTML, html)).into_response();
+        response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+        response
+    }
+
+    /// Returns where a damaged address of a page leads: without a slash at its end, and with the fragment that a mail program has
+    /// made a part of the path.
+    fn repaired(&self, name: &str) -> Option<Redirect> {
+        let (page, fragment) =
+            ["#", "%23"].iter().find_map(|mark| name.split_once(mark)).unwrap_or((name, ""));
+        let page = page.trim_end_matches('/');
+        let (known, _) = self.rendered.keys().find(|(known, _)| *known == page)?;
+        let is_safe = |c: char| c.is_ascii_alphanumeric() || "=&_-.@+%".contains(c);
+        let fragment: String = fragment.chars().filter(|c| is_safe(*c)).collect();
+        Some(Redirect::temporary(&format!("{API_PREFIX}/pages/{known}#{fragment}")))
+    }
+
     /// Returns a rendered page in the language of the request. A chosen language is kept in a cookie.
     fn page(&self, name: &str, query: &PageLanguage, headers: &HeaderMap) -> Result<Response, Problem> {
         let chosen = query.lang.as_ref().and_then(|tag| tag.parse::<Language>().ok());
         let language = chosen.unwrap_or_else(|| Language::from_headers(headers, self.default_language));
         let found = self.rendered.iter().find(|((known, of), _)| *known == name && *of == language);
         let (_, html) = found.ok_or(ProblemKind::NotFound)?;
-        let negotiated = [
-            (VARY, HeaderValue::from_static("accept-language, cookie")),
-            (CONTENT_LANGUAGE, HeaderValue::from_static(language.tag())),
-        ];
         let cookie = chosen.map(|language| [(SET_COOKIE, language.cookie(self.is_secure))]);
-        Ok((negotiated, cookie, document(HTML, html.clone())).into_response())
+        Ok((negotiated("accept-language, cookie", language), cookie, document(HTML, html.clone()))
+            .into_response())
     }
+}
+
+fn negotiated(vary: &'static str, language: Language) -> [(HeaderName, HeaderValue); 2] {
+    [(VARY, HeaderValue::from_static(vary)), (CONTENT_LANGUAGE, HeaderValue::from_static(language.tag()))]
 }
 
 /// Names of pages that are not below `/pages`.
@@ -198,8 +273,19 @@ pub(super) async fn page(
 ) -> Result<Response, Problem> {
     match name.as_str() {
         HOME | DOCS => Err(ProblemKind::NotFound.into()),
+        name if name.contains(['#', '%']) => {
+            Ok(pages.repaired(name).ok_or(ProblemKind::NotFound)?.into_response())
+        }
         name => pages.page(name, &query, &headers),
     }
+}
+
+/// `GET /pages/{name}/`: leads to the page without the slash.
+pub(super) async fn page_without_slash(
+    Path(name): Path<String>,
+    Extension(pages): Extension<Arc<Pages>>,
+) -> Result<Redirect, Problem> {
+    Ok(pages.repaired(&name).filter(|_| !name.is_empty()).ok_or(ProblemKind::NotFound)?)
 }
 
 /// `GET /pages/files/{version}/{file}`: public.
@@ -225,6 +311,11 @@ pub(super) async fn docs(
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
     pages.page(DOCS, &PageLanguage::default(), &headers)
+}
+
+/// `GET /.well-known/change-password`: where password managers send people.
+pub(super) async fn redirect_to_change_password() -> Redirect {
+    Redirect::temporary("/api/v1/pages/change-password")
 }
 
 /// Other paths at which people look for the documentation.
@@ -274,4 +365,25 @@ fn matches(headers: &HeaderMap, tag: &str) -> bool {
 /// `GET /version`: public.
 pub(super) async fn version() -> Json<Version> {
     Json(Version { version: env!("CARGO_PKG_VERSION").to_owned() })
+}
+
+#[cfg(test)]
+mod tests {
+    use service::config::{Environment, Variables as _};
+
+    use super::*;
+
+    #[test]
+    fn without_a_mail_server_the_page_of_a_reset_has_no_form() {
+        let branding = Branding::load(&Environment::from_pairs::<&str, &str>([])).unwrap();
+        let public_url: Url = "https://svc.example".parse().unwrap();
+        for can_mail in [true, false] {
+            let installation =
+                Installation { branding: &branding, min_length: 12, public_url: &public_url, can_mail };
+            let pages = Pages::new(&installation).unwrap();
+            let page = &pages.rendered[&("request-reset", Language::English)];
+            assert_eq!(page.contains("<form"), can_mail, "{page}");
+            assert_eq!(page.contains("svc cannot send e-mails here."), !can_mail, "{page}");
+        }
+    }
 }

@@ -83,6 +83,30 @@ async fn the_cookie_of_an_administrator_is_valid_for_own_sessions_only() {
 }
 
 #[tokio::test]
+async fn the_page_ends_all_other_sessions_of_its_user_only() {
+    let system = TestSystem::start().await.unwrap();
+    let admin = system.create_tenant("acme").await;
+    let ada = system.add_user(&admin, "ada@acme.example", Role::Member).await;
+    let cookie = cookie(&log_in(&system, PASSWORD).await);
+    let others = "/auth/sessions?keep_current=true";
+    let of_ada = of_page(&system, &ada, &cookie).header("Sec-Fetch-Site", "same-origin");
+    of_ada.delete(others).await.expect_problem(404, "not_found");
+    let own = of_page(&system, &admin, &cookie);
+    own.clone()
+        .header("Sec-Fetch-Site", "cross-site")
+        .delete(others)
+        .await
+        .expect_problem(401, "unauthenticated");
+    own.delete(others).await.expect_problem(401, "unauthenticated");
+    admin.client.get("/auth/session").await.expect::<serde_json::Value>(200);
+    own.clone().header("Sec-Fetch-Site", "same-origin").delete(others).await.expect_empty(204);
+    admin.client.get("/auth/session").await.expect_problem(401, "credential_invalid");
+    ada.client.get("/auth/session").await.expect::<serde_json::Value>(200);
+    let sessions: Page<Session> = own.get("/auth/sessions").await.expect(200);
+    assert_eq!(sessions.items.len(), 1);
+}
+
+#[tokio::test]
 async fn the_token_of_the_cookie_is_not_a_bearer_credential_and_other_tokens_are_no_cookies() {
     let system = TestSystem::start().await.unwrap();
     let user = system.create_tenant("acme").await;

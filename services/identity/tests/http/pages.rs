@@ -11,10 +11,14 @@ async fn pages_load_only_own_resources_and_send_no_referrer() {
         ("reset-password", "text/html; charset=utf-8"),
         ("request-reset", "text/html; charset=utf-8"),
         ("sessions", "text/html; charset=utf-8"),
+        ("change-password", "text/html; charset=utf-8"),
         ("device", "text/html; charset=utf-8"),
         ("files/any/style.css", "text/css; charset=utf-8"),
         ("files/any/page.js", "text/javascript; charset=utf-8"),
         ("files/any/device.js", "text/javascript; charset=utf-8"),
+        ("files/any/login.js", "text/javascript; charset=utf-8"),
+        ("files/any/change-password.js", "text/javascript; charset=utf-8"),
+        ("files/any/token.js", "text/javascript; charset=utf-8"),
         ("files/any/token-form.js", "text/javascript; charset=utf-8"),
         ("files/any/request-reset.js", "text/javascript; charset=utf-8"),
         ("files/any/sessions.js", "text/javascript; charset=utf-8"),
@@ -30,7 +34,8 @@ async fn pages_load_only_own_resources_and_send_no_referrer() {
             page.headers["content-security-policy"].to_str().unwrap().starts_with("default-src 'none'; ")
         );
         assert_eq!(page.headers["referrer-policy"], "no-referrer");
-        assert!(!page.body.contains("http://") && !page.body.contains("https://"), "{name}");
+        let body = page.body.replace(&system.base_url, "");
+        assert!(!body.contains("http://") && !body.contains("https://"), "{name}");
         assert!(!page.body.contains("<script>") && !page.body.contains("style=\""), "{name}");
     }
     for missing in ["nowhere", "files/any/logo", "files/any/nowhere", "%2F"] {
@@ -84,6 +89,7 @@ async fn pages_show_the_configured_branding() {
     let system = TestSystem::start_with(&[
         ("SVC_PRODUCT_NAME", "Acme <Cloud>"),
         ("SVC_LOGO_FILE", logo.path().to_str().unwrap()),
+        ("SVC_LOGO_DARK_FILE", logo.path().to_str().unwrap()),
         ("SVC_ACCENT_COLOR", "#7a1f5c"),
         ("SVC_SUPPORT_ADDRESS", "help@acme.example"),
         ("SVC_PASSWORD_MIN_LENGTH", "15"),
@@ -99,6 +105,7 @@ async fn pages_show_the_configured_branding() {
     ] {
         assert!(page.contains(part), "{part} is missing: {page}");
     }
+    assert!(page.contains("/logo-dark\">"), "{page}");
     let logo = page.split("<img src=\"/api/v1").nth(1).unwrap().split('"').next().unwrap();
     let style = system.client().get(&logo.replace("/logo", "/style.css")).await;
     assert!(style.body.starts_with(":root { --accent: #7a1f5c; }"));
@@ -127,12 +134,72 @@ async fn paths_outside_the_api_lead_to_the_pages() {
     let get = async |path: &str| http.get(format!("{}{path}", system.base_url)).send().await.unwrap();
     let home = get("/").await;
     assert_eq!((home.status().as_u16(), &home.headers()["content-language"]), (200, &"en".parse().unwrap()));
-    for path in ["/docs", "/api/v1"] {
+    for (path, page) in [
+        ("/docs", "/api/v1/docs"),
+        ("/api/v1", "/api/v1/docs"),
+        ("/.well-known/change-password", "/api/v1/pages/change-password"),
+    ] {
         let redirect = get(path).await;
-        assert_eq!(redirect.status(), 307, "{path}");
-        assert_eq!(redirect.headers()["location"], "/api/v1/docs", "{path}");
+        assert_eq!(
+            (redirect.status().as_u16(), &redirect.headers()["location"]),
+            (307, &page.parse().unwrap()),
+            "{path}"
+        );
     }
     assert_eq!(get("/other").await.status(), 404);
+}
+
+/// What browsers send when a person opens an address.
+const OPENED: &str = "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8";
+
+#[tokio::test]
+async fn a_person_who_opens_a_wrong_address_gets_a_page() {
+    let system = TestSystem::start().await.unwrap();
+    for (accept, language, text) in [
+        (OPENED, "en", "<h1>Page not found</h1>"),
+        (OPENED, "de", "<h1>Seite nicht gefunden</h1>"),
+        ("application/json, text/html", "en", "not_found"),
+        ("*/*", "en", "not_found"),
+    ] {
+        let client = system.client().header("Accept", accept).header("Accept-Language", language);
+        for path in ["/pages/nowhere", "/nowhere", "/pages/nowhere/"] {
+            let response = client.get(path).await;
+            assert!(response.status == 404 && response.body.contains(text), "{accept} {path}: {response}");
+            assert_eq!(response.headers["cache-control"], "no-store");
+            let is_page = response.headers["content-type"] == "text/html; charset=utf-8";
+            assert_eq!(is_page, accept == OPENED, "{response}");
+        }
+    }
+    let limited = TestSystem::start_with(&[("SVC_LIMIT_DEFAULT", "1/h")]).await.unwrap();
+    let client = limited.client().header("Accept", OPENED);
+    assert_eq!(client.get("/pages/sessions").await.status, 200);
+    let response = client.get("/pages/sessions").await;
+    assert!(response.status == 429 && response.body.contains("Too many requests."), "{response}");
+    assert_eq!(response.headers["retry-after"], "3600");
+}
+
+#[tokio::test]
+async fn a_damaged_address_leads_to_its_page() {
+    let system = TestSystem::start().await.unwrap();
+    let http =
+        reqwest::Client::builder().no_proxy().redirect(reqwest::redirect::Policy::none()).build().unwrap();
+    let pages = format!("{}/api/v1/pages", system.base_url);
+    for (damaged, location) in [
+        ("sessions/", "/api/v1/pages/sessions#"),
+        ("accept-invite%23token=svc_iv_x", "/api/v1/pages/accept-invite#token=svc_iv_x"),
+        ("accept-invite%2523token=svc_iv_x", "/api/v1/pages/accept-invite#token=svc_iv_x"),
+        ("device%23%0d%0a<b>", "/api/v1/pages/device#b"),
+    ] {
+        let response = http.get(format!("{pages}/{damaged}")).send().await.unwrap();
+        assert_eq!(
+            (response.status().as_u16(), &response.headers()["location"]),
+            (307, &location.parse().unwrap()),
+            "{damaged}"
+        );
+    }
+    for unknown in ["//evil.example/", "nowhere%23token=x", "%23", "%2F%23x"] {
+        assert_eq!(http.get(format!("{pages}/{unknown}")).send().await.unwrap().status(), 404, "{unknown}");
+    }
 }
 
 /// The address of the style sheet of a system.

@@ -99,7 +99,7 @@ pub(super) async fn revoke(
 /// `DELETE /auth/sessions`: all sessions of the user that the header names.
 pub(super) async fn revoke_all(
     State(app): State<App>,
-    caller: Caller,
+    PageCaller(caller): PageCaller,
     UserHeader(user_id): UserHeader,
     Filters(RevokeSessions { keep_current }): Filters<RevokeSessions>,
 ) -> Result<StatusCode, Problem> {

@@ -1,28 +1,18 @@
-// Shows the device request of a code, and allows or denies it. The page logs in for this and logs out after the decision,
-// after an error, and when it is closed.
+// Shows the device request of a code, and connects the device or not.
 
 import * as page from "./page.js";
+import { bearer, logIn, logOut } from "./login.js";
 
 const form = document.querySelector("form");
 const { code, tenant, email, password } = form.elements;
-let session = null;
-
-const bearer = () => ({ authorization: `Bearer ${session}` });
-
-// Returns whether the page is logged out. Otherwise the idle timeout ends its session.
-async function logOut() {
-  if (!session) return true;
-  const headers = { "x-session-id": session };
-  session = null;
-  const request = page.send("POST", "auth/sessions/logout", { headers, keepalive: true });
-  return request.then(() => true, () => false);
-}
+// The code as the device shows it, so that the person can compare it.
+const shownCode = () => code.value.toUpperCase().replace(/[^A-Z]/g, "").replace(/^.{4}/, "$&-");
 
 function showRequest(device) {
   page.element("name").textContent = device.client_name ?? page.text("unknown");
   page.element("address").textContent = device.ip ?? page.text("unknown");
   page.element("time").textContent = page.time(device.created_at);
-  page.fill({ code: code.value.toUpperCase(), tenant: tenant.value, email: email.value });
+  page.fill({ code: shownCode(), tenant: tenant.value, email: email.value });
   password.value = "";
   page.showSection("request");
 }
@@ -37,8 +27,7 @@ async function device(path, body) {
 }
 
 async function inspect() {
-  const credentials = { email: email.value, password: password.value };
-  session = (await page.post("auth/password/login", credentials, { "x-tenant-id": tenant.value })).session_id;
+  await logIn({ tenant, email, password });
   try {
     showRequest(await device("inspect"));
   } catch (error) {
@@ -76,5 +65,4 @@ const fieldOf = (problem) => ({ login_failed: password, not_found: code })[probl
 page.onSubmit(form, { action: inspect, fieldOf });
 page.element("approve").addEventListener("click", () => decide("approve"));
 page.element("deny").addEventListener("click", () => decide("deny"));
-addEventListener("pagehide", logOut);
 page.prefill(code, tenant, email, password);

@@ -19,10 +19,14 @@ const SCRIPT: &str = "text/javascript; charset=utf-8";
 
 /// The first bytes of a compressed file (RFC 1952, section 2.3.1).
 const GZIP: &[u8] = b"\x1f\x8b";
-const LOGO: &str = "logo";
+/// The logo, and the one on dark backgrounds.
+const LOGOS: [&str; 2] = ["logo", "logo-dark"];
 
-const SCRIPTS: [(&str, &str); 6] = [
+const SCRIPTS: [(&str, &str); 9] = [
     ("page.js", include_str!("page.js")),
+    ("login.js", include_str!("login.js")),
+    ("change-password.js", include_str!("change-password.js")),
+    ("token.js", include_str!("token.js")),
     ("token-form.js", include_str!("token-form.js")),
     ("request-reset.js", include_str!("request-reset.js")),
     ("device.js", include_str!("device.js")),
@@ -67,8 +71,10 @@ impl Files {
             SCRIPT,
             Bytes::from_static(include_bytes!("../../../swagger-ui/swagger-ui.js.gz")),
         );
-        if let Some(logo) = &branding.logo {
-            insert(LOGO, logo.media_type, logo.content.clone().into());
+        for (name, logo) in LOGOS.into_iter().zip([&branding.logo, &branding.logo_dark]) {
+            if let Some(logo) = logo {
+                insert(name, logo.media_type, logo.content.clone().into());
+            }
         }
         let mut digest = Sha1::new();
         for (name, file) in &by_name {
@@ -92,7 +98,7 @@ impl Files {
         if version == self.version {
             headers.insert(CACHE_CONTROL, HeaderValue::from_static("public, max-age=31536000, immutable"));
         }
-        if name == LOGO {
+        if LOGOS.contains(&name) {
             headers.insert(CONTENT_SECURITY_POLICY, HeaderValue::from_static(LOGO_POLICY));
         }
         if content.starts_with(GZIP) {

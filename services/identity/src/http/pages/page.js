@@ -9,22 +9,60 @@ const showIncomplete = (source) => (incomplete.hidden &&= !String(source).includ
 addEventListener("error", ({ filename }) => showIncomplete(filename));
 addEventListener("unhandledrejection", ({ reason }) => showIncomplete(reason?.stack));
 
+// Longer than the service takes to respond, so that its own error arrives first.
+const TIMEOUT = 20_000;
 const api = new URL("../../..", import.meta.url);
 const texts = JSON.parse(document.body.dataset.texts);
 const status = document.getElementById("status");
 
-export const text = (key) => texts[key];
+// Returns a text of the page, with values in its placeholders.
+export const text = (key, values = {}) =>
+  Object.entries(values).reduce((content, [name, value]) => content.replace(`{${name}}`, () => value), texts[key]);
 export const element = (id) => document.getElementById(id);
 
-// The fragment is never sent to a server. It is removed from the address bar and the history, and kept for this tab until
-// `forget`, so that a reload loses nothing.
+// Keeps values for this tab, so that a reload loses nothing. A browser that stores no data for this site keeps them until the
+// page is left.
+const memory = new Map();
+const stored = (use, otherwise) => {
+  try {
+    return use(sessionStorage);
+  } catch {
+    return otherwise();
+  }
+};
+export const keep = {
+  get: (key) => stored((storage) => storage.getItem(key), () => memory.get(key)) ?? null,
+  set: (key, value) => stored((storage) => storage.setItem(key, value), () => memory.set(key, value)),
+  remove: (key) => stored((storage) => storage.removeItem(key), () => memory.delete(key)),
+};
+
+// The fragment is never sent to a server. It is removed from the address bar and the history, and kept until `forget` or `finish`.
 const storage = `svc:${location.pathname}`;
-if (location.hash.length > 1) sessionStorage.setItem(storage, location.hash.slice(1));
+const finished = `svc:done:${location.pathname}`;
+export const forget = () => keep.remove(storage);
+if (location.hash.length > 1) keep.set(storage, location.hash.slice(1));
+// A result is shown again after a reload and on the way back, but not if the page is opened again.
+if (location.hash.length > 1 || performance.getEntriesByType("navigation")[0]?.type === "navigate") keep.remove(finished);
 history.replaceState(null, "", location.pathname);
 // A link to the page that is already open changes only the fragment.
 addEventListener("hashchange", () => location.reload());
-export const parameters = new URLSearchParams(sessionStorage.getItem(storage) ?? "");
-export const forget = () => sessionStorage.removeItem(storage);
+export const fragment = () => keep.get(storage) ?? "";
+export const parameters = new URLSearchParams(fragment());
+
+// Opens the page of a token.
+export function openLink({ token, kind }) {
+  const name = { iv: "accept-invite", pr: "reset-password" }[kind];
+  const address = new URL(`${name}#token=${token}`, location.href);
+  if (address.pathname === location.pathname) location.hash = address.hash;
+  else location.assign(address);
+}
+
+// Replaces the fragment by a result, which a reload shows again.
+export function finish(result) {
+  forget();
+  keep.set(finished, JSON.stringify(result));
+}
+export const result = () => JSON.parse(keep.get(finished));
 
 // Fills the fields that the fragment names and focuses the first empty one.
 export function prefill(...inputs) {
@@ -47,6 +85,17 @@ export function fill(values) {
   }
 }
 
+// Shows a text in an element. The values of its placeholders stand out, and their direction does not affect the text around them.
+export function compose(target, key, values) {
+  const parts = texts[key].split(/\{(\w+)\}/).map((part, index) => {
+    if (index % 2 === 0) return part;
+    const value = document.createElement("bdi");
+    value.textContent = values[part];
+    return value;
+  });
+  target.replaceChildren(...parts);
+}
+
 // Shows one section instead of the current one, and moves the focus to its heading, for keyboard users and screen readers.
 export function showSection(id) {
   status.textContent = "";
@@ -54,12 +103,11 @@ export function showSection(id) {
   element(id).querySelector("h1[tabindex]")?.focus();
 }
 
-// Shows what failed instead of the current section. If the person can retry, a reload can succeed.
-export function showFailure(content, canRetry) {
-  element("failed").firstElementChild.textContent = text(canRetry ? "failed.later" : "failed.link");
+// Shows what failed instead of the current section, and one way to continue: a reload, or the element with the id.
+export function showFailure(content, way = "retry") {
+  element("failed").firstElementChild.textContent = text(way === "retry" ? "failed.later" : "failed.link");
   element("failure").textContent = content;
-  element("retry").hidden = !canRetry;
-  element("remedy").hidden = canRetry;
+  for (const other of element("failed").children) if (other.dataset.way !== undefined) other.hidden = other.id !== way;
   showSection("failed");
 }
 element("retry").addEventListener("click", () => location.reload());
@@ -87,30 +135,44 @@ function parsed(content) {
   }
 }
 
+// When a person can try again, with the time that the service states.
+function waitText(seconds) {
+  if (!(seconds > 0)) return text("limited.later");
+  if (seconds === 1) return text("limited.second");
+  return seconds < 100 ? text("limited.seconds", { seconds }) : text("limited.minutes", { minutes: Math.ceil(seconds / 60) });
+}
+
 // The problem of a response that is not the expected one. Only the service sends problem documents, proxies do not.
-function problemOf(status, document) {
+function problemOf({ status, headers }, document) {
+  if (status === 429) return new Problem("rate_limited", waitText(Number(headers.get("retry-after"))));
   if (document?.code) return new Problem(document.code);
-  if (status === 429) return new Problem("rate_limited");
   return status >= 500 ? new Problem("dependency_unavailable") : new Problem(null, text("error.unexpected"));
 }
 
 export async function send(method, path, { body, headers, keepalive } = {}) {
   const json = body && { "content-type": "application/json" };
+  const abortion = new AbortController();
   // Throws if the request is invalid, which is an error of the page itself.
   const request = new Request(new URL(path, api), {
     method,
     keepalive,
+    signal: abortion.signal,
     headers: { ...json, ...headers },
     body: body && JSON.stringify(body),
   });
+  const timer = setTimeout(() => abortion.abort(), TIMEOUT);
   const unreachable = () => {
-    throw new Problem(null, text("error.unreachable"));
+    throw new Problem(null, text(abortion.signal.aborted ? "error.timeout" : "error.unreachable"));
   };
-  const response = await fetch(request).catch(unreachable);
-  if (response.status === 204) return null;
-  const document = parsed(await response.text().catch(unreachable));
-  if (response.ok && document) return document;
-  throw problemOf(response.status, document);
+  try {
+    const response = await fetch(request).catch(unreachable);
+    if (response.status === 204) return null;
+    const document = parsed(await response.text().catch(unreachable));
+    if (response.ok && document) return document;
+    throw problemOf(response, document);
+  } finally {
+    clearTimeout(timer);
+  }
 }
 
 export const post = (path, body, headers) => send("POST", path, { body, headers });
@@ -124,11 +186,25 @@ export function showError(input, content) {
 }
 
 function clearErrors(form) {
-  for (const target of form.querySelectorAll(".error")) target.hidden = true;
+  for (const target of form.querySelectorAll(".error")) {
+    target.hidden = true;
+    // Descriptions of fields include hidden elements.
+    target.textContent = "";
+  }
   for (const input of form.querySelectorAll("[aria-invalid]")) input.removeAttribute("aria-invalid");
 }
 
+// Password managers keep one entry for a user name of a site, so the pages offer `address (organization)` as the user name.
+export const userName = ({ tenant_id, email }) => `${email} (${tenant_id})`;
+
+function splitUserName({ tenant, email }) {
+  const [, address, organization] = /^(\S+@\S+) \(([a-z0-9-]+)\)$/.exec(email?.value.trim()) ?? [];
+  if (tenant && organization) [tenant.value, email.value] = [organization, address];
+}
+for (const form of document.forms) form.elements.email?.addEventListener("change", () => splitUserName(form.elements));
+
 function validate(form) {
+  splitUserName(form.elements);
   for (const input of form.querySelectorAll("input:not([readonly])")) {
     if (["tenant", "email"].includes(input.id)) input.value = input.value.trim();
     if (input.id === "tenant") input.value = input.value.toLowerCase();
@@ -143,11 +219,13 @@ export async function busy(action) {
   const buttons = [...document.querySelectorAll("button:enabled")].filter((button) => button.getClientRects().length > 0);
   buttons.forEach((button) => (button.disabled = true));
   status.textContent = text("wait");
+  status.className = "waiting";
   try {
     return await action();
   } finally {
     buttons.forEach((button) => (button.disabled = false));
     status.textContent = "";
+    status.className = "";
   }
 }
 
@@ -170,6 +248,16 @@ export function onSubmit(form, { check = () => {}, action, fieldOf = () => undef
     focusError(form);
   });
 }
+
+// Requires that the new password is typed twice.
+export function checkAgain() {
+  const [password, again] = [element("password"), element("again")];
+  if (again.value && again.value !== password.value) showError(again, text("error.again"));
+}
+
+// The field of a new password for a problem with it.
+export const newPasswordOf = (code) =>
+  code?.startsWith("password_") || code === "body_too_large" ? element("password") : undefined;
 
 // The link of a login form to the page that requests a reset, with the account filled in.
 element("reset-link")?.addEventListener("click", ({ currentTarget }) => {

@@ -11,13 +11,16 @@ const STORAGE = "svc:account";
 // The id of the session of this page.
 let current;
 
-const account = () => JSON.parse(sessionStorage.getItem(STORAGE) ?? "null");
+// Whether the page has logged in and not yet used the cookie.
+let isFresh = false;
+
+const account = () => JSON.parse(page.keep.get(STORAGE));
 const headers = () => ({ "x-user-id": account().user_id });
 const isExpired = (error) => ["unauthenticated", "credential_invalid"].includes(error.code);
 
 function showLogin(notice) {
   if (account()) [tenant.value, email.value] = [account().tenant, account().email];
-  sessionStorage.removeItem(STORAGE);
+  page.keep.remove(STORAGE);
   page.element("notice").textContent = notice ?? "";
   page.element("notice").hidden = !notice;
   page.showSection("task");
@@ -35,28 +38,62 @@ function clientName({ client_name: approved, user_agent: agent }) {
   return [browser, system].filter(Boolean).join(", ") || agent;
 }
 
-function row(session) {
+const ICONS = {
+  telephone: "M8 2h8a2 2 0 0 1 2 2v16a2 2 0 0 1-2 2H8a2 2 0 0 1-2-2V4a2 2 0 0 1 2-2zm3 17h2",
+  browser: "M4 4h16v12H4zM2 20h20M10 16v4m4-4v4",
+  program: "M3 4h18v16H3zM7 9l3 3-3 3m5 0h5",
+};
+
+function iconOf({ user_agent: agent }) {
+  if (!agent?.startsWith("Mozilla/")) return ICONS.program;
+  return /Android|iPhone|iPad/.test(agent) ? ICONS.telephone : ICONS.browser;
+}
+
+const addressOf = ({ ip }) => ip ?? page.text("unknown");
+
+// One row for the sessions of a client: they differ in their times only.
+function row(sessions) {
   const item = page.element("session").content.cloneNode(true).firstElementChild;
   const show = (name, value) => (item.querySelector(`[data-field=${name}]`).textContent = value);
-  const agent = clientName(session);
-  item.querySelector("bdi").textContent = agent;
-  show("method", page.text(`sessions.method.${session.method}`));
-  show("ip", session.ip ?? page.text("unknown"));
-  show("created_at", page.time(session.created_at));
-  show("last_seen_at", page.time(session.last_seen_at));
+  const [first] = sessions;
+  const name = clientName(first);
+  const used = page.time(sessions.map((session) => session.last_seen_at).sort().pop());
+  item.querySelector("bdi").textContent = name;
+  item.querySelector("path").setAttribute("d", iconOf(first));
+  show("count", sessions.length > 1 ? page.text("sessions.count", { count: sessions.length }) : "");
+  show("origin", `${page.text(`sessions.method.${first.method}`)} · ${addressOf(first)}`);
+  show("times", page.text("sessions.times", { used, created: page.time(first.created_at) }));
   const button = item.querySelector("button");
-  button.setAttribute("aria-label", `${button.textContent}: ${agent}, ${page.time(session.created_at)}`);
-  button.addEventListener("click", () => run(() => revoke(session, item), page.text("sessions.revoked")));
+  button.setAttribute("aria-label", `${button.textContent}: ${name}, ${addressOf(first)}, ${page.time(first.created_at)}`);
+  button.addEventListener("click", () => run(() => revoke(sessions, item), page.text("sessions.revoked", { name })));
   return item;
+}
+
+function groups(sessions) {
+  const byClient = new Map();
+  for (const session of sessions) {
+    const client = JSON.stringify([clientName(session), session.method, session.ip]);
+    byClient.set(client, [...(byClient.get(client) ?? []), session]);
+  }
+  return [...byClient.values()];
 }
 
 async function list() {
   const { items } = await page.send("GET", "auth/sessions", { headers: headers() });
-  current = items.find((session) => session.current)?.id;
-  if (!current) throw new page.Problem("not_found");
-  const others = items.filter((session) => !session.current);
-  rows.replaceChildren(...others.map(row));
-  page.element("only").hidden = others.length > 0;
+  const own = items.find((session) => session.current);
+  if (!own) throw new page.Problem("not_found");
+  isFresh = false;
+  current = own.id;
+  const here = row([own]);
+  here.querySelector("button").remove();
+  page.element("here").replaceChildren(here);
+  rows.replaceChildren(...groups(items.filter((session) => !session.current)).map(row));
+  showOthers();
+}
+
+function showOthers() {
+  page.element("only").hidden = rows.children.length > 0;
+  page.element("revoke-others").hidden = rows.children.length < 2;
 }
 
 // Revokes a session. If it is not found, it is deleted, or another account has logged in: its cookie replaces the one of this page.
@@ -70,10 +107,17 @@ async function remove(id) {
   }
 }
 
-async function revoke(session, item) {
-  await remove(session.id);
+async function revoke(sessions, item) {
+  for (const { id } of sessions) await remove(id);
   item.remove();
-  page.element("only").hidden = rows.children.length > 0;
+  showOthers();
+  page.showSection("list");
+}
+
+async function revokeOthers() {
+  await page.send("DELETE", "auth/sessions?keep_current=true", { headers: headers() });
+  rows.replaceChildren();
+  showOthers();
   page.showSection("list");
 }
 
@@ -82,8 +126,16 @@ async function logOut() {
   await remove(id);
   // The same person has logged in again in another tab: the cookie is that of the new session.
   if (current !== id) await remove(current);
-  sessionStorage.removeItem(STORAGE);
+  page.keep.remove(STORAGE);
   page.showSection("done");
+}
+
+// Why the service received no valid cookie: the page is open at an address that it does not accept, the browser has not kept the
+// cookie of the login, or the session is expired.
+function expiredText() {
+  const { origin } = document.body.dataset;
+  if (location.origin !== origin) return page.text("sessions.wrong_address", { origin });
+  return page.text(isFresh ? "sessions.no_cookie" : "sessions.expired");
 }
 
 // Runs an action of the list and announces its result. If the session of the page is expired or of another account, shows the
@@ -94,9 +146,9 @@ async function run(action, result = "") {
     await page.busy(action);
     page.element("status").textContent = result;
   } catch (error) {
-    if (isExpired(error)) return showLogin(page.text("sessions.expired"));
+    if (isExpired(error)) return showLogin(expiredText());
     if (error.code === "not_found") return showLogin(page.text("sessions.other_account"));
-    if (page.element("list").hidden) return page.showFailure(page.message(error), true);
+    if (page.element("list").hidden) return page.showFailure(page.message(error));
     page.element("list-error").textContent = page.message(error);
     page.element("list-error").hidden = false;
     page.element("list-error").focus();
@@ -104,7 +156,7 @@ async function run(action, result = "") {
 }
 
 async function open() {
-  page.fill({ tenant: account().tenant, email: account().email });
+  page.compose(page.element("list-account"), "done.account", account());
   await run(async () => {
     await list();
     page.showSection("list");
@@ -114,13 +166,15 @@ async function open() {
 async function logIn() {
   const credentials = { email: email.value, password: password.value };
   const { user_id, tenant_id } = await page.post("pages/sessions/login", credentials, { "x-tenant-id": tenant.value });
-  sessionStorage.setItem(STORAGE, JSON.stringify({ user_id, tenant: tenant_id, email: email.value }));
+  page.keep.set(STORAGE, JSON.stringify({ user_id, tenant: tenant_id, email: email.value }));
   page.forget();
   password.value = "";
+  isFresh = true;
   await open();
 }
 
 page.onSubmit(form, { action: logIn, fieldOf: (code) => (code === "login_failed" ? password : undefined) });
 page.element("log-out").addEventListener("click", () => run(logOut));
+page.element("revoke-others").addEventListener("click", () => run(revokeOthers, page.text("sessions.others_revoked")));
 if (account()) open();
 else showLogin();

@@ -1,67 +1,96 @@
-// Sets a password with the token of the URL fragment (`#token=`), after the link was checked.
+// Sets a password with the token of a link, after the link was checked.
 
 import * as page from "./page.js";
+import { findToken } from "./token.js";
 
-const form = document.querySelector("form");
-const { action, field, inspect } = form.dataset;
+const form = document.querySelector("#task form");
+const { action, field, inspect, kind } = form.dataset;
 const password = page.element("password");
-const again = page.element("again");
-const token = page.parameters.get("token");
-
-function rejectToken(error) {
-  page.forget();
-  page.showFailure(page.message(error), false);
-}
+const paste = page.element("paste");
 
 // Quotes a word for a POSIX shell.
 const quoted = (word) => (/^[\w@.:\/+-]+$/.test(word) ? word : `'${word.replaceAll("'", `'\\''`)}'`);
 
-function finish({ tenant_id, email }) {
-  page.forget();
-  form.reset();
+function showDone({ tenant_id, tenant, email }) {
   const words = ["--base-url", location.origin, "--tenant", tenant_id, "--email", email];
   page.element("command").textContent = `svc auth login ${words.map(quoted).join(" ")}`;
   page.link(page.element("sessions-link"), { tenant: tenant_id, email });
+  page.compose(page.element("done-account"), "done.account", { tenant, email });
   page.showSection("done");
 }
 
+const organization = ({ tenant_id, tenant_name }) =>
+  tenant_name === tenant_id ? tenant_id : `${tenant_name} (${tenant_id})`;
+
 function showAccount(account) {
-  const { tenant_id, tenant_name, email, invited_by, expires_at } = account;
-  const tenant_text = tenant_name === tenant_id ? tenant_id : `${tenant_name} (${tenant_id})`;
-  page.fill({ tenant_text, email, expires_at: page.time(expires_at) });
-  page.element("email").value = email;
-  if (!invited_by) return;
-  page.fill({ invited_by });
-  page.element("inviter").hidden = false;
-  page.element("inviter").nextElementSibling.hidden = false;
+  const { email, invited_by, expires_at } = account;
+  const key = invited_by ? form.dataset.accountBy : form.dataset.account;
+  page.compose(page.element("account"), key, { tenant: organization(account), email, invited_by });
+  page.fill({ expires_at: page.time(expires_at) });
+  page.element("email").value = page.userName(account);
 }
 
-async function checkLink() {
-  if (!token) return page.showFailure(page.text("token.incomplete"), false);
+function rejectToken(error) {
+  page.forget();
+  page.showFailure(page.message(error), "remedy");
+}
+
+// The link was damaged on its way. The person pastes the address or the token from the e-mail.
+function askForLink() {
+  page.forget();
+  page.showFailure(page.text("token.incomplete"), "repair");
+  paste.focus();
+  page.onSubmit(page.element("repair"), {
+    check: () => {
+      if (paste.value && !findToken(paste.value)) page.showError(paste, page.text("token.not_found"));
+    },
+    action: async () => page.openLink(findToken(paste.value)),
+  });
+}
+
+async function setPassword(token, account) {
+  try {
+    const options = [...form.querySelectorAll("[type=checkbox]")].map(({ id, checked }) => [id, checked]);
+    await page.post(action, { token, [field]: password.value, ...Object.fromEntries(options) });
+  } catch (error) {
+    if (error.code === "token_invalid") return rejectToken(error);
+    throw error;
+  }
+  form.reset();
+  const { tenant_id, email } = account;
+  const done = { tenant_id, tenant: organization(account), email };
+  page.finish(done);
+  showDone(done);
+}
+
+async function checkLink(token) {
   let account;
   try {
     account = await page.busy(() => page.post(inspect, { token }));
   } catch (error) {
-    return error.code === "token_invalid" ? rejectToken(error) : page.showFailure(page.message(error), true);
+    return error.code === "token_invalid" ? rejectToken(error) : page.showFailure(page.message(error));
   }
   showAccount(account);
   page.onSubmit(form, {
-    check: () => {
-      if (again.value && again.value !== password.value) page.showError(again, page.text("error.again"));
-    },
-    action: async () => {
-      try {
-        const options = [...form.querySelectorAll("[type=checkbox]")].map(({ id, checked }) => [id, checked]);
-        await page.post(action, { token, [field]: password.value, ...Object.fromEntries(options) });
-      } catch (error) {
-        if (error.code === "token_invalid") return rejectToken(error);
-        throw error;
-      }
-      finish(account);
-    },
-    fieldOf: (code) => (code?.startsWith("password_") ? password : undefined),
+    check: page.checkAgain,
+    action: () => setPassword(token, account),
+    fieldOf: page.newPasswordOf,
   });
   password.focus();
 }
 
-checkLink();
+// Only in secure contexts.
+if (navigator.clipboard) {
+  const copy = page.element("copy");
+  copy.hidden = false;
+  copy.addEventListener("click", async () => {
+    await navigator.clipboard.writeText(page.element("command").textContent);
+    copy.textContent = page.text("copied");
+  });
+}
+
+const found = findToken(page.fragment());
+if (found && found.kind !== kind) page.openLink(found);
+else if (found) checkLink(found.token);
+else if (!page.fragment() && page.result()) showDone(page.result());
+else askForLink();

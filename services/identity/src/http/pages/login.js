@@ -1,0 +1,26 @@
+// The login of a page for one task. The page logs out after the task, after an error, and when it is closed.
+
+import * as page from "./page.js";
+
+let session = null;
+
+export const bearer = () => ({ authorization: `Bearer ${session}` });
+
+// Logs in with the fields of a form. Returns the user.
+export async function logIn({ tenant, email, password }) {
+  const credentials = { email: email.value, password: password.value };
+  const { session_id, user_id } = await page.post("auth/password/login", credentials, { "x-tenant-id": tenant.value });
+  session = session_id;
+  return user_id;
+}
+
+// Returns whether the page is logged out. Otherwise the idle timeout ends its session.
+export async function logOut() {
+  if (!session) return true;
+  const headers = { "x-session-id": session };
+  session = null;
+  const request = page.send("POST", "auth/sessions/logout", { headers, keepalive: true });
+  return request.then(() => true, () => false);
+}
+
+addEventListener("pagehide", logOut);
