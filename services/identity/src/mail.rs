@@ -272,7 +272,7 @@ mod tests {
     fn every_name_in_a_text_has_a_value() {
         for mail in mails() {
             let (text, html) = (mail.letter.text().unwrap(), mail.letter.html().unwrap());
-            let html = html.split_once("<body>").unwrap().1;
+            let html = html.split_once("<body").unwrap().1;
             assert!(!text.contains('{') && !html.contains('{'), "{text}");
         }
     }

@@ -217,6 +217,7 @@ mod tests {
         ProblemKind::HeaderMissing,
         ProblemKind::MediaType,
         ProblemKind::ContentEncoding,
+        ProblemKind::TransferEncoding,
         ProblemKind::TenantMismatch,
         ProblemKind::InsufficientScope,
         ProblemKind::Forbidden,
