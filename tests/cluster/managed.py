@@ -290,26 +290,37 @@ def install_again(system):
         system.report.fail("operator: helm upgrade did not change the definition")
     leader(cluster)
     cluster.apply(tenant("another"))
-    wait_ready(SVC_TENANTS, "another")
+    for name in ("another", TENANT, "expired"):
+        wait_ready(SVC_TENANTS, name)
+    wait_ready(SVC_PRODUCERS, "collector", "--namespace", f"{cluster.namespace}-apps")
     after = versions(cluster)
-    if rewritten := [key for key in before if before[key] != after.get(key)]:
+    if rewritten := [(*key, before[key], after.get(key)) for key in before if before[key] != after.get(key)]:
         system.report.fail(f"operator: another installation wrote {rewritten}")
     system.report.step("operator: another installation", started, f"{len(before)} resources and rows as before")
 
 
 def versions(cluster):
-    """Returns the versions of the resources, of their Secrets, and of their rows."""
+    """Returns the generations of the resources with their states, and the versions of their Secrets and rows. While the services start, the
+    status of a resource changes to `IdentityUnavailable` or `SessionUnavailable` and back."""
     resources = [
         item
         for kind in (*DEFINITIONS, "secrets")
         for item in json.loads(run("kubectl", "get", kind, "--all-namespaces", "--output", "json", "--selector", SELECTORS.get(kind, "")))["items"]
     ]
-    found = {(each["kind"], each["metadata"]["name"]): each["metadata"]["resourceVersion"] for each in resources}
+    found = {(each["kind"], each["metadata"]["name"]): version(each) for each in resources}
     for table, key in (("identity.managed_tenants", "tenant_id"), ("session.producers", "producer_id")):
         for row in superuser(cluster, f"select {key}, xmin from {table}").split():
             name, _, version = row.partition("|")
             found[table, name] = version
     return found
+
+
+def version(resource):
+    metadata = resource["metadata"]
+    if resource["kind"] == "Secret":
+        return metadata["resourceVersion"]
+    conditions = [{**each, "lastTransitionTime": None} for each in resource.get("status", {}).get("conditions", [])]
+    return [metadata["generation"], metadata.get("finalizers"), conditions]
 
 
 def leader(cluster):

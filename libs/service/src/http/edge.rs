@@ -33,8 +33,8 @@ use super::connections::Connection;
 use super::measure::Endpoint;
 use super::problem::Problem;
 use super::{HeaderError, PeerAddress, RequestId, TrustedProxies, X_REQUEST_ID};
-use crate::chain;
 use crate::telemetry::{Metrics, RequestContext, RequestSpan, Telemetry, caller, in_request};
+use crate::{LogThrottle, chain};
 
 /// Browsers use HTTPS only for one year, renewed by every response (RFC 6797). Without `includeSubDomains`, because other hosts
 /// can be below the public one.
@@ -48,6 +48,9 @@ const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 /// Renders a problem as a page, for a person who opened an address with these request headers.
 pub type ErrorPage = Arc<dyn Fn(ProblemKind, &HeaderMap) -> Response + Send + Sync>;
 
+/// Failed requests in the log per minute.
+const LOGGED_FAILURES: u64 = 60;
+
 /// HTTP edge of a service.
 #[derive(Clone)]
 pub struct Edge {
@@ -58,6 +61,34 @@ pub struct Edge {
     proxies: TrustedProxies,
     is_public: bool,
     error_page: Option<ErrorPage>,
+    failures: Arc<Failures>,
+}
+
+/// Logs failed requests, a bounded number per minute, because clients can cause many. Faults of the service are counted separately.
+struct Failures {
+    internal: LogThrottle,
+    other: LogThrottle,
+}
+
+impl Failures {
+    const fn new() -> Self {
+        Self {
+            internal: LogThrottle::per_minute(LOGGED_FAILURES),
+            other: LogThrottle::per_minute(LOGGED_FAILURES),
+        }
+    }
+
+    /// Logs a problem. The line contains the request id, and how many lines of the minute before are missing.
+    fn log(&self, problem: &Problem, path: &str) {
+        let code = problem.kind.code();
+        let throttle = if problem.kind == ProblemKind::Internal { &self.internal } else { &self.other };
+        let Some(cause) = &problem.cause else { return tracing::debug!(code, path, "request rejected") };
+        match throttle.due() {
+            Some(0) => tracing::error!(code, path, cause = chain(&**cause), "request failed"),
+            Some(omitted) => tracing::error!(code, path, omitted, cause = chain(&**cause), "request failed"),
+            None => {}
+        }
+    }
 }
 
 /// Fallback of a router: 404.
@@ -75,6 +106,7 @@ impl Edge {
             proxies: TrustedProxies::default(),
             is_public: true,
             error_page: None,
+            failures: Arc::new(Failures::new()),
         }
     }
 
@@ -149,7 +181,7 @@ impl Edge {
 
     fn render(&self, problem: &Problem, path: &str, id: &RequestId) -> Response {
         let kind = problem.kind;
-        log(problem, path);
+        self.failures.log(problem, path);
         let document = contract::Problem {
             type_uri: format!("{}{API_PREFIX}/problems/{}", self.public_url, kind.code()),
             title: kind.title().to_owned(),
@@ -308,16 +340,6 @@ fn keep_headers(from: &Response, to: &mut Response) {
         if name != CONTENT_TYPE && name != http::header::CONTENT_LENGTH && !to.headers().contains_key(name) {
             to.headers_mut().append(name, value.clone());
         }
-    }
-}
-
-/// Logs a problem. The log line contains the request id.
-fn log(problem: &Problem, path: &str) {
-    let code = problem.kind.code();
-    if let Some(cause) = &problem.cause {
-        tracing::error!(code, path, cause = chain(&**cause), "request failed");
-    } else {
-        tracing::debug!(code, path, "request rejected");
     }
 }
 

@@ -113,7 +113,7 @@ fn with_ids(object: &str, request: &RequestContext) -> Result<String, fmt::Error
     Ok(line)
 }
 
-/// Minimum time between two warnings of one [`LogThrottle`].
+/// Interval in which a [`LogThrottle`] counts lines.
 const THROTTLE_INTERVAL: Duration = Duration::from_mins(1);
 
 /// Returns an error and all its sources as one line. The `Display` of an error does not contain its source.
@@ -128,19 +128,42 @@ pub fn chain(error: &dyn Error) -> String {
     text
 }
 
-/// Limits warnings that clients can cause to one per minute.
-#[derive(Debug, Default)]
-pub struct LogThrottle(Mutex<Option<Instant>>);
+/// Limits lines that clients can cause, by default to one per minute.
+#[derive(Debug)]
+pub struct LogThrottle {
+    limit: u64,
+    /// Start of the minute, and the lines in it, also those that were not logged.
+    minute: Mutex<Option<(Instant, u64)>>,
+}
+
+impl Default for LogThrottle {
+    fn default() -> Self {
+        Self::per_minute(1)
+    }
+}
 
 impl LogThrottle {
-    /// Returns whether a warning can be logged now.
+    /// Permits this number of lines in a minute.
+    pub const fn per_minute(limit: u64) -> Self {
+        Self { limit, minute: Mutex::new(None) }
+    }
+
+    /// Returns whether a line can be logged now.
     pub fn is_due(&self) -> bool {
-        let mut last = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let due = last.is_none_or(|last| last.elapsed() >= THROTTLE_INTERVAL);
-        if due {
-            *last = Some(Instant::now());
+        self.due().is_some()
+    }
+
+    /// Returns how many lines were not logged in the last minute that had lines, if a line can be logged now.
+    pub fn due(&self) -> Option<u64> {
+        let mut minute = self.minute.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((start, lines)) = minute.as_mut()
+            && start.elapsed() < THROTTLE_INTERVAL
+        {
+            *lines += 1;
+            return (*lines <= self.limit).then_some(0);
         }
-        due
+        let (_, lines) = minute.replace((Instant::now(), 1)).unzip();
+        Some(lines.unwrap_or_default().saturating_sub(self.limit))
     }
 }
 
@@ -217,5 +240,7 @@ mod tests {
     fn only_the_first_of_many_warnings_is_due() {
         let throttle = LogThrottle::default();
         assert_eq!((0..1000).filter(|_| throttle.is_due()).count(), 1);
+        let throttle = LogThrottle::per_minute(60);
+        assert_eq!((0..1000).filter(|_| throttle.is_due()).count(), 60);
     }
 }
