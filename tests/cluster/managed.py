@@ -307,7 +307,7 @@ def versions(cluster):
         for kind in (*DEFINITIONS, "secrets")
         for item in json.loads(run("kubectl", "get", kind, "--all-namespaces", "--output", "json", "--selector", SELECTORS.get(kind, "")))["items"]
     ]
-    found = {(each["kind"], each["metadata"]["name"]): version(each) for each in resources}
+    found = {(each["kind"], each["metadata"]["name"]): state_of(each) for each in resources}
     for table, key in (("identity.managed_tenants", "tenant_id"), ("session.producers", "producer_id")):
         for row in superuser(cluster, f"select {key}, xmin from {table}").split():
             name, _, version = row.partition("|")
@@ -315,7 +315,7 @@ def versions(cluster):
     return found
 
 
-def version(resource):
+def state_of(resource):
     metadata = resource["metadata"]
     if resource["kind"] == "Secret":
         return metadata["resourceVersion"]
