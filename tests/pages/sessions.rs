@@ -55,6 +55,24 @@ async fn a_user_lists_and_revokes_sessions_and_logs_out() {
 }
 
 #[tokio::test]
+async fn a_password_in_a_link_is_neither_used_nor_kept() {
+    let Some(browser) = Browser::start().await else { return };
+    for page in ["sessions", "device", "change-password"] {
+        let account = format!("tenant=acme&email={EMAIL}");
+        let passwords = "current=hunter2&password=hunter2";
+        browser.open(&format!("{}#{account}&{passwords}", browser.page(page))).await;
+        wait_until("the account is filled in", async || {
+            (browser.execute("return document.getElementById('tenant').value").await == "acme").then_some(())
+        })
+        .await;
+        let found = "return JSON.stringify([...document.querySelectorAll('input')].map((input) => input.value)) + JSON.stringify(sessionStorage)";
+        let found = browser.execute(found).await.to_string();
+        assert!(!found.contains("hunter2") && found.contains("acme"), "{page}: {found}");
+    }
+    browser.close().await;
+}
+
+#[tokio::test]
 async fn a_session_of_a_device_login_has_the_approved_name() {
     let Some(browser) = Browser::start().await else { return };
     let user = browser.system.create_tenant("acme").await;

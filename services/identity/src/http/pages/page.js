@@ -40,7 +40,8 @@ export const keep = {
 const storage = `svc:${location.pathname}`;
 const finished = `svc:done:${location.pathname}`;
 export const forget = () => keep.remove(storage);
-if (location.hash.length > 1) keep.set(storage, location.hash.slice(1));
+// A password in it is not used and not kept.
+if (location.hash.length > 1) keep.set(storage, location.hash.slice(1).replace(/(^|&)(password|current)=[^&]*/g, ""));
 // A result is shown again after a reload and on the way back, but not if the page is opened again.
 if (location.hash.length > 1 || performance.getEntriesByType("navigation")[0]?.type === "navigate") keep.remove(finished);
 history.replaceState(null, "", location.pathname);
@@ -64,9 +65,11 @@ export function finish(result) {
 }
 export const result = () => JSON.parse(keep.get(finished));
 
-// Fills the fields that the fragment names and focuses the first empty one.
+// Fills the fields that the fragment names, except passwords, and focuses the first empty one.
 export function prefill(...inputs) {
-  for (const input of inputs) input.value ||= parameters.get(input.id === "code" ? "user_code" : input.id) ?? "";
+  for (const input of inputs.filter(({ type }) => type !== "password")) {
+    input.value ||= parameters.get(input.id === "code" ? "user_code" : input.id) ?? "";
+  }
   inputs.find((input) => !input.value)?.focus();
 }
 
