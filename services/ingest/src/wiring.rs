@@ -98,7 +98,7 @@ pub async fn build(config: &Config, parts: Parts) -> Result<Routers, Box<dyn Err
     let quarantine =
         Quarantine::start(dead_letters, config.quarantine, config.tenant_stream_share, metrics, &tasks);
     let requests = Connection::open(&nats).await?;
-    bus::answer_create_requests(requests.clone(), &tasks);
+    bus::answer_api_requests(requests.clone(), profile.streams, &tasks);
     consumer_metrics::start(
         requests.clone(),
         profile.streams,

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use super::Durable;
-use super::create_requests::CREATE_PREFIX;
+use super::api_requests::{API_REQUESTS, MAPPED};
 use super::login::by_account;
 
 /// First line of the file.
@@ -32,31 +32,23 @@ fn account(durable: &Durable) -> String {
     let (name, hash) = (&durable.name, durable.login.as_ref().map_or("", |login| &login.hash));
     let tenant = durable.definition.filter.tenant_id.as_ref().map_or("*", |tenant| tenant.as_str());
     let mut imports = Vec::new();
-    let mut create = Vec::new();
     for stream in &durable.streams {
         imports.push(("UDM", format!("$JS.API.CONSUMER.INFO.{stream}.{name}")));
         imports.push(("UDM", format!("$JS.API.CONSUMER.MSG.NEXT.{stream}.{name}")));
         imports.push(("UDM", format!("$JS.ACK.{stream}.{name}.>")));
         imports.push(("FACADE", format!("$JS.API.STREAM.INFO.{stream}")));
-        let mut map = |subject: &str, end: &str| {
-            let (from, to) = (
-                format!("{CREATE_PREFIX}.{stream}.{name}{end}"),
-                format!("$JS.API.CONSUMER.{subject}.{stream}.{name}{end}"),
-            );
-            create.push((from, to));
-        };
-        map("CREATE", "");
-        map("CREATE", ".>");
     }
     imports.push(("UDM", format!("udm.dlq.v1.{tenant}.{name}")));
     // With an import of `$JS.API.INFO`, nats-server does not answer `$JS.API.>` of this account itself.
     imports.push(("FACADE", "$JS.API.INFO".to_owned()));
     imports.push(("FACADE", "$JS.API.STREAM.NAMES".to_owned()));
+    imports.push(("FACADE", "$JS.API.STREAM.LIST".to_owned()));
     let mut text = format!("{{\n  {LIMITS}\n  imports: [\n");
     for (account, subject) in imports {
         let _ = writeln!(text, "    {{ service: {{ account: {account}, subject: \"{subject}\" }} }}");
     }
-    for (from, to) in create {
+    for request in MAPPED {
+        let (from, to) = (format!("{API_REQUESTS}.{name}.{request}"), format!("$JS.API.CONSUMER.{request}"));
         let _ = writeln!(text, "    {{ service: {{ account: UDM, subject: \"{from}\" }}, to: \"{to}\" }}");
     }
     let _ = write!(text, "  ]\n  users: [ {{ user: \"{name}\", password: \"{hash}\" }} ]\n}}");

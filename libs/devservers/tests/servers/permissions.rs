@@ -128,7 +128,7 @@ const TABLE: [Row; 3] = [
             "svc.invalidations.v1",
             "svc.ingest.replicas.v1",
             "svc.ingest.consumers.v1",
-            "svc.consumers.create.v1.>",
+            "svc.consumers.api.v1.>",
             "_INBOX.ingest.x",
         ],
         does_not_subscribe: &["udm.v1.>", "audit.v1.>", "_INBOX.>", "_INBOX.session.x", ">"],

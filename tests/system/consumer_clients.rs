@@ -1,0 +1,87 @@
+//! Clients that are not of this project read with the login of a consumer, and with the options that they have by default. A client that is not
+//! installed is skipped.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use e2e::{Installation, installed, output_of};
+use serde_json::json;
+
+use super::consumer_examples::{System, build_go, java, python};
+
+const FILTER: &str = "udm.v1.*.demo.>";
+
+fn source(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("consumers").join(name)
+}
+
+async fn start(installation: &Installation) -> System<'_> {
+    let system = System::start_with(installation, json!({ "name": "consumer", "tenant_id": "demo" })).await;
+    system.send_plain("event", 50).await;
+    system
+}
+
+/// Runs a program that ends with an error if a call has an unexpected result.
+async fn run(system: &System<'_>, name: &str, mut command: Command) {
+    system.configure(command.arg(FILTER));
+    let output = output_of(command).await;
+    let texts = [output.stdout, output.stderr].map(|text| String::from_utf8_lossy(&text).into_owned());
+    assert!(output.status.success(), "{name}: {}", texts.concat());
+}
+
+#[tokio::test]
+async fn clients_read_the_durable_with_default_options_and_learn_why_they_cannot_create_another() {
+    let installation = Installation::with_cheap_hashes();
+    let system = start(&installation).await;
+    for library in ["nats_py_path", "oldest_nats_py_path"] {
+        let path = installed(library).unwrap();
+        run(&system, library, python(&source("clients.py"), path.as_os_str())).await;
+    }
+    if let Some(java) = java(&source("Clients.java")) {
+        run(&system, "jnats", java).await;
+    }
+    if let Some(go) = installed("go") {
+        let home = tempfile::tempdir().unwrap();
+        let program =
+            build_go(&go, home.path(), &std::fs::read_to_string(source("clients.go")).unwrap()).await;
+        run(&system, "nats.go", Command::new(program)).await;
+    }
+}
+
+#[tokio::test]
+async fn the_nats_command_line_reads_and_shows_the_durable_with_default_options() {
+    let Some(nats) = installed("nats_cli") else { return };
+    let installation = Installation::with_cheap_hashes();
+    let system = start(&installation).await;
+    let no_consumer = "login `consumer` cannot create a consumer: read its durable `consumer`";
+    let reads = "Acknowledged message";
+    for (arguments, is_success, expected) in [
+        ("consumer next UDM consumer --ack", true, reads),
+        ("consumer next UDM consumer --ack --count 3", true, reads),
+        ("consumer sub UDM consumer --ack", true, reads),
+        ("sub --stream UDM --durable consumer --count 1 --ack", true, "event-"),
+        ("stream ls", true, "UDM"),
+        ("stream ls --names", true, "UDM"),
+        ("stream info UDM", true, "udm.v1.>"),
+        ("stream report", true, "UDM"),
+        ("consumer ls UDM", true, "consumer"),
+        ("consumer ls UDM --names", true, "consumer"),
+        ("consumer info UDM consumer", true, FILTER),
+        ("consumer report UDM", true, "consumer"),
+        ("account info", true, "consumer"),
+        ("rtt", true, "nats://"),
+        ("sub --stream UDM --count 1", false, no_consumer),
+        ("consumer add UDM other --pull --defaults", false, no_consumer),
+        ("stream get UDM 1", false, "no responders"),
+        ("stream rm UDM --force", false, "no responders"),
+    ] {
+        let mut command = Command::new(&nats);
+        command.args(arguments.split(' ')).env("HOME", installation.path(""));
+        system.configure(&mut command);
+        let output = output_of(command).await;
+        let text =
+            [output.stdout, output.stderr].map(|text| String::from_utf8_lossy(&text).into_owned()).concat();
+        assert_eq!(output.status.success(), is_success, "{arguments}: {text}");
+        assert!(text.contains(expected), "{arguments}: {text}");
+    }
+}
