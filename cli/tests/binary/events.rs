@@ -355,6 +355,51 @@ fn rejects_can_be_sent_again_with_the_same_ids_and_bytes() {
     assert_eq!(overwrite.code, Some(2), "{overwrite:?}");
 }
 
+/// Quarantines the events of the source `bad`.
+fn quarantining_service(request: &StubRequest) -> (u16, String) {
+    let (status, body) = service(request);
+    if !request.line.ends_with("/events/batch?invalid=quarantine") {
+        return (status, body);
+    }
+    let mut answer: Value = serde_json::from_str(&body).unwrap();
+    for result in answer["results"].as_array_mut().unwrap() {
+        if result["status"] == "rejected" {
+            result["status"] = "quarantined".into();
+        }
+    }
+    answer["quarantined_events"] = answer["failed_events"].clone();
+    answer["successful_events"] = answer["total_events"].clone();
+    answer["failed_events"] = 0.into();
+    (202, answer.to_string())
+}
+
+#[test]
+fn quarantined_events_are_success_and_lines_that_are_not_json_are_rejects() {
+    let stub = Stub::new(quarantining_service);
+    let client = client(&stub);
+    let valid = "{\"source_id\":\"fw\"}\n{\"source_id\":\"bad\"}\n";
+    let send = ["events", "send", "-f", "-", "--output", "json", "--rejects", "r.ndjson"];
+    let quarantine = [&send[..], &["--invalid", "quarantine"]].concat();
+    let counts = |summary: &Value| {
+        ["total", "accepted", "quarantined", "rejected"].map(|name| summary[name].as_u64().unwrap())
+    };
+    let result = client.run_with(&quarantine, valid);
+    assert_eq!((result.code, counts(&result.json())), (Some(0), [2, 1, 1, 0]), "{result:?}");
+    assert!(result.json()["rejects_file"].is_null());
+    assert!(result.stderr.contains("svc events dlq list _ingest"), "{result:?}");
+    // All events quarantined is not an input without events.
+    let result = client.run_with(&quarantine, "{\"source_id\":\"bad\"}\n");
+    assert_eq!((result.code, counts(&result.json())), (Some(0), [1, 0, 1, 0]), "{result:?}");
+    let result = client.run_with(&quarantine, &format!("{valid}nonsense\n"));
+    assert_eq!((result.code, counts(&result.json())), (Some(10), [3, 1, 1, 1]), "{result:?}");
+    let rejects = std::fs::read_to_string(client.home().join("r.ndjson")).unwrap();
+    assert_eq!(rejects.lines().count(), 1, "{rejects}");
+    assert!(rejects.contains("nonsense"), "{rejects}");
+    // Without the option, the invalid event is a reject.
+    let result = client.run_with(&send, valid);
+    assert_eq!((result.code, counts(&result.json())), (Some(10), [2, 1, 0, 1]), "{result:?}");
+}
+
 #[test]
 fn duplicates_are_counted_and_requests_are_logged() {
     let stub = Stub::new(|request| {

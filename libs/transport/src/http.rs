@@ -141,6 +141,8 @@ struct Options {
     token_file: Option<PathBuf>,
     /// `None` accepts any tenant of the credential.
     tenant: Option<TenantId>,
+    /// Whether invalid events are quarantined.
+    quarantines: bool,
     on_request: Option<OnRequest>,
 }
 
@@ -154,9 +156,9 @@ impl HttpTransport {
     }
 
     pub(crate) fn with_clock(config: HttpTransportConfig, clock: Arc<dyn Clock>, jitter: StdRng) -> Self {
-        let (roots, trace, token_file, tenant, on_request) = Default::default();
+        let (roots, trace, token_file, tenant, quarantines, on_request) = Default::default();
         let shared = TransportState {
-            options: Arc::new(Options { config, roots, trace, token_file, tenant, on_request }),
+            options: Arc::new(Options { config, roots, trace, token_file, tenant, quarantines, on_request }),
             client: Arc::default(),
             clock,
             jitter: Arc::new(Mutex::new(jitter)),
@@ -255,6 +257,20 @@ impl HttpTransport {
     #[must_use]
     pub fn for_tenant(self, tenant: TenantId) -> Self {
         self.with(|options| options.tenant = Some(tenant))
+    }
+
+    /// Lets the service store invalid events as dead letters of the tenant (`?invalid=quarantine`). Their results are successful, and
+    /// [`BatchProgress`] and [`SentBatch`] count them. An event that is not sent, because it has no valid `event_id`, still fails, and
+    /// so does an invalid one while the quarantine is full.
+    ///
+    /// ```
+    /// use transport::{HttpTransport, HttpTransportConfig};
+    ///
+    /// let transport = HttpTransport::new(HttpTransportConfig::new("https://svc.example.com")).quarantine_invalid();
+    /// ```
+    #[must_use]
+    pub fn quarantine_invalid(self) -> Self {
+        self.with(|options| options.quarantines = true)
     }
 
     /// Collects concurrent calls of [`send`](Transport::send) for this time into one request: 1 to 5 ms. A request is sent

@@ -106,6 +106,9 @@ pub struct BatchProgress {
     pub accepted: usize,
     /// Part of `accepted`: events that were already stored.
     pub duplicates: usize,
+    /// Part of `accepted`: invalid events that are stored as dead letters of the tenant. See
+    /// [`quarantine_invalid`](crate::HttpTransport::quarantine_invalid).
+    pub quarantined: usize,
     /// Number of events with a final error.
     pub failed: usize,
     /// Number of events that wait for the next attempt.

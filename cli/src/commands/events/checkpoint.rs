@@ -37,7 +37,16 @@ pub(super) struct Counts {
     pub(super) accepted: u64,
     /// Part of `accepted`.
     pub(super) duplicates: u64,
+    /// Invalid events that the service stores as dead letters.
+    pub(super) quarantined: u64,
     pub(super) rejected: u64,
+}
+
+impl Counts {
+    /// Returns whether the service has stored anything.
+    pub(super) fn any_stored(&self) -> bool {
+        self.accepted > 0 || self.quarantined > 0
+    }
 }
 
 #[derive(Serialize, Deserialize)]
@@ -45,7 +54,7 @@ struct CheckpointFile {
     format: String,
     #[serde(flatten)]
     subject: Subject,
-    /// Numbers of the events that were accepted or rejected.
+    /// Numbers of the events that were accepted, quarantined or rejected.
     settled: ItemRanges,
     counts: Counts,
     /// Size of the rejects file.

@@ -28,7 +28,7 @@ const MAX_BATCH_DELAY: Duration = Duration::from_millis(500);
 /// Result of a delivery.
 #[derive(Default)]
 pub(super) struct SendOutcome {
-    /// Accepted and rejected events and unreadable lines, with those of earlier runs of a checkpoint.
+    /// Accepted, quarantined and rejected events and unreadable lines, with those of earlier runs of a checkpoint.
     pub(super) counts: Counts,
     /// Events of requests that failed as a whole.
     pub(super) failed: u64,
@@ -136,8 +136,12 @@ impl EventDelivery {
     }
 
     /// Records the results of a batch: first the rejects, then that its events are settled, except those that failed.
-    fn record(&mut self, SentBatch { batch, result, duplicates }: SentBatch<Batch>) -> Result<()> {
-        self.result.counts.accepted += result.successful_events as u64;
+    fn record(
+        &mut self,
+        SentBatch { batch, result, duplicates, quarantined }: SentBatch<Batch>,
+    ) -> Result<()> {
+        self.result.counts.accepted += (result.successful_events - quarantined) as u64;
+        self.result.counts.quarantined += quarantined as u64;
         self.result.counts.duplicates += duplicates as u64;
         let Batch { first, next: after, places, events, mut rejects, .. } = batch;
         let mut failed = Vec::new();
@@ -211,7 +215,7 @@ impl EventDelivery {
     /// Whether the events of failed requests are kept with the rejects. Not with a checkpoint, which sends them again, and not if
     /// certainly nothing was stored: then the same command can be repeated.
     fn keeps_failed(&self) -> bool {
-        let stored = self.result.counts.accepted > 0 || self.result.counts.rejected > 0;
+        let stored = self.result.counts.any_stored() || self.result.counts.rejected > 0;
         let is_rejected = |error: &TransportError| matches!(error.status, Some(300..=499));
         let is_certain = !self.any_sent.load(Ordering::Relaxed)
             || self.failed.iter().all(|(.., error)| is_rejected(error));

@@ -108,6 +108,9 @@ impl Progress {
         let mut line = self.bar();
         // A failure to write to a string is not possible.
         let _ = write!(line, "{} accepted", counts.accepted);
+        if counts.quarantined > 0 {
+            let _ = write!(line, ", {} quarantined", counts.quarantined);
+        }
         if counts.rejected > 0 {
             let _ = write!(line, ", {} rejected", counts.rejected);
         }

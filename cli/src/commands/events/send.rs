@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use clap::Args;
 use clap::builder::RangedU64ValueParser;
+use clap::{Args, ValueEnum};
 use contract::{ProblemKind, routes};
 use data_encoding::HEXLOWER;
 use schemars::JsonSchema;
@@ -48,6 +48,9 @@ use crate::framework::output::{CommandOutput, RequestLog, Table, text};
 /// and the number of the event, so that a second run sends the same ids. On standard input it gets a random id, so that a second run sends new
 /// events.
 ///
+/// With --invalid quarantine, the service stores invalid events as dead letters of the tenant, and they count as success: `svc events dlq
+/// list _ingest` lists them. Lines that are not JSON objects are not sent, and are kept with the rejects.
+///
 /// With --checkpoint, a run continues where an earlier one ended. If the earlier run was killed while requests had no response,
 /// their events and those of later requests are sent again. The service detects them as duplicates for two minutes; later it
 /// stores them again, with the same `event_id`.
@@ -68,17 +71,29 @@ pub(crate) struct Send {
     /// Record in this file which events are settled, and skip those that are. Requires a file as input.
     #[arg(long, value_name = "FILE")]
     checkpoint: Option<PathBuf>,
+    /// What the service does with invalid events: rejects them, or stores them as dead letters of the tenant.
+    #[arg(long, value_name = "ACTION", value_enum, default_value = "reject")]
+    invalid: InvalidEvents,
+}
+
+/// What the service does with invalid events.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum InvalidEvents {
+    Reject,
+    Quarantine,
 }
 
 /// Summary of a delivery, including earlier runs of a checkpoint.
 #[derive(Serialize, JsonSchema)]
 pub(crate) struct SendSummary {
-    /// Sum of accepted, rejected and failed.
+    /// Sum of accepted, quarantined, rejected and failed.
     total: u64,
     /// Number of events that are stored in the stream.
     accepted: u64,
     /// Part of `accepted`: events that were already stored.
     duplicates: u64,
+    /// Number of invalid events that are stored as dead letters of the tenant.
+    quarantined: u64,
     /// Number of rejected events and invalid lines.
     rejected: u64,
     /// Number of events of requests that failed. Some of them may be stored. They are in the rejects file.
@@ -112,6 +127,7 @@ impl CommandOutput for SendSummary {
             ("total", Some(text(self.total))),
             ("accepted", Some(text(self.accepted))),
             ("of these, duplicates", positive(self.duplicates)),
+            ("quarantined", positive(self.quarantined)),
             ("rejected", Some(text(self.rejected))),
             ("failed", positive(self.failed)),
             ("skipped", positive(self.skipped)),
@@ -158,6 +174,10 @@ impl Command for Send {
             "Send an export of a search with events without a source",
             "svc events send --file search.json.gz --source-id chronicle",
         ),
+        (
+            "Send events, and keep invalid ones in the service",
+            "svc events send --file events.ndjson --invalid quarantine",
+        ),
     ];
     const AGENT_NOTES: &'static str = "After the first request, always prints the summary to stdout. Exit status 10 means that \
         some events were accepted: do not send the input again, but only the rejects file (`rejects_file` of the \
@@ -172,7 +192,10 @@ impl Command for Send {
         let source_of_credential = credential.source.clone();
         let mut inputs = files_of_settings(context, &credential)?;
         let any_sent: Arc<AtomicBool> = Arc::default();
-        let transport = transport(context, credential, Arc::clone(&any_sent))?;
+        let mut transport = transport(context, credential, Arc::clone(&any_sent))?;
+        if self.invalid == InvalidEvents::Quarantine {
+            transport = transport.quarantine_invalid();
+        }
         let (file, checkpoint) = (self.input.file.clone(), self.checkpoint.clone());
         let service = context.service()?.to_string();
         if file == Path::new("-") && io::stdin().is_terminal() {
@@ -193,9 +216,13 @@ impl Command for Send {
         let delivery = EventDelivery::new(batches, pipeline, any_sent, checkpoint, rejects, progress);
         let (result, mut rejects) = delivery.run(context.signals().take_first()).await;
         let summary = SendSummary {
-            total: result.counts.accepted + result.counts.rejected + result.failed,
+            total: result.counts.accepted
+                + result.counts.quarantined
+                + result.counts.rejected
+                + result.failed,
             accepted: result.counts.accepted,
             duplicates: result.counts.duplicates,
+            quarantined: result.counts.quarantined,
             rejected: result.counts.rejected,
             failed: result.failed,
             skipped: settled.count(),
@@ -206,6 +233,10 @@ impl Command for Send {
             first_rejects: rejects.take_first(),
             error: None,
         };
+        if summary.quarantined > 0 {
+            let list = "`svc events dlq list _ingest` lists the quarantined events";
+            context.out().notice(list);
+        }
         let error = self.exit_result(&result, &summary).err().map(|error| {
             // Another run stores the same events twice if their ids differ, or if the first run was longer ago than the broker remembers
             // ids. With a checkpoint, it sends only those that are not stored.
@@ -306,7 +337,7 @@ impl Send {
         if let Some(signal) = result.signal {
             return Err(signal.into());
         }
-        let stored = summary.accepted > 0;
+        let stored = result.counts.any_stored();
         match &result.request_error {
             Some(error) if !stored && summary.rejected == 0 => {
                 let failed = transport_error(error);
@@ -326,7 +357,11 @@ impl Send {
             _ => {}
         }
         let mut message = if stored {
-            format!("{} accepted, {} rejected", summary.accepted, summary.rejected)
+            let quarantined = match summary.quarantined {
+                0 => String::new(),
+                number => format!(", {number} quarantined"),
+            };
+            format!("{} accepted{quarantined}, {} rejected", summary.accepted, summary.rejected)
         } else {
             format!("none of {} events was accepted", summary.total)
         };

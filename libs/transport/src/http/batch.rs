@@ -202,7 +202,8 @@ impl BatchDelivery<'_> {
         let mut retryable = Vec::new();
         for (&(index, event), result) in events.iter().zip(results.results) {
             let event_id = event.event_id();
-            if result.status == EventStatus::Accepted {
+            if matches!(result.status, EventStatus::Accepted | EventStatus::Quarantined) {
+                self.progress.quarantined += usize::from(result.status == EventStatus::Quarantined);
                 self.progress.duplicates += usize::from(result.duplicate == Some(true));
                 let server_event_id = result.server_event_id.map(|id| id.to_string());
                 self.settle(index, SendResult::ok(event_id, Some(response_time_ms), server_event_id));

@@ -29,6 +29,9 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// Idle connections are closed after this time. A proxy or a server can have forgotten an older one.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(30);
 
+/// Query of requests with events, if invalid ones are quarantined.
+const QUARANTINE: &str = "?invalid=quarantine";
+
 /// A connection pool and the headers of every request. Clones share the pool.
 #[derive(Clone)]
 pub(super) struct HttpClient {
@@ -98,7 +101,10 @@ impl HttpClient {
 
     /// Prepares a post of JSON to an API path.
     pub(super) async fn prepare(&self, path: &str, body: &RequestBody) -> Result<Post, TransportError> {
-        let (url, progress) = (self.endpoint.url(path), Progress::default());
+        let (mut url, progress) = (self.endpoint.url(path), Progress::default());
+        if self.options.quarantines {
+            url.push_str(QUARANTINE);
+        }
         let mut request =
             self.client.post(&url).header(CONTENT_TYPE, "application/json").body(body.upload(&progress));
         if body.gzip {

@@ -53,6 +53,8 @@ pub struct SentBatch<B> {
     pub result: BatchSendResult,
     /// Accepted events that were already stored.
     pub duplicates: usize,
+    /// Invalid events that are stored as dead letters. They count as successful.
+    pub quarantined: usize,
 }
 
 impl HttpTransport {
@@ -113,15 +115,15 @@ impl<B: AsRef<[OutgoingEvent]> + Send + Sync + 'static> BatchPipeline<B> {
         let before = returned.load(Ordering::Relaxed) + self.sent.len();
         let mut task = JoinSet::new();
         task.spawn(async move {
-            let mut duplicates = 0;
+            let (mut duplicates, mut quarantined) = (0, 0);
             let mut on_change = |progress: BatchProgress, _: &[_]| {
-                duplicates = progress.duplicates;
+                (duplicates, quarantined) = (progress.duplicates, progress.quarantined);
                 on_progress(progress);
             };
             let result = batch::deliver(&state, batch.as_ref(), &mut on_change).await;
             let is_oldest = returned.load(Ordering::Relaxed) == before;
             let request = request.filter(|_| is_oldest || result.successful_events == 0);
-            (SentBatch { batch, result, duplicates }, request)
+            (SentBatch { batch, result, duplicates, quarantined }, request)
         });
         self.sent.push_back((task, window));
     }

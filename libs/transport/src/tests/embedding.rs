@@ -1,14 +1,14 @@
 //! What a program that embeds the library relies on: pointers to transports, changes of the mock, and connections that broke.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 
 use futures::FutureExt as _;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 
-use super::server::Server;
+use super::server::{Server, Step};
 use crate::{
     HttpTransport, HttpTransportConfig, MockBehavior, MockTransport, Secret, Transport, TransportErrorKind,
     UdmEvent,
@@ -58,6 +58,37 @@ async fn an_empty_token_file_is_retried_and_an_empty_key_is_not() {
     let empty = server.transport_with(|config| config.api_key = Some(Secret::new("")));
     let error = empty.send(&UdmEvent::new("fw")).await.error.unwrap();
     assert_eq!((error.kind, error.retryable), (TransportErrorKind::Configuration, false));
+}
+
+#[tokio::test]
+async fn a_quarantined_event_is_a_success_and_is_counted() {
+    let result = |index: usize, status: &str| {
+        serde_json::json!({
+            "index": index, "event_id": index.to_string(), "status": status, "code": "validation_failed",
+            "server_event_id": "01890a5d-ac96-774b-bcce-b302099a8057",
+        })
+    };
+    let answer = serde_json::json!({
+        "batch_id": "01890a5d-ac96-774b-bcce-b302099a8057", "total_events": 2, "successful_events": 2,
+        "quarantined_events": 1, "failed_events": 0, "results": [result(0, "accepted"), result(1, "quarantined")],
+    });
+    let server = Server::scripted([Step::Respond(202, None, answer.to_string())]).await;
+    let urls = Arc::new(Mutex::new(Vec::new()));
+    let log = Arc::clone(&urls);
+    let transport = server
+        .transport()
+        .on_request(move |request| log.lock().unwrap().push(request.url.to_owned()))
+        .quarantine_invalid();
+    let mut counts = (0, 0);
+    let events = ["0", "1"].map(|id| UdmEvent::new("fw").with_event_id(id));
+    let sent = transport
+        .send_batch_with_progress(&events, |progress| counts = (progress.accepted, progress.quarantined));
+    assert!(sent.await.success);
+    assert_eq!(counts, (2, 1));
+    assert!(transport.send(&UdmEvent::new("fw")).await.success);
+    let urls = urls.lock().unwrap();
+    assert!(urls[0].ends_with("/api/v1/events/batch?invalid=quarantine"), "{urls:?}");
+    assert!(urls[1].ends_with("/api/v1/events?invalid=quarantine"), "{urls:?}");
 }
 
 /// Answers the first request of a connection, and then reads without an answer. Counts the connections.
