@@ -34,7 +34,7 @@ pub(crate) use summary::{Summary, summary};
 
 /// Version of the catalog of this client. Removing or renaming a command, option or argument requires a new major version;
 /// adding one requires a new minor version.
-pub(crate) const VERSION: &str = "1.17.0";
+pub(crate) const VERSION: &str = "1.18.0";
 
 /// All commands of the client: their clap definition, and their constants in the same order.
 #[derive(Clone, Copy)]
