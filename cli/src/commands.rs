@@ -10,6 +10,7 @@ mod consumers;
 mod doctor;
 mod events;
 mod invites;
+mod mails;
 mod manual;
 mod tenants;
 mod users;
@@ -54,6 +55,9 @@ group!(
         /// Manage tenants as the platform administrator.
         #[command(subcommand)]
         Tenants(tenants::Tenants),
+        /// Show mails that are not sent, as the platform administrator.
+        #[command(subcommand)]
+        Mails(mails::Mails),
         /// Manage API keys.
         #[command(subcommand)]
         ApiKeys(api_keys::ApiKeys),

@@ -5,7 +5,7 @@
 
 Listens on loopback (port 0: any free port) and writes the port to DIRECTORY/port. ENCRYPTION is tls, starttls or none. With
 encryption it requires user `svc` and the password in DIRECTORY/password, by default `p:w/d`. The local part of the recipient selects the behaviour: `refused` (550),
-`deferred` (451), `unwanted` (554 after DATA), `silent` (no reply to DATA), `clinging` (accepted, but no reply to QUIT),
+`deferred` (451), `unwanted` (554 after DATA), `silent` (no reply to DATA), `late…` (accepted, but no reply to DATA), `clinging` (accepted, but no reply to QUIT),
 `parrot` (554 with a word of the mail that contains `svc_`), `slow…` (no reply to DATA until the file DIRECTORY/open exists).
 """
 
@@ -47,6 +47,8 @@ class Handler:
             said = envelope.content.decode("ascii", "replace")
             return "554 5.6.0 " + next(word for word in said.split() if "svc_" in word)[:400]
         self.keep(server, session, envelope)
+        if name.startswith("late"):
+            await asyncio.Event().wait()
         return "250 2.0.0 accepted"
 
     def authenticate(self, server, session, envelope, mechanism, data):

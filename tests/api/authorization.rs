@@ -25,7 +25,7 @@ async fn send(system: &TestSystem, route: &Route, case: &Case, caller: &Caller, 
     }
     for header in route.headers {
         client = match header {
-            Header::Tenant => client.header("X-Tenant-ID", caller.tenant_id),
+            Header::Tenant | Header::TenantOrField => client.header("X-Tenant-ID", caller.tenant_id),
             Header::TenantOfPlatformAdmin if caller.is_platform_admin() => {
                 client.header("X-Tenant-ID", caller.tenant_id)
             }

@@ -115,7 +115,8 @@ impl<'a> Case<'a> {
         let (status, code) = self.problem;
         assert_eq!(response.status, status, "{} {}: {response}", self.line, self.body);
         response.expect_problem(status, code);
-        assert_eq!(response.headers.contains_key("www-authenticate"), status == 401, "{response}");
+        let has_challenge = status == 401 || code == "insufficient_scope";
+        assert_eq!(response.headers.contains_key("www-authenticate"), has_challenge, "{response}");
         assert_eq!(response.headers.contains_key("allow"), status == 405, "{response}");
         expect_no_internals(&response);
     }

@@ -2,8 +2,8 @@
 
 use clap::Args;
 use contract::identity::{
-    AcceptInvite, AcceptedInvite, Delivery, InspectInvite, InspectedInvite, Invite, InviteStatus, InviteUser,
-    ResendInvite,
+    AcceptInvite, AcceptedInvite, Delivery, InspectInvite, InspectedInvite, Invite, InviteMail, InviteStatus,
+    InviteUser, ResendInvite,
 };
 use contract::{ProblemKind, Role, Secret, routes};
 use schemars::JsonSchema;
@@ -17,7 +17,7 @@ use crate::framework::catalog::{Errors, Examples, Names, Requirement, Routes, Sc
 use crate::framework::command::{Command, group};
 use crate::framework::context::Context;
 use crate::framework::error::{CliError, ErrorKind, Result};
-use crate::framework::output::{Cell, CommandOutput, ItemList, Row, Table, id, text, time};
+use crate::framework::output::{Cell, CommandOutput, ItemList, Row, Table, id, optional, text, time};
 use crate::framework::prompt::PasswordSource;
 use crate::framework::token::{TokenKind, TokenSource};
 
@@ -38,6 +38,7 @@ impl CommandOutput for Invite {
             ("role", Some(text(self.role))),
             ("status", Some(text(self.status))),
             ("expires", Some(time(&self.expires_at))),
+            ("mail", self.mail.as_ref().map(mail)),
             ("token", self.token.as_ref().map(|token| text(token.expose()))),
         ])
     }
@@ -54,7 +55,16 @@ impl Row for Invite {
             ("STATUS", text(self.status)),
             ("CREATED", time(&self.created_at)),
             ("EXPIRES", time(&self.expires_at)),
+            ("MAIL", optional(self.mail.as_ref().map(mail))),
         ]
+    }
+}
+
+/// The status of a mail, with the reason if it is not sent.
+fn mail(mail: &InviteMail) -> Cell {
+    match &mail.error {
+        Some(error) => text(format!("{}: {error}", mail.status)),
+        None => text(mail.status),
     }
 }
 
@@ -182,8 +192,8 @@ impl Command for AcceptInviteCommand {
 
 /// List invites.
 ///
-/// Lists the oldest first. Requires an administrator, an API key with the scope `users:read`, or the platform token and a
-/// tenant.
+/// Lists the oldest first, each with the status of its last mail: waiting, sent or failed, with the reason. Requires an
+/// administrator, an API key with the scope `users:read`, or the platform token and a tenant.
 #[derive(Args)]
 pub(crate) struct List {
     /// Show only invites with this status.
@@ -201,7 +211,7 @@ impl Command for List {
     const ERRORS: Errors = ErrorKind::PROMPT;
     const EXAMPLES: Examples = &[("List all pending invites", "svc invites list --status pending --all")];
     const AGENT_NOTES: &'static str = "Without --all or --limit, prints one page and warns on stderr if \
-        there are more items. Tokens are never listed.";
+        there are more items. Tokens are never listed. The field mail is absent if a response contained the token.";
     const SEE_ALSO: Names = &["invites resend", "invites revoke", "users invite", "users list"];
 
     async fn run(self, context: &Context) -> Result<Self::Output> {
@@ -212,7 +222,7 @@ impl Command for List {
 
 /// Resend a pending invite with a new token.
 ///
-/// The old token becomes invalid, and the expiry starts again. The mail counts towards the invites that are mailed to one address: three, then one per 20 minutes. Requires an
+/// The expiry starts again. The old token becomes invalid when the mail server has accepted the new mail. The mail counts towards the invites that are mailed to one address: three, then one per 20 minutes. Requires an
 /// administrator, an API key with the scope `users:write`, or the platform token and a tenant. With `--delivery response`, an
 /// administrator must have logged in with the password in the last ten minutes.
 #[derive(Args)]
@@ -239,7 +249,7 @@ impl Command for Resend {
         "Run `svc invites list`. A later expiry means that a new token was issued. To replace this one \
         too, run the command again.",
     );
-    const AGENT_NOTES: &'static str = "Each run invalidates the previous token. Exit status 3 means that \
+    const AGENT_NOTES: &'static str = "Each run invalidates the previous token, by mail as soon as the mail server has accepted the new one. Exit status 3 means that \
         the invite has expired or was revoked: invite the user again. With --delivery response, the output \
         contains a credential that is shown only once.";
     const SEE_ALSO: Names = &["invites list", "invites revoke", "users invite"];

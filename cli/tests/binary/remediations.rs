@@ -152,7 +152,7 @@ fn accepted_invite_cannot_be_revoked_but_its_user_can_be_disabled() {
     assert_eq!(text(&error, "message"), "The invite was accepted");
     assert!(text(&error, "remediation").contains("svc users disable"), "{error}");
     let error = error_of(&stub, &["users", "invite", "--email", "bob@acme.example"], "", 6);
-    assert!(text(&error, "remediation").contains("No invite is needed"), "{error}");
+    assert!(text(&error, "remediation").contains("svc users enable"), "{error}");
 }
 
 #[test]

@@ -11,10 +11,14 @@ use crate::session::IssuedSession;
 /// The only grant type that the token route accepts (RFC 8628, section 3.4).
 pub const GRANT_TYPE: &str = "urn:ietf:params:oauth:grant-type:device_code";
 
-/// Request body of `POST /auth/device/code` (RFC 8628, section 3.1). An empty string is treated as absent.
+/// Request body of `POST /auth/device/code` (RFC 8628, section 3.1). An empty string is treated as absent. The tenant is in the body
+/// or in `X-Tenant-ID`.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[schemars(example = json!({ "client_name": "backup on db-1" }))]
 pub struct StartDevice {
+    /// The tenant, for clients that cannot send other headers.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tenant_id: Option<String>,
     /// Device name that the approving user sees. Truncated to 64 characters.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub client_name: Option<String>,
@@ -85,7 +89,8 @@ pub struct DeviceSession {
     pub scope: String,
 }
 
-/// Error of the device routes, with status 400 (RFC 6749, section 5.2, and RFC 8628, section 3.5).
+/// Error of the device routes (RFC 6749, section 5.2, and RFC 8628, section 3.5). An error that is not about the grant also has the fields
+/// of a problem document.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[schemars(example = json!({
     "error": "authorization_pending", "error_description": "No user has decided yet. Repeat the request after the interval.",
@@ -115,6 +120,10 @@ pub enum DeviceError {
     InvalidRequest,
     /// The grant type is not supported.
     UnsupportedGrantType,
+    /// The client requested too many codes, or the service is not available. Repeat the request after `Retry-After`.
+    TemporarilyUnavailable,
+    /// The service failed.
+    ServerError,
 }
 
 impl DeviceError {
@@ -128,6 +137,8 @@ impl DeviceError {
             Self::InvalidGrant => "The device code is not valid, or no longer valid. Request new codes.",
             Self::InvalidRequest => "A parameter is missing or repeated, or the body is malformed.",
             Self::UnsupportedGrantType => "Use the grant type of RFC 8628, section 3.4.",
+            Self::TemporarilyUnavailable => "Repeat the request later.",
+            Self::ServerError => "The service failed. Repeat the request later.",
         }
     }
 }

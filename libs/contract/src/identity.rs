@@ -4,9 +4,9 @@ use chrono::{DateTime, Utc};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
-use tenancy::{InviteId, TenantId, UserId};
+use tenancy::{InviteId, OutboxId, TenantId, UserId};
 
-pub use crate::role::InviteStatus;
+pub use crate::role::{InviteStatus, MailKind, MailStatus};
 use crate::session::{ApiKey, Session};
 use crate::{Role, Secret, TenantStatus, UserStatus, value};
 
@@ -104,6 +104,7 @@ pub struct InviteUser {
 #[schemars(example = json!({
     "invite_id": "019c1373-2f00-7000-8000-000000000001", "email": "ben@acme.example", "role": "member",
     "status": "pending", "expires_at": "2026-02-03T12:00:00Z", "created_at": "2026-01-31T12:00:00Z",
+    "mail": { "status": "failed", "error": "the mail server rejected the mail: 550 5.1.1 no such user" },
 }))]
 pub struct Invite {
     /// Id.
@@ -118,9 +119,53 @@ pub struct Invite {
     pub expires_at: DateTime<Utc>,
     /// Creation time.
     pub created_at: DateTime<Utc>,
+    /// The last mail with the token. Absent if a response contained the token instead.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub mail: Option<InviteMail>,
     /// The token (`svc_iv_…`). Only with `delivery: response`, and only in this response.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub token: Option<Secret>,
+}
+
+/// The mail of an invite.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct InviteMail {
+    /// Status.
+    pub status: MailStatus,
+    /// Why the last attempt failed: the reply of the mail server, or that it is not available.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub error: Option<String>,
+}
+
+/// A mail that the mail server has not accepted.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[schemars(example = json!({
+    "mail_id": "019c1373-2f00-7000-8000-000000000009", "tenant_id": "acme", "kind": "reset", "status": "waiting",
+    "user_id": "019c1373-2f00-7000-8000-000000000002", "created_at": "2026-01-31T12:00:00Z", "attempts": 3,
+    "next_attempt_at": "2026-01-31T12:00:42Z", "error": "mail server unavailable: connection refused",
+}))]
+pub struct UndeliveredMail {
+    /// Id of the outbox message, as in `svc-identity outbox list`.
+    pub mail_id: OutboxId,
+    /// The tenant. A client can request a reset for a tenant that does not exist.
+    pub tenant_id: TenantId,
+    /// Kind.
+    pub kind: MailKind,
+    /// `waiting` or `failed`.
+    pub status: MailStatus,
+    /// The recipient. Absent for a reset of an account that does not exist.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub user_id: Option<UserId>,
+    /// Creation time.
+    pub created_at: DateTime<Utc>,
+    /// Number of attempts.
+    pub attempts: u32,
+    /// Time of the next attempt, or the end of the current one. Absent if the mail failed.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub next_attempt_at: Option<DateTime<Utc>>,
+    /// Why the last attempt failed, as in the log.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub error: Option<String>,
 }
 
 /// Request body of `POST /users/invites/{invite_id}/resend`.

@@ -29,6 +29,7 @@ pub const PREFIXES: &[(&str, Upstream)] = &[
     ("/tenants", Upstream::Identity),
     ("/users", Upstream::Identity),
     ("/auth/password", Upstream::Identity),
+    ("/mails", Upstream::Identity),
     ("/pages", Upstream::Identity),
     ("/problems", Upstream::Identity),
     ("/docs", Upstream::Identity),

@@ -112,7 +112,7 @@ problems! {
     MethodNotAllowed = "method_not_allowed", 405, "The method is not allowed", "Use a method listed in the Allow header.";
     BodyTimeout = "body_timeout", 408, "The body did not arrive in time", "Send the body without pauses, or send a smaller one.";
     TenantExists = "tenant_exists", 409, "The tenant id is already used", "An existing or a deleted tenant has this id. Choose another one.";
-    UserExists = "user_exists", 409, "The user already exists", "No action is needed: the user can log in or reset the password.";
+    UserExists = "user_exists", 409, "The user already exists", "An active user can log in or reset the password. Enable a disabled one.";
     UserInvited = "user_invited", 409, "The user has not accepted the invite", "Revoke the invite, or wait until the user accepts it.";
     InvitePending = "invite_pending", 409, "An invite is already pending", "Resend or revoke the pending invite.";
     LastAdmin = "last_admin", 409, "The tenant would have no administrator", "Make another user an administrator first.";

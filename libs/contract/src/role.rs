@@ -128,6 +128,32 @@ vocabulary!(
     }
 );
 vocabulary!(
+    /// Status of a mail.
+    MailStatus {
+        /// Not accepted by the mail server yet. It is tried again, for a suspended tenant after it is resumed.
+        Waiting = "waiting",
+        /// Accepted by the mail server.
+        Sent = "sent",
+        /// Not accepted, and not tried again.
+        Failed = "failed",
+    }
+);
+vocabulary!(
+    /// Kind of a mail.
+    MailKind {
+        /// The link of an invite.
+        Invite = "invite",
+        /// The link of a password reset.
+        Reset = "reset",
+        /// The password of the recipient was changed.
+        PasswordNotice = "password_notice",
+        /// An administrator was invited, or a role was changed.
+        AdminNotice = "admin_notice",
+        /// An API key was created.
+        ApiKeyNotice = "api_key_notice",
+    }
+);
+vocabulary!(
     /// Login method of a session.
     SessionMethod {
         /// E-mail address and password.

@@ -51,6 +51,7 @@ const ALL: &[RouteGroup] = &[
     consumers::CONSUMERS,
     audit::AUDIT,
     tenants::TENANTS,
+    tenants::MAILS,
     ABOUT,
 ];
 

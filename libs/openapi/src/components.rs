@@ -95,6 +95,10 @@ impl Components {
                 "name": "X-Tenant-ID", "in": "header", "required": true, "schema": tenant,
                 "description": "The tenant that the request is about.",
             },
+            "TenantOrField": {
+                "name": "X-Tenant-ID", "in": "header", "required": false, "schema": tenant,
+                "description": "The tenant that the request is about. Required unless the body contains `tenant_id`.",
+            },
             "TenantOfPlatformAdmin": {
                 "name": "X-Tenant-ID", "in": "header", "required": false, "schema": tenant,
                 "description": "The tenant that the request is about. Required from the platform administrator; for other \
@@ -139,6 +143,7 @@ impl Components {
 pub(crate) fn header_parameter(header: Header) -> &'static str {
     match header {
         Header::Tenant => "TenantId",
+        Header::TenantOrField => "TenantOrField",
         Header::TenantOfPlatformAdmin => "TenantOfPlatformAdmin",
         Header::User => "UserId",
         Header::Session => "SessionToken",
@@ -158,8 +163,8 @@ fn headers() -> Value {
             "description": "Seconds to wait before the request is repeated.",
         },
         "Challenge": {
-            "required": true, "schema": { "type": "string", "const": "Bearer" },
-            "description": "Authentication scheme (RFC 6750).",
+            "required": true, "schema": { "type": "string", "pattern": "^Bearer( error=\"[a-z_]+\")?$" },
+            "description": "Authentication scheme, and the error of the credential (RFC 6750).",
         },
         "ETag": {
             "required": true, "schema": { "type": "string" },

@@ -154,8 +154,7 @@ fn name(kinds: &[ProblemKind]) -> String {
 }
 
 fn success(response: &RouteResponse, components: &mut Components) -> Value {
-    let mut value =
-        json!({ "description": response.description, "headers": headers(response.status, false) });
+    let mut value = json!({ "description": response.description, "headers": headers(response.status, matches!(response.status, 429 | 503)) });
     match response.body {
         ResponseBody::Empty => {}
         ResponseBody::Json(of) => {

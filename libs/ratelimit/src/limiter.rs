@@ -219,7 +219,7 @@ impl Limiter {
         let Some(rate) = &limit.rate else { return lookup.await };
         let source = source.into();
         self.check(limit, &source)?;
-        let _turn = self.0.guesses.turn(limit.name, &source).await;
+        let _turn = self.turn(limit, &source).await;
         self.count(limit, &source).await?;
         let result = lookup.await;
         if !result.as_ref().is_err_and(is_wrong) {
@@ -231,6 +231,12 @@ impl Limiter {
             }
         }
         result
+    }
+
+    /// Waits until no other lookup of the source runs in this replica, so that a client that guesses uses one connection to the database
+    /// at a time. The turn ends when the guard is dropped.
+    pub async fn turn(&self, limit: &Limit, source: &Source) -> Option<MutexGuard<'_, ()>> {
+        self.0.guesses.turn(limit.name, source).await
     }
 
     /// Purges expired rows periodically until the process stops.

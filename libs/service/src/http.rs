@@ -7,6 +7,7 @@ pub mod edge;
 mod extract;
 pub mod listen;
 mod measure;
+mod oauth;
 mod pace;
 pub mod problem;
 mod shape;

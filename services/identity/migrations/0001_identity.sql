@@ -96,12 +96,14 @@ create table identity.invites (
     role text collate "C" not null,
     -- A pending invite after `expires_at` is expired. The row changes to `expired` when a new invite replaces it.
     status text collate "C" not null,
-    -- SHA-256 of the token. Null until a mail is sent: each attempt to send creates a new token.
-    digest bytea,
+    -- SHA-256 of the tokens that can be used: that of a response or of the last accepted mail, and those of later attempts to send.
+    -- Each attempt creates a new token.
+    digests bytea[] not null default '{}',
+    -- When the mail server accepted the mail of this term.
+    mailed_at timestamptz,
     expires_at timestamptz not null,
     created_at timestamptz not null,
     settled_at timestamptz,
-    constraint invites_digest_key unique (digest),
     constraint invites_role_check check (role in ('member', 'admin')),
     constraint invites_status_check check (status in ('pending', 'accepted', 'expired', 'revoked')),
     constraint invites_settled_at_check check ((settled_at is null) = (status = 'pending'))
@@ -109,19 +111,21 @@ create table identity.invites (
 -- If two administrators invite the same person at the same time, one request fails.
 create unique index invites_pending_key on identity.invites (tenant_id, email_key) where status = 'pending';
 create index invites_tenant_idx on identity.invites (tenant_id, invite_id);
+create index invites_digests_idx on identity.invites using gin (digests);
 create index invites_invited_by_idx on identity.invites (invited_by);
 -- The purge finds expired and settled invites.
 create index invites_expires_at_idx on identity.invites (expires_at) where status = 'pending';
 create index invites_settled_at_idx on identity.invites (settled_at);
 
 create table identity.resets (
-    -- The id of the outbox message of the request, so that a message that is delivered twice creates one reset.
     reset_id uuid primary key,
+    -- The outbox message of the request. Each attempt to send it creates a reset with a new token.
+    mail_id uuid not null,
     tenant_id text collate "C" not null constraint resets_tenant_id_fkey references identity.tenants,
     user_id uuid not null constraint resets_user_id_fkey references identity.users on delete cascade,
     -- A pending reset after `expires_at` is expired.
     status text collate "C" not null,
-    -- SHA-256 of the token. Each attempt to send creates a new token.
+    -- SHA-256 of the token.
     digest bytea not null,
     expires_at timestamptz not null,
     created_at timestamptz not null,
@@ -130,11 +134,14 @@ create table identity.resets (
     constraint resets_status_check check (status in ('pending', 'used', 'replaced')),
     constraint resets_settled_at_check check ((settled_at is null) = (status = 'pending'))
 );
--- A user has one pending reset. A newer one replaces it.
-create unique index resets_pending_key on identity.resets (user_id) where status = 'pending';
+-- A reset stays pending until the mail server has accepted the mail of a newer one.
+create index resets_pending_idx on identity.resets (user_id) where status = 'pending';
 create index resets_user_idx on identity.resets (user_id, created_at);
 
 -- include: outbox_1.sql
+
+-- The mail of an invite.
+create index outbox_invite_idx on identity.outbox (((payload ->> 'invite_id')::uuid)) where kind = 'mail_invite';
 
 -- A client can name any number of tenants and accounts that do not exist. Their messages share one turn, so that they do not
 -- delay those of others. Each message is checked, so the statement is the same for every account.
@@ -267,7 +274,7 @@ grant select, insert, update on identity.tenants, identity.users, identity.invit
 grant delete on identity.users, identity.invites to svc_identity;
 grant select, insert on identity.deleted_users to svc_identity;
 grant select, insert, update on identity.managed_tenants to svc_identity;
-grant delete, select (erased_with_users, erased_with_email) on identity.outbox to svc_identity;
+grant delete, select (kind, erased_with_users, erased_with_email, dead_lettered_at, last_error) on identity.outbox to svc_identity;
 grant select, insert, update, delete on
     identity.limits, identity.api_key_reports, identity.login_attempts, identity.login_failures to svc_identity;
 grant select on identity.schema_migrations to svc_identity;
@@ -447,7 +454,7 @@ $$;
 create function identity.find_invite(in_digest bytea)
 returns table (invite_id uuid, tenant_id text)
 language sql stable security definer set search_path = '' as $$
-    select invite_id, tenant_id from identity.invites where digest = in_digest
+    select invite_id, tenant_id from identity.invites where digests @> array[in_digest]
 $$;
 
 -- The purge deletes the users of invites that expired before a time, and invites that were settled before a time, of all
@@ -480,6 +487,32 @@ language sql volatile security definer set search_path = '' as $$
         returning 1
     )
     select greatest((select count(*) from expired), (select count(*) from settled))
+$$;
+
+-- Request of the platform administrator. The first person that a mail is erased with is its recipient.
+create function identity.list_mails(in_after uuid, in_limit integer)
+returns table (
+    mail_id uuid,
+    tenant_id text,
+    kind text,
+    is_failed boolean,
+    user_id uuid,
+    created_at timestamptz,
+    attempts integer,
+    due_at timestamptz,
+    last_error text
+)
+language sql stable security definer set search_path = '' as $$
+    select
+        mail.outbox_id, mail.tenant_id, mail.kind, mail.dead_lettered_at is not null, coalesce(mail.erased_with_users[1], (
+            select users.user_id from identity.users
+            where users.tenant_id = mail.tenant_id and users.email_key = mail.erased_with_email
+        )),
+        mail.created_at, mail.attempts, mail.due_at, mail.last_error
+    from identity.outbox as mail
+    where mail.kind like 'mail\_%' and (in_after is null or mail.outbox_id > in_after)
+    order by mail.outbox_id
+    limit in_limit
 $$;
 
 -- Confirm a reset: the token determines the tenant.

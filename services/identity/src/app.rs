@@ -6,6 +6,7 @@ mod erasure;
 pub(crate) mod invites;
 pub(crate) mod login;
 mod login_attempt;
+mod mails;
 pub(crate) mod managed_tenants;
 mod passwords;
 mod resets;

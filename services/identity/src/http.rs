@@ -4,6 +4,7 @@ mod auth_password;
 mod callers;
 mod internal;
 mod invites;
+mod mails;
 mod managed_tenants;
 mod pages;
 mod tenants;
@@ -34,6 +35,7 @@ pub(crate) fn public(app: App, pages: Arc<Pages>) -> Router {
         .on(&routes::GET_TENANT, tenants::read)
         .on(&routes::UPDATE_TENANT, tenants::patch)
         .on(&routes::DELETE_TENANT, tenants::delete)
+        .on(&routes::LIST_MAILS, mails::list)
         .on(&routes::INVITE_USER, invites::invite)
         .on(&routes::LIST_INVITES, invites::list)
         .on(&routes::REVOKE_INVITE, invites::revoke)

@@ -11,10 +11,11 @@ use hashing::TokenDigest;
 use lettre::message::header::{ContentTransferEncoding, ContentType, HeaderName, HeaderValue};
 use lettre::message::{Body, Mailbox, MultiPart, SinglePart};
 use lettre::{Address, Message};
-use tenancy::OutboxId;
+use tenancy::{InviteId, OutboxId, ResetId};
 
 pub(crate) use self::letter::{Letter, Letterhead, Values};
 use self::smtp::Smtp;
+pub(crate) use self::smtp::reason_for_tenant;
 
 /// A mail to one recipient. It can contain a token.
 pub(crate) struct Mail {
@@ -22,9 +23,27 @@ pub(crate) struct Mail {
     pub(crate) to: String,
     /// The content.
     pub(crate) letter: Letter,
-    /// The digest of the token in the mail. Each delivery attempt creates a new token and is a different mail, so the digest is
+    /// The token in the mail. Each delivery attempt creates a new token and is a different mail, so the digest is
     /// part of the message id: a mail store must not drop the second mail as a duplicate of the first.
-    pub(crate) token: Option<TokenDigest>,
+    pub(crate) token: Option<MailToken>,
+}
+
+/// The token of a mail.
+#[derive(Clone, Copy)]
+pub(crate) struct MailToken {
+    /// Its digest.
+    pub(crate) digest: TokenDigest,
+    /// What it is for.
+    pub(crate) purpose: Purpose,
+}
+
+/// What the token of a mail is for.
+#[derive(Clone, Copy)]
+pub(crate) enum Purpose {
+    /// An invite, and the end of its term.
+    Invite(InviteId, DateTime<Utc>),
+    /// A password reset.
+    Reset(ResetId),
 }
 
 /// The delivery method.
@@ -72,7 +91,7 @@ pub(crate) struct Stamp {
 pub(crate) fn message(from: &Mailbox, mail: &Mail, stamp: Stamp) -> Result<Message, MessageError> {
     let (Stamp { mail_id, date }, domain) = (stamp, from.email.domain());
     let message_id = match mail.token {
-        Some(digest) => format!("<{mail_id}.{}@{domain}>", digest.prefix()),
+        Some(MailToken { digest, .. }) => format!("<{mail_id}.{}@{domain}>", digest.prefix()),
         None => format!("<{mail_id}@{domain}>"),
     };
     // Both prevent automatic replies: RFC 3834, section 5, and of Exchange ([MS-OXCMAIL], section 2.2.3.2.14).
@@ -179,7 +198,8 @@ mod tests {
             let head = letterhead(&[("SVC_LANGUAGE", language.tag())]);
             let with_token =
                 [head.invite(&values, &token), head.invite(&by_ada, &token), head.reset(&values, &token)];
-            let with_token = with_token.map(|letter| (letter, Some(token.digest())));
+            let (digest, purpose) = (token.digest(), Purpose::Reset(ResetId::generate()));
+            let with_token = with_token.map(|letter| (letter, Some(MailToken { digest, purpose })));
             let changes = [AdminChange::Invited, AdminChange::Promoted, AdminChange::Demoted];
             let notices = changes.map(|change| {
                 [false, true].map(|affected| (head.admin_notice(change, affected, &values), None))

@@ -4,6 +4,7 @@ pub(crate) mod api_key_report;
 pub(crate) mod erasure;
 pub(crate) mod invite;
 pub(crate) mod login_attempt;
+pub(crate) mod mail;
 pub(crate) mod managed_tenant;
 pub(crate) mod reset;
 pub(crate) mod tenant;

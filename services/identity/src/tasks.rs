@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use database::outbox::{Deliver, DeliveryError, OutboxMessage};
 use service::{Clock, Tasks, chain};
-use tenancy::{OutboxId, ResetId};
+use tenancy::OutboxId;
 
 use crate::app::App;
 use crate::domain::email::EmailKey;
@@ -47,8 +47,8 @@ impl Deliver for Delivery {
                 None
             }
             Message::MailReset { email_key, .. } => {
-                let (reset_id, email) = (ResetId(row.outbox_id.0), EmailKey::from_stored(email_key));
-                app.compose_reset(head, tenant_id, reset_id, &email).await.map_err(transient)?
+                let email = EmailKey::from_stored(email_key);
+                app.compose_reset(head, tenant_id, row.outbox_id, &email).await.map_err(transient)?
             }
             Message::MailAdminNotice { recipient, notice } => {
                 app.compose_admin_notice(head, tenant_id, recipient, &notice).await.map_err(transient)?
@@ -60,11 +60,10 @@ impl Deliver for Delivery {
                 app.compose_notice(head, tenant_id, user_id, changed_at).await.map_err(transient)?
             }
         };
-        match mail {
-            Some(mail) => self.send(row.outbox_id, &mail).await,
-            // There is nothing to send any more.
-            None => Ok(()),
-        }
+        // Otherwise, there is nothing to send any more.
+        let Some(mail) = mail else { return Ok(()) };
+        self.send(row.outbox_id, &mail).await?;
+        app.mail_accepted(tenant_id, mail.token).await.map_err(transient)
     }
 }
 

@@ -2,6 +2,8 @@
 
 #![expect(clippy::unwrap_used, reason = "a failed step fails the test")]
 
+#[path = "mail/acceptance.rs"]
+mod acceptance;
 #[path = "mail/api_keys.rs"]
 mod api_keys;
 #[path = "mail/letters.rs"]

@@ -142,6 +142,9 @@ create table session.device_grants (
     -- The minimum time between two polls, and the time of the last poll.
     interval_seconds integer not null,
     polled_at timestamptz,
+    -- Whether the last poll was early, and whether a second one followed within a second.
+    polled_early boolean not null default false,
+    polled_twice boolean not null default false,
     -- The user who approved, and the account versions under which the session is created.
     user_id uuid,
     credential_version bigint,
@@ -492,15 +495,24 @@ returns table (
 )
 language sql volatile security definer set search_path = '' as $$
     with before as (
-        select grants.grant_id,
-            coalesce(in_now < grants.polled_at + make_interval(secs => grants.interval_seconds), false) as early
+        select grants.grant_id, repeated, case
+            when repeated then grants.polled_early
+            else coalesce(in_now < grants.polled_at + make_interval(secs => grants.interval_seconds), false)
+        end as early
         from session.device_grants as grants
+        -- Some clients send each poll twice at once, with the credentials of the client in the header and in the body. Both get the
+        -- same response.
+        cross join lateral (
+            select coalesce(not grants.polled_twice and in_now < grants.polled_at + interval '1 second', false) as repeated
+        ) as second
         where grants.digest = in_digest
-        for update
+        for update of grants
     )
     update session.device_grants as grants
-    set polled_at = in_now,
-        interval_seconds = grants.interval_seconds + case when before.early then in_slow_down_seconds else 0 end
+    set polled_at = case when before.repeated then grants.polled_at else in_now end,
+        polled_early = before.early,
+        polled_twice = before.repeated,
+        interval_seconds = grants.interval_seconds + case when before.early and not before.repeated then in_slow_down_seconds else 0 end
     from before
     where grants.grant_id = before.grant_id
     returning grants.grant_id, grants.tenant_id, grants.status, grants.expires_at, before.early,

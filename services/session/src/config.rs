@@ -50,7 +50,7 @@ service::variables! {
     /// Rate limits per client address.
     #[derive(Clone, Copy, Debug)]
     pub(crate) struct RateLimits {
-        /// Start of device logins, and polls with an unknown device code.
+        /// Start of device logins.
         pub(crate) device: Limit = Limit::setting(ratelimit::DEVICE, "device"),
         /// All other routes.
         pub(crate) default: Limit = Limit::setting(ratelimit::DEFAULT, "default"),

@@ -90,6 +90,7 @@ pub(super) fn of(route: &Route) -> Option<Case> {
         | "list_api_keys"
         | "revoke_api_key"
         | "list_tenants"
+        | "list_mails"
         | "get_tenant"
         | "get_openapi"
         | "read_docs"

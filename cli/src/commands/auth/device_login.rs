@@ -28,6 +28,7 @@ pub(super) async fn log_in(context: &Context, tenant: &TenantId) -> Result<(Stri
     let api = context.api()?;
     let machine = gethostname::gethostname();
     let start = StartDevice {
+        tenant_id: None,
         client_name: Some(format!("svc on {}", machine.to_string_lossy())),
         client_id: Some("svc".to_owned()),
         scope: None,

@@ -122,7 +122,9 @@ pub(crate) const fn remediation_for(kind: P) -> &'static str {
         P::TenantActive => {
             "Suspend the tenant first: `svc tenants suspend`. A suspended tenant can be resumed."
         }
-        P::UserExists => "No invite is needed: the user can log in, or run `svc auth password reset`.",
+        P::UserExists => {
+            "An active user can log in, or run `svc auth password reset`. Enable a disabled one: `svc users enable`."
+        }
         P::InvitePending => {
             "Run `svc invites list --status pending`, then `svc invites resend` or `svc invites revoke`."
         }

@@ -59,6 +59,8 @@ impl fmt::Display for Access {
 pub enum Header {
     /// `X-Tenant-ID`, required.
     Tenant,
+    /// `X-Tenant-ID`, unless the body names the tenant.
+    TenantOrField,
     /// `X-Tenant-ID`, required from the platform administrator only. Other callers may send their own tenant.
     TenantOfPlatformAdmin,
     /// `X-User-ID`, required.
@@ -70,7 +72,8 @@ pub enum Header {
 /// The rate limit that counts the requests of a route per client address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum RateLimit {
-    /// No limit per address: files of pages, which cost no lookup, and routes of ingest, which have memory budgets instead.
+    /// No limit per address: files of pages, which cost no lookup, routes of ingest, which have memory budgets instead, and polls of
+    /// devices, which must not suffer from other clients of their address. The lookups of an address run one after the other.
     Unlimited,
     /// Requests without a valid credential are counted in memory. Others have no limit per address.
     Credential,

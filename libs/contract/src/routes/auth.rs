@@ -139,24 +139,29 @@ routes! {
     START_DEVICE = Operation::post("/auth/device/code")
         .access(&[Access::Public])
         .rate_limit(RateLimit::Device)
-        .headers(&[Header::Tenant])
+        .headers(&[Header::TenantOrField])
         .form::<StartDevice>()
         .responses(&[
             RouteResponse::json::<DeviceCodes>(200, "The user code to show, and the device code for the token request."),
             RouteResponse::json::<DeviceErrorResponse>(400, "The request is malformed: `invalid_request`."),
-        ])
-        .problems(&[ProblemKind::Overloaded, ProblemKind::DependencyUnavailable]);
+            RouteResponse::json::<DeviceErrorResponse>(429, "Too many codes were requested: `temporarily_unavailable`."),
+            RouteResponse::json::<DeviceErrorResponse>(500, "The service failed: `server_error`."),
+            RouteResponse::json::<DeviceErrorResponse>(503, "The service is not available: `temporarily_unavailable`."),
+        ]);
 
     /// Request the session of a device
     ///
     /// The device access token request of RFC 8628, section 3.4. Repeat it with the given interval until a user has decided.
-    /// A device code yields one session, even if several requests use it at the same time.
+    /// A device code yields one session, even if several requests use it at the same time. While the service is not available, the error is
+    /// `slow_down`, because clients of the standard continue after it.
     REDEEM_DEVICE = Operation::post("/auth/device/token")
         .access(&[Access::RequestSecret])
+        .rate_limit(RateLimit::Unlimited)
         .form::<PollDevice>()
         .responses(&[
             RouteResponse::json::<DeviceSession>(200, "The session, in the form of the password login."),
             RouteResponse::json::<DeviceErrorResponse>(400, "No session yet, or not at all; `error` is the reason."),
+            RouteResponse::json::<DeviceErrorResponse>(500, "The service failed: `server_error`."),
         ]);
 
     /// Get the device request behind a user code

@@ -277,6 +277,11 @@ impl Route {
         self.declared_idempotent || matches!(self.method, Method::Get | Method::Delete)
     }
 
+    /// Returns whether every error of the route is an OAuth error (RFC 6749, section 5.2) instead of a problem document.
+    pub fn has_oauth_errors(&self) -> bool {
+        self.body == Some(RequestBody::Form)
+    }
+
     /// Returns whether a path below [`API_PREFIX`], without a query, is a path of this route.
     pub(super) fn matches(&self, path: &str) -> bool {
         let same = |(own, other): (&str, &str)| own == other || own.starts_with('{') && !other.is_empty();
@@ -298,19 +303,20 @@ impl Route {
     /// Returns whether a problem follows from what the route reads.
     fn implies(&self, kind: ProblemKind) -> bool {
         use ProblemKind as P;
+        if self.has_oauth_errors() {
+            return false;
+        }
         if self.uniform_response {
             return kind == P::Internal;
         }
         let (bearer, body) = (self.takes_bearer(), self.body.is_some());
-        // An invalid form gets an OAuth error instead of a problem document.
-        let problems = self.body != Some(RequestBody::Form);
         let by = |access| self.access.contains(&access);
         let only_platform_admin = self.access == [Access::PlatformAdmin];
         match kind {
-            P::HeaderMissing => problems && !self.headers.is_empty(),
+            P::HeaderMissing => !self.headers.is_empty(),
             P::HeaderInvalid => {
                 let parsed = self.headers.iter().any(|header| *header != Header::Session);
-                problems && (bearer && !only_platform_admin || parsed)
+                bearer && !only_platform_admin || parsed
             }
             P::Unauthenticated => bearer && !by(Access::RequestSecret),
             P::CredentialInvalid => bearer,
@@ -324,11 +330,12 @@ impl Route {
             P::TenantMismatch => bearer && !only_platform_admin,
             P::InsufficientScope => self.access.iter().any(|access| matches!(access, Access::Key(_))),
             P::NotFound => self.path_parameters().next().is_some(),
-            P::BodyTimeout | P::ContentEncoding | P::TransferEncoding => body,
-            P::MalformedJson | P::MediaType => problems && body,
-            P::BodyTooLarge => matches!(self.body, Some(RequestBody::Json | RequestBody::Form)),
+            P::BodyTimeout | P::ContentEncoding | P::TransferEncoding | P::MalformedJson | P::MediaType => {
+                body
+            }
+            P::BodyTooLarge => self.body == Some(RequestBody::Json),
             P::MalformedEncoding => matches!(self.body, Some(RequestBody::Event | RequestBody::Events)),
-            P::ValidationFailed => problems && body || self.has_query,
+            P::ValidationFailed => body || self.has_query,
             P::PasswordTooShort
             | P::PasswordTooLong
             | P::PasswordCommon

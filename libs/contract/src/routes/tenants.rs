@@ -3,7 +3,7 @@
 use super::{Access, Header, Operation, PAGING, RateLimit, Route, RouteResponse, SchemaRef, routes};
 use crate::identity::{
     AcceptInvite, AcceptedInvite, CreateTenant, InspectInvite, InspectedInvite, Invite, InviteFilter,
-    InviteUser, PatchTenant, PatchUser, ResendInvite, Tenant, User, UserExport, UserFilter,
+    InviteUser, PatchTenant, PatchUser, ResendInvite, Tenant, UndeliveredMail, User, UserExport, UserFilter,
 };
 use crate::{Page, ProblemKind, Scope};
 
@@ -84,6 +84,9 @@ routes! {
         ]);
 
     /// List the invites of the tenant
+    ///
+    /// `mail` has the status of the last mail of each invite. After `failed`, correct the address with a new invite, or resend
+    /// the invite.
     LIST_INVITES = Operation::get("/users/invites")
         .access(&[Access::Admin, Access::Key(Scope::UsersRead), Access::PlatformAdmin])
         .headers(&[Header::TenantOfPlatformAdmin])
@@ -93,7 +96,8 @@ routes! {
 
     /// Resend an invite
     ///
-    /// Issues a new token with the full lifetime and invalidates the previous one. The invite of an administrator needs the same
+    /// Issues a new token with the full lifetime. A token in the response invalidates the previous one at once. By e-mail, the
+    /// previous one stays valid until the mail server has accepted the new mail. The invite of an administrator needs the same
     /// recent login as its creation. An API key can resend invites of members only, and only by e-mail. The limits of invites
     /// apply.
     RESEND_INVITE = Operation::post("/users/invites/{invite_id}/resend")
@@ -178,4 +182,17 @@ routes! {
         .access(&[Access::PlatformAdmin])
         .responses(&[RouteResponse::empty(204, "The tenant is deleted.")])
         .problems(&[ProblemKind::TenantActive]);
+}
+
+routes! {
+    MAILS = "Mails", "Mails that are not sent yet, for the platform administrator.":
+
+    /// List the mails that the mail server has not accepted
+    ///
+    /// Mails of all tenants: invites, password resets and notices. A sent mail is not listed. `svc-identity outbox retry` sends a
+    /// failed mail again.
+    LIST_MAILS = Operation::get("/mails")
+        .access(&[Access::PlatformAdmin])
+        .query(&[PAGING])
+        .responses(&[RouteResponse::json::<Page<UndeliveredMail>>(200, "A page of mails, oldest first.")]);
 }

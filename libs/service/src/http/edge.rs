@@ -31,6 +31,7 @@ use tracing::Instrument as _;
 
 use super::connections::Connection;
 use super::measure::Endpoint;
+use super::oauth::OAuthError;
 use super::problem::Problem;
 use super::{HeaderError, PeerAddress, RequestId, TrustedProxies, X_REQUEST_ID};
 use crate::telemetry::{Metrics, RequestContext, RequestSpan, Telemetry, caller, in_request};
@@ -193,14 +194,19 @@ impl Edge {
             errors: problem.errors.clone(),
             retry_after_ms: problem.retry_after.and_then(|after| after.as_millis().try_into().ok()),
         };
-        let body = serde_json::to_vec(&document).unwrap_or_default(); // a struct of strings always serialises
-        let mut response = Response::new(Body::from(body));
-        *response.status_mut() =
-            StatusCode::from_u16(kind.status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        // Structs of strings always serialise.
+        let (status, media_type, body) = if let Some(error) = OAuthError::of(path, kind, &document) {
+            (error.status, "application/json", serde_json::to_vec(&error))
+        } else {
+            let status = StatusCode::from_u16(kind.status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+            (status, problem::MEDIA_TYPE, serde_json::to_vec(&document))
+        };
+        let mut response = Response::new(Body::from(body.unwrap_or_default()));
+        *response.status_mut() = status;
         let headers = response.headers_mut();
-        headers.insert(CONTENT_TYPE, HeaderValue::from_static(problem::MEDIA_TYPE));
-        if kind.status() == 401 {
-            headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static(media_type));
+        if let Some(challenge) = challenge(kind) {
+            headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static(challenge));
         }
         if let Some(after) = problem.retry_after {
             // Whole seconds, rounded up, because an earlier retry would be rejected.
@@ -328,6 +334,16 @@ fn problem_of(response: &Response) -> Option<Problem> {
     Some(kind.into())
 }
 
+/// Returns the challenge of a response to a credential that is missing or not sufficient (RFC 6750, section 3).
+const fn challenge(kind: ProblemKind) -> Option<&'static str> {
+    match kind {
+        ProblemKind::CredentialInvalid => Some("Bearer error=\"invalid_token\""),
+        ProblemKind::InsufficientScope => Some("Bearer error=\"insufficient_scope\""),
+        _ if kind.status() == 401 => Some("Bearer"),
+        _ => None,
+    }
+}
+
 /// Returns the detail of a 403 for a wrong kind of caller.
 fn allowed_callers(method: &http::Method, pattern: &str) -> Option<String> {
     let route = contract::routes::find(method.as_str(), pattern)?;
@@ -448,6 +464,36 @@ mod tests {
         assert_eq!(send(old).await.1.code, "not_found");
     }
 
+    /// RFC 6749, section 5.2, and RFC 8628, section 3.5.
+    #[tokio::test]
+    async fn every_problem_of_a_device_route_is_an_oauth_error() {
+        let telemetry = Telemetry::start("test", &TraceSettings::default()).unwrap();
+        for kind in ProblemKind::ALL {
+            for (path, is_poll) in [("/api/v1/auth/device/code", false), ("/api/v1/auth/device/token", true)]
+            {
+                let problem = Problem::new(*kind).detail("Send \"a\\b\" — now.");
+                let router = Router::new().route(path, get(async move || problem));
+                let router = Edge::new("https://svc.example", "test", &telemetry).wrap(router);
+                let response = router.oneshot(Request::get(path).body(Body::empty()).unwrap()).await.unwrap();
+                let (parts, body) = response.into_parts();
+                let body = body.collect().await.unwrap().to_bytes();
+                let body: serde_json::Value = serde_json::from_slice(&body).unwrap();
+                assert_eq!(parts.headers[CONTENT_TYPE], "application/json");
+                assert_eq!(parts.headers.contains_key(RETRY_AFTER), kind.is_retryable());
+                let expected = match (kind.status(), is_poll) {
+                    (408 | 429 | 503, true) => (400, "slow_down"),
+                    (status @ (429 | 503), false) => (status, "temporarily_unavailable"),
+                    (500, _) => (500, "server_error"),
+                    (405, _) => (405, "invalid_request"),
+                    _ => (400, "invalid_request"),
+                };
+                assert_eq!((parts.status.as_u16(), body["error"].as_str().unwrap()), expected, "{kind:?}");
+                assert_eq!(body["error_description"], "Send 'a b'   now.");
+                assert_eq!((&body["code"], &body["status"]), (&kind.code().into(), &expected.0.into()));
+            }
+        }
+    }
+
     #[tokio::test]
     async fn a_temporary_error_has_retry_after_and_a_wrong_method_has_allow() {
         let (response, problem) = send(Request::builder().uri("/busy")).await;
@@ -497,6 +543,24 @@ mod tests {
             "Own."
         );
         assert_eq!(detail("/x", ProblemKind::Forbidden.into()).await, ProblemKind::Forbidden.remedy());
+    }
+
+    /// RFC 6750, section 3.
+    #[tokio::test]
+    async fn a_rejected_credential_has_a_challenge_with_its_error() {
+        let telemetry = Telemetry::start("test", &TraceSettings::default()).unwrap();
+        for (kind, challenge) in [
+            (ProblemKind::Unauthenticated, Some("Bearer")),
+            (ProblemKind::CredentialInvalid, Some("Bearer error=\"invalid_token\"")),
+            (ProblemKind::InsufficientScope, Some("Bearer error=\"insufficient_scope\"")),
+            (ProblemKind::Forbidden, None),
+        ] {
+            let router = Router::new().route("/x", get(async move || Problem::new(kind)));
+            let router = Edge::new("https://svc.example", "test", &telemetry).wrap(router);
+            let response = router.oneshot(Request::get("/x").body(Body::empty()).unwrap()).await.unwrap();
+            let header = response.headers().get(WWW_AUTHENTICATE).map(|value| value.to_str().unwrap());
+            assert_eq!(header, challenge);
+        }
     }
 
     #[tokio::test]

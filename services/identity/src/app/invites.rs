@@ -1,30 +1,25 @@
 //! Invites: create, list, resend, revoke, mail and accept.
 
 use std::net::IpAddr;
-use std::num::NonZeroU32;
-use std::sync::Arc;
 
 use audit::{AuditEvent, EventName};
-use chrono::{DateTime, TimeDelta, Utc};
+use chrono::TimeDelta;
 use contract::identity::{AcceptedInvite, Delivery, InspectedInvite, Invite as InviteBody, InviteStatus};
-use contract::{Page, ProblemKind, Role, Secret, TenantStatus, UserStatus};
+use contract::{Page, ProblemKind, Role, TenantStatus, UserStatus};
 use database::Error;
 use hashing::{RawToken, TokenDigest, TokenKind};
-use ratelimit::RateLimitError;
 use service::Problem;
 use service::http::Paging;
 use tenancy::{Actor, InviteId, TenantId, UserId};
 
-use super::{App, MailLimit, Work};
+use super::mails::written;
+use super::{App, Work};
 use crate::domain::account::AccountRef;
-use crate::domain::email::{Email, is_plain};
+use crate::domain::email::Email;
 use crate::domain::invite::{Invite, InviteState};
-use crate::mail::{Letterhead, Mail, Values};
 use crate::message::{AdminChange, Message};
 use crate::store::{invite, tenant, user};
 
-/// Mails of invites per recipient, so that tenants cannot fill a mailbox.
-const INVITE_MAILS: MailLimit = MailLimit::per_hour("invite_recipient", NonZeroU32::new(3).unwrap());
 /// The time in which an expired invite and its user remain visible.
 const KEEP_EXPIRED: TimeDelta = TimeDelta::days(1);
 
@@ -79,16 +74,6 @@ impl InviteRights {
     }
 }
 
-/// Why the mail of an invite cannot be composed now.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum ComposeError {
-    /// The tenant was suspended after the message was claimed. The outbox holds the message until the tenant is resumed.
-    #[error("the tenant is suspended")]
-    Suspended,
-    #[error(transparent)]
-    Database(#[from] Error),
-}
-
 impl App {
     /// Invites a person into a tenant.
     #[tracing::instrument(skip_all)]
@@ -128,11 +113,12 @@ impl App {
         if invites.is_empty() && !tenant::exists(&mut tx).await? {
             return Err(ProblemKind::NotFound.into());
         }
-        let invites = invites.into_iter().map(|invite| to_contract(invite, None)).collect();
+        let invites = tx.with_mails(invites).await?;
         Ok(paging.page(invites, |invite: &InviteBody| invite.invite_id))
     }
 
-    /// Gives a pending invite a new term and a new token. The previous token is invalid.
+    /// Gives a pending invite a new term and a new token. A mailed token replaces the previous one when the mail server has
+    /// accepted the mail.
     #[tracing::instrument(skip_all)]
     pub(crate) async fn resend_invite(
         &self,
@@ -146,7 +132,7 @@ impl App {
         let mut tx = self.begin(tenant_id, actor).await?;
         let found = invite::find_for_update(&mut tx, invite_id).await?.ok_or(ProblemKind::NotFound)?;
         match found.state {
-            InviteState::Accepted { .. } => return Err(ProblemKind::UserExists.into()),
+            InviteState::Accepted { .. } => return Err(accepted()),
             InviteState::Expired { .. } | InviteState::Revoked { .. } => return Err(not_pending()),
             // A caller that cannot grant a role must not get a token that grants it.
             InviteState::Pending(_) => rights.require_grant(found.role)?,
@@ -169,7 +155,7 @@ impl App {
         let found = invite::find_for_update(&mut tx, invite_id).await?.ok_or(ProblemKind::NotFound)?;
         rights.require_revoke(found.role)?;
         if let InviteState::Accepted { .. } = found.state {
-            return Err(ProblemKind::UserExists.into());
+            return Err(accepted());
         }
         let revoked = found.revoke(tx.now());
         if !invite::save(&mut tx, &revoked).await? {
@@ -198,35 +184,6 @@ impl App {
         let (expired_before, settled_before) = (now - KEEP_EXPIRED, now - self.invite_retention);
         while invite::delete_before(&self.database, expired_before, settled_before, limit).await? == limit {}
         Ok(())
-    }
-
-    /// Composes the mail of an invite with a new token; `None` if the invite is not pending or has another term.
-    ///
-    /// # Errors
-    /// See [`ComposeError`].
-    #[tracing::instrument(skip_all)]
-    pub(crate) async fn compose_invite(
-        &self,
-        head: &Arc<Letterhead>,
-        tenant_id: &TenantId,
-        invite_id: InviteId,
-        term: DateTime<Utc>,
-    ) -> Result<Option<Mail>, ComposeError> {
-        let mut tx = self.begin(tenant_id, Actor::System).await?;
-        let Some(tenant) = tenant::find(&mut tx).await? else { return Ok(None) };
-        if tenant.status == TenantStatus::Suspended {
-            return Err(ComposeError::Suspended);
-        }
-        let Some(found) = invite::find_for_update(&mut tx, invite_id).await? else { return Ok(None) };
-        let token = RawToken::generate(TokenKind::Invite, &*self.entropy);
-        let Some(mailed) = found.mail(token.digest(), term, tx.now()) else { return Ok(None) };
-        invite::save(&mut tx, &mailed).await?;
-        // The mail is for a person who does not know the tenant yet, so it must not contain a link of the inviter's choice.
-        let inviter = invite::find_inviter(&mut tx, invite_id).await?.filter(|inviter| is_plain(inviter));
-        tx.commit().await?;
-        let values = Values::new(&mailed.email, &tenant, mailed.expires_at);
-        let letter = head.invite(&Values { inviter: inviter.as_deref(), ..values }, &token);
-        Ok(Some(Mail { to: mailed.email, letter, token: Some(token.digest()) }))
     }
 
     /// Returns the invite of a token that can be accepted now. Does not use up the token.
@@ -317,7 +274,7 @@ impl Work<'_> {
         // Locks the invite before the user, like every other transaction.
         invite::mark_expired(self, email.key()).await?;
         let user_id = match user::find_by_email_for_update(self, email.key()).await? {
-            Some(user) if user.status != UserStatus::Invited => return Err(ProblemKind::UserExists.into()),
+            Some(user) if user.status != UserStatus::Invited => return Err(exists(user.status)),
             Some(user) => {
                 user::mark_reinvited(self, user.user_id, email, *role).await?;
                 user.user_id
@@ -338,7 +295,8 @@ impl Work<'_> {
             role: *role,
             created_at: self.now(),
             expires_at: self.now() + self.app.invite_ttl,
-            state: InviteState::Pending(token.as_ref().map(RawToken::digest)),
+            mailed_at: None,
+            state: InviteState::Pending(token.iter().map(RawToken::digest).collect()),
         };
         invite::insert(self, &invite).await.map_err(pending_or_failed)?;
         if *delivery == Delivery::Email {
@@ -352,10 +310,10 @@ impl Work<'_> {
             ..AuditEvent::of(EventName::AuthnTokenCreated)
         });
         self.notify_admins(&admins, AdminChange::Invited, user_id).await?;
-        Ok(to_contract(invite, token.as_ref()))
+        Ok(written(invite, token.as_ref()))
     }
 
-    /// Gives a pending invite a new term and a new token. The previous token is invalid.
+    /// Gives a pending invite a new term and a new token.
     pub(super) async fn resend(&mut self, found: Invite, delivery: Delivery) -> Result<InviteBody, Problem> {
         let token = self.invite_token(delivery)?;
         let now = self.now();
@@ -370,7 +328,7 @@ impl Work<'_> {
         if delivery == Delivery::Email {
             self.mail_invite(&resent).await?;
         }
-        Ok(to_contract(resent, token.as_ref()))
+        Ok(written(resent, token.as_ref()))
     }
 
     /// Requires that the tenant can have another user. Requests at the same time can exceed the maximum by their number.
@@ -380,21 +338,6 @@ impl Work<'_> {
             return Ok(());
         }
         Err(Problem::new(ProblemKind::TooManyUsers).detail(format!("The tenant has {max} users.")))
-    }
-
-    /// Sends the mail of an invite, unless its recipient already has the maximum.
-    async fn mail_invite(&mut self, invite: &Invite) -> Result<(), Problem> {
-        match self.count_mail(&INVITE_MAILS, &invite.email_key).await {
-            Ok(()) => {}
-            Err(error @ RateLimitError::Limited { .. }) => {
-                let text = "Too many invites were mailed to this address, by this tenant or others. Wait, or get the token in the response.";
-                return Err(Problem::from(error).detail(text));
-            }
-            Err(error) => return Err(error.into()),
-        }
-        let (invite_id, user_id, expires_at) = (invite.id, invite.user_id, invite.expires_at);
-        self.send(&Message::MailInvite { invite_id, user_id, expires_at });
-        Ok(())
     }
 
     /// Returns the token for the response; `None` if it is mailed.
@@ -434,19 +377,25 @@ fn members_only() -> Problem {
     Problem::new(ProblemKind::Forbidden).detail(detail)
 }
 
-fn not_pending() -> Problem {
-    Problem::new(ProblemKind::NotFound).detail("The invite is expired or revoked. Invite the person again.")
+/// The problem of an invite for the address of a user.
+fn exists(status: UserStatus) -> Problem {
+    let detail = match status {
+        UserStatus::Disabled => {
+            "The user is disabled and cannot log in. Enable the user instead of sending an invite."
+        }
+        UserStatus::Active | UserStatus::Invited => {
+            "No invite is needed: the user can log in or reset the password."
+        }
+    };
+    Problem::new(ProblemKind::UserExists).detail(detail)
 }
 
-/// The invite as the API returns it.
-pub(super) fn to_contract(invite: Invite, token: Option<&RawToken>) -> InviteBody {
-    InviteBody {
-        invite_id: invite.id,
-        email: invite.email,
-        role: invite.role,
-        status: invite.state.status(),
-        expires_at: invite.expires_at,
-        created_at: invite.created_at,
-        token: token.map(|token| Secret::new(token.expose())),
-    }
+/// The problem of a change of an accepted invite.
+fn accepted() -> Problem {
+    let detail = "The invite was accepted, so it cannot be sent again or revoked. To withdraw access, disable or delete the user.";
+    Problem::new(ProblemKind::UserExists).detail(detail)
+}
+
+fn not_pending() -> Problem {
+    Problem::new(ProblemKind::NotFound).detail("The invite is expired or revoked. Invite the person again.")
 }

@@ -12,13 +12,13 @@ use database::Error;
 use hashing::{RawToken, TokenDigest, TokenKind};
 use ratelimit::source;
 use service::Problem;
-use tenancy::{Actor, ResetId, TenantId};
+use tenancy::{Actor, OutboxId, ResetId, TenantId};
 
 use super::{App, MailLimit, Work};
 use crate::domain::account::AccountRef;
 use crate::domain::email::{Email, EmailKey};
-use crate::domain::reset::Reset;
-use crate::mail::{Letterhead, Mail, Values};
+use crate::domain::reset::{Reset, ResetState};
+use crate::mail::{Letterhead, Mail, MailToken, Purpose, Values};
 use crate::message::Message;
 use crate::store::reset::ResetOfAccount;
 use crate::store::{reset, tenant, user};
@@ -56,13 +56,13 @@ impl App {
     }
 
     /// Composes the mail of a reset with a new token; `None` if no active account has the address, if a newer request replaced
-    /// this one, or if too many resets were sent. `reset_id` is the id of the outbox message.
+    /// this one, or if too many resets were sent. Earlier tokens stay valid until the mail server has accepted the mail.
     #[tracing::instrument(skip_all)]
     pub(crate) async fn compose_reset(
         &self,
         head: &Arc<Letterhead>,
         tenant_id: &TenantId,
-        reset_id: ResetId,
+        mail_id: OutboxId,
         email: &EmailKey,
     ) -> Result<Option<Mail>, Error> {
         let mut tx = self.begin(tenant_id, Actor::System).await?;
@@ -72,27 +72,43 @@ impl App {
         };
         let Some(tenant) = tenant::find(&mut tx).await? else { return Ok(None) };
         let token = RawToken::generate(TokenKind::PasswordReset, &*self.entropy);
-        let (digest, now) = (token.digest(), tx.now());
-        let expires_at = now + self.reset_ttl;
-        let reset = if let Some(found) = reset::find_for_update(&mut tx, reset_id).await? {
-            // The message is delivered again, unless a newer request replaced it.
-            let Some(renewed) = found.reset.renew(digest, expires_at) else { return Ok(None) };
-            renewed
-        } else {
-            let pending = reset::find_pending(&mut tx, user.user_id).await?;
-            let has_token = pending.is_some_and(|pending| pending.is_active(now));
-            if !tx.count_reset(email, has_token).await? {
-                self.resets_dropped.inc();
-                tracing::debug!(%tenant_id, user_id = %user.user_id, "reset limit reached; no mail is sent");
-                return Ok(None);
-            }
-            Reset::new(reset_id, user.user_id, digest, expires_at, now)
+        let known = reset::find_known(&mut tx, user.user_id, mail_id).await?;
+        if known.is_settled {
+            return Ok(None);
+        }
+        if !known.is_repeated && !tx.count_reset(email, known.is_active).await? {
+            self.resets_dropped.inc();
+            tracing::debug!(%tenant_id, user_id = %user.user_id, "reset limit reached; no mail is sent");
+            return Ok(None);
+        }
+        let reset = Reset {
+            id: ResetId::generate(),
+            mail_id,
+            user_id: user.user_id,
+            created_at: tx.now(),
+            digest: token.digest(),
+            expires_at: tx.now() + self.reset_ttl,
+            state: ResetState::Pending,
         };
-        reset::mark_replaced(&mut tx, user.user_id, Some(reset_id)).await?;
-        reset::save(&mut tx, &reset).await?;
+        reset::insert(&mut tx, &reset).await?;
         tx.commit().await?;
-        let letter = head.reset(&Values::new(&user.email, &tenant, expires_at), &token);
-        Ok(Some(Mail { to: user.email, letter, token: Some(digest) }))
+        let letter = head.reset(&Values::new(&user.email, &tenant, reset.expires_at), &token);
+        let token = MailToken { digest: reset.digest, purpose: Purpose::Reset(reset.id) };
+        Ok(Some(Mail { to: user.email, letter, token: Some(token) }))
+    }
+
+    /// The mail server has accepted the mail of a reset: older ones are replaced, unless a newer one has replaced this one.
+    #[tracing::instrument(skip_all)]
+    pub(crate) async fn reset_mailed(&self, tenant_id: &TenantId, reset_id: ResetId) -> Result<(), Error> {
+        let mut tx = self.begin(tenant_id, Actor::System).await?;
+        // The account can be deleted.
+        let Some(ResetOfAccount { reset, .. }) = reset::find_for_update(&mut tx, reset_id).await? else {
+            return Ok(());
+        };
+        if reset.state == ResetState::Pending {
+            reset::mark_replaced(&mut tx, reset.user_id, Some(&reset)).await?;
+        }
+        tx.commit().await
     }
 
     /// Returns the account of a token that can be used now. Does not use up the token.
@@ -144,11 +160,12 @@ impl App {
         let mut tx = self.begin(&tenant_id, Actor::Anonymous).await?;
         let (used, email) = tx.confirm(reset_id, &digest).await?;
         let user_id = used.user_id;
-        let consumed = reset::save(&mut tx, &used).await?
+        let consumed = reset::mark_used(&mut tx, &used).await?
             && user::mark_password_reset(&mut tx, user_id, &password_digest, request.revoke_api_keys).await?;
         if !consumed {
             return Err(ProblemKind::TokenInvalid.into());
         }
+        reset::mark_replaced(&mut tx, user_id, None).await?;
         tx.delete_failures(&email).await?;
         tx.audit(
             AuditEvent {

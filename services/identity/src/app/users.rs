@@ -12,7 +12,7 @@ use service::Problem;
 use service::http::Paging;
 use tenancy::{Actor, TenantId, UserId};
 
-use super::{App, MailLimit, Work, invites};
+use super::{App, MailLimit, Work};
 use crate::domain::email::EmailKey;
 use crate::mail::{Letterhead, Mail, Values};
 use crate::message::{AdminChange, AdminNotice, Message};
@@ -41,11 +41,11 @@ impl App {
         let mut tx = self.begin(tenant_id, Actor::Anonymous).await?;
         let user = user::find(&mut tx, user_id).await?.ok_or(ProblemKind::NotFound)?;
         let invites = invite::list_of_user(&mut tx, user_id).await?;
+        let invites = tx.with_mails(invites).await?;
         // The connection is free during the request.
         drop(tx);
         let request = ExportSubject { tenant_id: tenant_id.clone(), user_id };
         let SubjectExport { sessions, api_keys } = self.sessions.export(&request).await?;
-        let invites = invites.into_iter().map(|invite| invites::to_contract(invite, None)).collect();
         Ok(UserExport { tenant_id: tenant_id.clone(), user, invites, sessions, api_keys })
     }
 

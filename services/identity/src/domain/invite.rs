@@ -8,6 +8,10 @@ use tenancy::{InviteId, UserId};
 
 use super::email::EmailKey;
 
+/// Tokens of a pending invite: one in the hands of the person, and those of the last attempts to send a mail, of which an attempt
+/// without a reply of the mail server may have arrived.
+const MAX_TOKENS: usize = 32;
+
 /// An invite of a user.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Invite {
@@ -20,14 +24,17 @@ pub(crate) struct Invite {
     pub(crate) created_at: DateTime<Utc>,
     /// The end of the last term.
     pub(crate) expires_at: DateTime<Utc>,
+    /// When the mail server accepted the mail of the last term.
+    pub(crate) mailed_at: Option<DateTime<Utc>>,
     pub(crate) state: InviteState,
 }
 
 /// The state of an invite.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum InviteState {
-    /// `None`: the mail with the token is not sent yet.
-    Pending(Option<TokenDigest>),
+    /// The tokens that can be used, oldest first: that of a response or of the last accepted mail, and those of later attempts to
+    /// send a mail.
+    Pending(Vec<TokenDigest>),
     Accepted {
         at: DateTime<Utc>,
     },
@@ -52,33 +59,49 @@ impl Invite {
 
     /// Accepts the invite with its token; `None` if it is not pending or has another token.
     pub(crate) fn accept(self, digest: &TokenDigest, now: DateTime<Utc>) -> Option<Self> {
-        match self.state {
-            InviteState::Pending(Some(own)) if own.matches(digest) && now < self.expires_at => {
+        match &self.state {
+            InviteState::Pending(tokens)
+                if tokens.iter().any(|own| own.matches(digest)) && now < self.expires_at =>
+            {
                 Some(Self { state: InviteState::Accepted { at: now }, ..self })
             }
             _ => None,
         }
     }
 
-    /// Starts a new term with a new token, or without one until the mail is sent. The previous token is invalid. `None` if the
-    /// invite is not pending.
+    /// Starts a new term with a new token, which replaces the previous ones, or without one: the previous ones stay valid until
+    /// the mail server has accepted a mail of the new term. `None` if the invite is not pending.
     pub(crate) fn resend(
         self,
-        digest: Option<TokenDigest>,
+        token: Option<TokenDigest>,
         expires_at: DateTime<Utc>,
         now: DateTime<Utc>,
     ) -> Option<Self> {
-        match self.at(now) {
-            pending @ Self { state: InviteState::Pending(_), .. } => {
-                Some(Self { state: InviteState::Pending(digest), expires_at, ..pending })
-            }
-            _ => None,
-        }
+        let current = self.at(now);
+        let InviteState::Pending(tokens) = current.state else { return None };
+        let tokens = token.map_or(tokens, |token| vec![token]);
+        Some(Self { state: InviteState::Pending(tokens), expires_at, mailed_at: None, ..current })
     }
 
-    /// Sets the token that is about to be mailed for a term; `None` if the invite is not pending or has another term.
-    pub(crate) fn mail(self, digest: TokenDigest, term: DateTime<Utc>, now: DateTime<Utc>) -> Option<Self> {
-        if self.expires_at == term { self.resend(Some(digest), term, now) } else { None }
+    /// Adds the token that is about to be mailed for a term; `None` if the invite is not pending or has another term.
+    pub(crate) fn mail(self, token: TokenDigest, term: DateTime<Utc>, now: DateTime<Utc>) -> Option<Self> {
+        let current = self.at(now);
+        let InviteState::Pending(mut tokens) = current.state else { return None };
+        if tokens.len() == MAX_TOKENS {
+            // The first one stays: the person has it.
+            tokens.remove(1);
+        }
+        tokens.push(token);
+        (current.expires_at == term).then_some(Self { state: InviteState::Pending(tokens), ..current })
+    }
+
+    /// The mail server has accepted the mail of a token: older tokens are invalid. `None` if this token is invalid already.
+    pub(crate) fn mailed(self, token: &TokenDigest, term: DateTime<Utc>, now: DateTime<Utc>) -> Option<Self> {
+        let InviteState::Pending(mut tokens) = self.state else { return None };
+        let position = tokens.iter().position(|own| own.matches(token))?;
+        tokens.drain(..position);
+        let mailed_at = if self.expires_at == term { Some(now) } else { self.mailed_at };
+        Some(Self { state: InviteState::Pending(tokens), mailed_at, ..self })
     }
 
     /// Revokes a pending invite. Another state stays.
@@ -133,6 +156,7 @@ mod tests {
             role: Role::Member,
             created_at: START,
             expires_at: at(100),
+            mailed_at: None,
             state,
         }
     }
@@ -143,7 +167,7 @@ mod tests {
 
     #[test]
     fn the_token_is_accepted_until_the_invite_expires() {
-        let pending = invite(InviteState::Pending(Some(digest("token"))));
+        let pending = invite(InviteState::Pending(vec![digest("token")]));
         let accepted = pending.clone().accept(&digest("token"), at(99)).unwrap();
         assert_eq!(accepted.state, InviteState::Accepted { at: at(99) });
         assert!(pending.clone().accept(&digest("token"), at(100)).is_none());
@@ -153,18 +177,44 @@ mod tests {
 
     #[test]
     fn a_revoked_invite_cannot_be_accepted() {
-        let revoked = invite(InviteState::Pending(Some(digest("token")))).revoke(at(1));
+        let revoked = invite(InviteState::Pending(vec![digest("token")])).revoke(at(1));
         assert_eq!(revoked.state, InviteState::Revoked { at: at(1) });
         assert!(revoked.accept(&digest("token"), at(2)).is_none());
     }
 
     #[test]
     fn a_late_mail_does_not_replace_the_token_of_a_resent_invite() {
-        let resent = invite(InviteState::Pending(None)).resend(Some(digest("new")), at(200), at(1)).unwrap();
+        let resent =
+            invite(InviteState::Pending(vec![])).resend(Some(digest("new")), at(200), at(1)).unwrap();
         assert!(resent.clone().mail(digest("late"), at(100), at(2)).is_none());
         let mailed = resent.mail(digest("mailed"), at(200), at(2)).unwrap();
-        assert!(mailed.clone().accept(&digest("new"), at(3)).is_none());
-        assert!(mailed.accept(&digest("mailed"), at(3)).is_some());
+        for token in ["new", "mailed"] {
+            assert!(mailed.clone().accept(&digest(token), at(3)).is_some(), "{token}");
+        }
+        let accepted = mailed.mailed(&digest("mailed"), at(200), at(3)).unwrap();
+        assert_eq!(accepted.mailed_at, Some(at(3)));
+        assert!(accepted.clone().accept(&digest("new"), at(4)).is_none());
+        assert!(accepted.accept(&digest("mailed"), at(4)).is_some());
+    }
+
+    #[test]
+    fn the_token_of_the_person_stays_valid_during_any_number_of_attempts_to_send_the_next_one() {
+        let mut invite = invite(InviteState::Pending(vec![digest("old")]));
+        invite = invite.resend(None, at(200), at(1)).unwrap();
+        for attempt in 0..100 {
+            invite = invite.mail(digest(&attempt.to_string()), at(200), at(2)).unwrap();
+        }
+        for (token, is_valid) in [("old", true), ("0", false), ("69", true), ("99", true)] {
+            assert_eq!(invite.clone().accept(&digest(token), at(3)).is_some(), is_valid, "{token}");
+        }
+        // A mail that was accepted although its attempt had no reply.
+        let invite = invite.mailed(&digest("98"), at(200), at(3)).unwrap();
+        assert_eq!(invite.state, InviteState::Pending(vec![digest("98"), digest("99")]));
+        assert_eq!(invite.clone().mailed(&digest("97"), at(200), at(4)), None);
+        // The mail of the former term does not count as that of a new one.
+        let resent = invite.resend(None, at(300), at(4)).unwrap();
+        assert_eq!(resent.mailed_at, None);
+        assert_eq!(resent.mailed(&digest("99"), at(200), at(5)).unwrap().mailed_at, None);
     }
 
     #[derive(Clone, Copy, Debug)]
@@ -186,7 +236,7 @@ mod tests {
     proptest! {
         #[test]
         fn a_settled_invite_never_changes(steps in steps()) {
-            let (mut invite, mut seconds) = (invite(InviteState::Pending(None)), 0);
+            let (mut invite, mut seconds) = (invite(InviteState::Pending(vec![])), 0);
             for (step, wait) in steps {
                 seconds += wait;
                 let (now, before) = (at(seconds), invite.clone().at(at(seconds)));

@@ -56,6 +56,22 @@ pub(crate) enum SmtpError {
     Timeout(Duration),
 }
 
+/// The error of the last attempt for the administrator of a tenant: what concerns the mail, and nothing about the installation.
+pub(crate) fn reason_for_tenant(last_error: &str) -> String {
+    const ABOUT_THE_MAIL: [&str; 5] = [
+        "the mail server deferred the mail: ",
+        "the mail server rejected the mail: ",
+        "the mail server does not support ",
+        "the mail server did not reply ",
+        "the recipient's address ",
+    ];
+    if ABOUT_THE_MAIL.iter().any(|start| last_error.starts_with(start)) {
+        last_error.to_owned()
+    } else {
+        "the mail could not be handed to the mail server; the operators of the service can see why".to_owned()
+    }
+}
+
 impl SmtpError {
     /// Returns whether a retry cannot succeed.
     pub(crate) fn is_permanent(&self) -> bool {
@@ -151,4 +167,27 @@ fn reply(error: &Error) -> String {
         return error.status().map_or_else(|| "reply omitted".to_owned(), |code| code.to_string());
     }
     text.chars().map(|c| if c.is_control() { ' ' } else { c }).take(MAX_REPLY).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_administrator_of_a_tenant_sees_replies_about_the_mail_and_nothing_about_the_installation() {
+        let reply = || "550 5.1.1 no such user".to_owned();
+        for (error, is_shown) in [
+            (SmtpError::Deferred(reply()), true),
+            (SmtpError::Rejected(reply()), true),
+            (SmtpError::Utf8Address, true),
+            (SmtpError::Timeout(Duration::from_secs(30)), true),
+            (SmtpError::Server("smtp.internal: connection refused".to_owned()), false),
+            (SmtpError::Credentials, false),
+        ] {
+            let text = error.to_string();
+            assert_eq!(reason_for_tenant(&text) == text, is_shown, "{text}");
+        }
+        let address = crate::mail::MessageError::Address.to_string();
+        assert_eq!(reason_for_tenant(&address), address);
+    }
 }

@@ -19,7 +19,8 @@ struct Row {
     email_key: String,
     role: String,
     status: String,
-    digest: Option<Vec<u8>>,
+    digests: Vec<Vec<u8>>,
+    mailed_at: Option<DateTime<Utc>>,
     expires_at: DateTime<Utc>,
     created_at: DateTime<Utc>,
     settled_at: Option<DateTime<Utc>>,
@@ -30,9 +31,9 @@ impl Row {
         let settled_at = || {
             self.settled_at.ok_or_else(|| Error::corrupt("invites.settled_at", "a settled invite has a time"))
         };
-        let digest = self.digest.map(|bytes| super::digest("invites.digest", &bytes)).transpose()?;
+        let tokens = self.digests.iter().map(|bytes| super::digest("invites.digests", bytes));
         let state = match decode("invites.status", &self.status)? {
-            InviteStatus::Pending => InviteState::Pending(digest),
+            InviteStatus::Pending => InviteState::Pending(tokens.collect::<Result<_, _>>()?),
             InviteStatus::Accepted => InviteState::Accepted { at: settled_at()? },
             InviteStatus::Expired => InviteState::Expired { at: settled_at()? },
             InviteStatus::Revoked => InviteState::Revoked { at: settled_at()? },
@@ -45,6 +46,7 @@ impl Row {
             role: decode("invites.role", &self.role)?,
             created_at: self.created_at,
             expires_at: self.expires_at,
+            mailed_at: self.mailed_at,
             state,
         };
         Ok(invite.at(now))
@@ -61,13 +63,13 @@ pub(crate) async fn insert(tx: &mut TenantTx, invite: &Invite) -> Result<(), Err
     sqlx::query!(
         "-- invite.insert
         insert into identity.invites
-            (invite_id, tenant_id, user_id, email, email_key, role, status, digest, expires_at, created_at, invited_by)
+            (invite_id, tenant_id, user_id, email, email_key, role, status, digests, expires_at, created_at, invited_by)
         values ($1, $2, $3, $9, $10, $4, 'pending', $5, $6, $7, $8)",
         invite.id.0,
         tenant_id.as_str(),
         invite.user_id.0,
         invite.role.as_str(),
-        digest(invite),
+        &digests(invite),
         invite.expires_at,
         invite.created_at,
         invited_by.map(|id| id.0),
@@ -84,13 +86,14 @@ pub(crate) async fn save(tx: &mut TenantTx, invite: &Invite) -> Result<bool, Err
     let done = sqlx::query!(
         "-- invite.save
         update identity.invites
-        set status = $2, digest = $3, expires_at = $4, settled_at = $5
+        set status = $2, digests = $3, expires_at = $4, settled_at = $5, mailed_at = $6
         where invite_id = $1 and status = 'pending'",
         invite.id.0,
         invite.state.status().as_str(),
-        digest(invite),
+        &digests(invite),
         invite.expires_at,
-        invite.state.settled_at()
+        invite.state.settled_at(),
+        invite.mailed_at
     )
     .execute(tx.connection())
     .await?;
@@ -119,8 +122,8 @@ pub(crate) async fn find_for_update(tx: &mut TenantTx, invite_id: InviteId) -> R
         Row,
         r#"-- invite.find_for_update
         select
-            invite_id as "invite_id: InviteId", user_id as "user_id: UserId", email, email_key, role, status, digest,
-            expires_at, created_at, settled_at
+            invite_id as "invite_id: InviteId", user_id as "user_id: UserId", email, email_key, role, status, digests,
+            mailed_at, expires_at, created_at, settled_at
         from identity.invites
         where invite_id = $1
         for update"#,
@@ -185,8 +188,8 @@ pub(crate) async fn list(
         Row,
         r#"-- invite.list
         select
-            invite_id as "invite_id: InviteId", user_id as "user_id: UserId", email, email_key, role, status, digest,
-            expires_at, created_at, settled_at
+            invite_id as "invite_id: InviteId", user_id as "user_id: UserId", email, email_key, role, status, digests,
+            mailed_at, expires_at, created_at, settled_at
         from identity.invites
         where ($1::text is null
                 or $1 = case when status = 'pending' and expires_at <= $4 then 'expired' else status end)
@@ -210,8 +213,8 @@ pub(crate) async fn list_of_user(tx: &mut TenantTx, user_id: UserId) -> Result<V
         Row,
         r#"-- invite.list_of_user
         select
-            invite_id as "invite_id: InviteId", user_id as "user_id: UserId", email, email_key, role, status, digest,
-            expires_at, created_at, settled_at
+            invite_id as "invite_id: InviteId", user_id as "user_id: UserId", email, email_key, role, status, digests,
+            mailed_at, expires_at, created_at, settled_at
         from identity.invites
         where user_id = $1
         order by invite_id"#,
@@ -241,9 +244,9 @@ pub(crate) async fn delete_before(
 }
 
 /// A settled invite has no token.
-fn digest(invite: &Invite) -> Option<&[u8]> {
+fn digests(invite: &Invite) -> Vec<Vec<u8>> {
     match &invite.state {
-        InviteState::Pending(digest) => digest.as_ref().map(TokenDigest::as_bytes),
-        _ => None,
+        InviteState::Pending(tokens) => tokens.iter().map(|token| token.as_bytes().to_vec()).collect(),
+        _ => Vec::new(),
     }
 }

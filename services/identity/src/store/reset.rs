@@ -3,13 +3,14 @@
 use chrono::{DateTime, Utc};
 use database::{Database, Error, TenantTx};
 use hashing::TokenDigest;
-use tenancy::{ResetId, TenantId, UserId};
+use tenancy::{OutboxId, ResetId, TenantId, UserId};
 
 use crate::domain::email::EmailKey;
 use crate::domain::reset::{Reset, ResetState};
 
 struct Row {
     reset_id: ResetId,
+    mail_id: OutboxId,
     user_id: UserId,
     status: String,
     digest: Vec<u8>,
@@ -30,6 +31,7 @@ impl Row {
         };
         Ok(Reset {
             id: self.reset_id,
+            mail_id: self.mail_id,
             user_id: self.user_id,
             created_at: self.created_at,
             digest: super::digest("resets.digest", &self.digest)?,
@@ -71,7 +73,7 @@ pub(crate) async fn find_for_update(
     let row = sqlx::query!(
         r#"-- reset.find_for_update
         select
-            resets.reset_id as "reset_id: ResetId", resets.user_id as "user_id: UserId", resets.status,
+            resets.reset_id as "reset_id: ResetId", resets.mail_id as "mail_id: OutboxId", resets.user_id as "user_id: UserId", resets.status,
             resets.digest, resets.expires_at, resets.created_at, resets.settled_at, users.email_key,
             users.status = 'active' and tenants.status = 'active' as "is_active!"
         from identity.resets
@@ -87,6 +89,7 @@ pub(crate) async fn find_for_update(
     let (email, is_active) = (EmailKey::from_stored(row.email_key), row.is_active);
     let reset = Row {
         reset_id: row.reset_id,
+        mail_id: row.mail_id,
         user_id: row.user_id,
         status: row.status,
         digest: row.digest,
@@ -97,70 +100,90 @@ pub(crate) async fn find_for_update(
     Ok(Some(ResetOfAccount { reset: reset.reset()?, email, is_active }))
 }
 
-/// Finds the pending reset of a user.
-pub(crate) async fn find_pending(tx: &mut TenantTx, user_id: UserId) -> Result<Option<Reset>, Error> {
-    let row = sqlx::query_as!(
-        Row,
-        r#"-- reset.find_pending
-        select
-            reset_id as "reset_id: ResetId", user_id as "user_id: UserId", status, digest, expires_at, created_at,
-            settled_at
-        from identity.resets
-        where user_id = $1 and status = 'pending'"#,
-        user_id.0
-    )
-    .fetch_optional(tx.connection())
-    .await?;
-    row.map(Row::reset).transpose()
+/// The resets of one outbox message, and the active ones of its user.
+pub(crate) struct KnownResets {
+    /// An earlier attempt to send the message created a reset.
+    pub(crate) is_repeated: bool,
+    /// One of them was used or replaced.
+    pub(crate) is_settled: bool,
+    /// The user has a reset with a token that can be used.
+    pub(crate) is_active: bool,
 }
 
-/// Marks the pending reset of a user as replaced, except the given one.
+/// Finds the resets of an outbox message.
+pub(crate) async fn find_known(
+    tx: &mut TenantTx,
+    user_id: UserId,
+    mail_id: OutboxId,
+) -> Result<KnownResets, Error> {
+    let now = tx.now();
+    let row = sqlx::query_as!(
+        KnownResets,
+        r#"-- reset.find_known
+        select
+            coalesce(bool_or(mail_id = $2), false) as "is_repeated!",
+            coalesce(bool_or(mail_id = $2 and status <> 'pending'), false) as "is_settled!",
+            coalesce(bool_or(status = 'pending' and expires_at > $3), false) as "is_active!"
+        from identity.resets
+        where user_id = $1"#,
+        user_id.0,
+        mail_id.0,
+        now
+    );
+    Ok(row.fetch_one(tx.connection()).await?)
+}
+
+/// Marks the pending resets of a user as replaced, or only those that are older than the given one.
 pub(crate) async fn mark_replaced(
     tx: &mut TenantTx,
     user_id: UserId,
-    except: Option<ResetId>,
+    by: Option<&Reset>,
 ) -> Result<(), Error> {
     let now = tx.now();
     sqlx::query!(
         "-- reset.mark_replaced
         update identity.resets
         set status = 'replaced', settled_at = $3
-        where user_id = $1 and status = 'pending' and ($2::uuid is null or reset_id <> $2)",
+        where user_id = $1 and status = 'pending' and ($2::uuid is null or (created_at, reset_id) < ($4, $2))",
         user_id.0,
-        except.map(|id| id.0),
-        now
+        by.map(|reset| reset.id.0),
+        now,
+        by.map(|reset| reset.created_at)
     )
     .execute(tx.connection())
     .await?;
     Ok(())
 }
 
-/// Saves a new reset, or a change of a pending one. Returns whether it is new or was still pending: of several requests at
-/// once, one wins.
-pub(crate) async fn save(tx: &mut TenantTx, reset: &Reset) -> Result<bool, Error> {
+/// Inserts a pending reset.
+pub(crate) async fn insert(tx: &mut TenantTx, reset: &Reset) -> Result<(), Error> {
     let tenant_id = tx.tenant_id().clone();
-    let status = match reset.state {
-        ResetState::Pending => "pending",
-        ResetState::Used { .. } => "used",
-        ResetState::Replaced { .. } => "replaced",
-    };
-    let done = sqlx::query!(
-        "-- reset.save
-        insert into identity.resets as known
-            (reset_id, tenant_id, user_id, status, digest, expires_at, created_at, settled_at)
-        values ($1, $2, $3, $4, $5, $6, $7, $8)
-        on conflict (reset_id) do update
-        set status = excluded.status, digest = excluded.digest, expires_at = excluded.expires_at,
-            settled_at = excluded.settled_at
-        where known.status = 'pending'",
+    sqlx::query!(
+        "-- reset.insert
+        insert into identity.resets (reset_id, mail_id, tenant_id, user_id, status, digest, expires_at, created_at)
+        values ($1, $2, $3, $4, 'pending', $5, $6, $7)",
         reset.id.0,
+        reset.mail_id.0,
         tenant_id.as_str(),
         reset.user_id.0,
-        status,
         reset.digest.as_bytes(),
         reset.expires_at,
-        reset.created_at,
-        reset.state.settled_at()
+        reset.created_at
+    )
+    .execute(tx.connection())
+    .await?;
+    Ok(())
+}
+
+/// Marks a pending reset as used. Returns whether it was still pending: of several requests at once, one wins.
+pub(crate) async fn mark_used(tx: &mut TenantTx, used: &Reset) -> Result<bool, Error> {
+    let done = sqlx::query!(
+        "-- reset.mark_used
+        update identity.resets
+        set status = 'used', settled_at = $2
+        where reset_id = $1 and status = 'pending'",
+        used.id.0,
+        used.state.settled_at()
     )
     .execute(tx.connection())
     .await?;

@@ -54,6 +54,25 @@ async fn an_address_that_looks_like_that_of_another_user_cannot_be_invited() {
 }
 
 #[tokio::test]
+async fn the_advice_for_an_existing_user_is_true_for_the_status_of_the_user() {
+    let system = TestSystem::start().await.unwrap();
+    let admin = system.create_tenant("acme").await;
+    let ada = system.add_user(&admin, "ada@acme.example", Role::Member).await;
+    let body = json!({ "email": "ada@acme.example" });
+    let invite =
+        async || admin.client.post("/users/invite", &body).await.expect_problem(409, "user_exists").detail;
+    assert!(invite().await.contains("log in or reset the password"));
+    let path = format!("/users/{}", ada.user.user_id);
+    admin.client.patch(&path, &json!({ "status": "disabled" })).await.expect::<User>(200);
+    let detail = invite().await;
+    assert!(detail.contains("Enable the user") && !detail.contains("reset"), "{detail}");
+    let page: Page<Invite> = admin.client.get("/users/invites?status=accepted").await.expect(200);
+    let path = format!("/users/invites/{}", page.items.last().unwrap().invite_id);
+    let detail = admin.client.delete(&path).await.expect_problem(409, "user_exists").detail;
+    assert!(detail.contains("disable or delete the user"), "{detail}");
+}
+
+#[tokio::test]
 async fn concurrent_invites_of_one_address_create_one_invite() {
     let system = TestSystem::start().await.unwrap();
     let admin = system.create_tenant("acme").await;

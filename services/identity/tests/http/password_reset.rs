@@ -100,6 +100,7 @@ async fn a_newer_reset_replaces_the_older_one() {
     let first = token_of(&system.wait_for_mail("admin@acme.example").await);
     request(&system, "admin@acme.example").await;
     let tokens = system.wait_for_mails(2).await.iter().map(|mail| token_of(mail)).collect::<Vec<_>>();
+    system.wait_for_empty_outbox().await;
     let second = tokens.iter().find(|token| **token != first).unwrap();
     confirm(&system, &first, NEW).await.expect_problem(400, "token_invalid");
     confirm(&system, second, NEW).await.expect_empty(204);
@@ -263,11 +264,12 @@ async fn a_late_mail_of_an_older_reset_does_not_replace_the_newer_token() {
     system.wait_for_mails(1).await;
     request(&system, "admin@acme.example").await;
     let newer = token_of(system.wait_for_mails(2).await.last().unwrap());
+    system.wait_for_empty_outbox().await;
     // The first request's outbox message is delivered again, as after a failed attempt.
     system
         .run_sql(
             "insert into identity.outbox (outbox_id, tenant_id, kind, payload, created_at, due_at)
-            select reset_id, tenant_id, 'mail_reset', '{\"email_key\":\"admin@acme.example\"}', now(), now()
+            select mail_id, tenant_id, 'mail_reset', '{\"email_key\":\"admin@acme.example\"}', now(), now()
             from identity.resets where status = 'replaced'",
         )
         .await;

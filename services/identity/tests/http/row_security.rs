@@ -107,6 +107,7 @@ async fn only_the_documented_functions_access_several_tenants() {
             "identity.find_deleted_tenant",
             "identity.find_invite",
             "identity.find_reset",
+            "identity.list_mails",
             "identity.list_managed_tenants",
             "identity.list_tenants",
             "identity.outbox_claim",

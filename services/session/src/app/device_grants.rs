@@ -14,7 +14,7 @@ use contract::session::SessionMethod;
 use contract::{ProblemKind, Secret};
 use database::TenantTx;
 use hashing::{RawToken, TokenDigest, TokenKind};
-use ratelimit::{Limit, Rate, RateLimitError, Source, source};
+use ratelimit::{Limit, Rate, Source, source};
 use service::Problem;
 use tenancy::{SessionId, TenantId, UserId};
 
@@ -50,12 +50,6 @@ pub(crate) enum RedeemError {
 
 impl From<database::Error> for RedeemError {
     fn from(error: database::Error) -> Self {
-        Self::Problem(error.into())
-    }
-}
-
-impl From<RateLimitError> for RedeemError {
-    fn from(error: RateLimitError) -> Self {
         Self::Problem(error.into())
     }
 }
@@ -132,11 +126,11 @@ impl App {
     ) -> Result<DeviceSession, RedeemError> {
         let invalid_grant = || RedeemError::Device(DeviceError::InvalidGrant);
         let device_code = RawToken::parse(TokenKind::DeviceCode, device_code).map_err(|_| invalid_grant())?;
+        let turn = self.limiter.turn(&self.rate_limits.device, &source(device.ip)).await;
         let now = self.clock.now();
-        let Some(polled) = device_grant::poll(&self.database, device_code.digest(), now).await? else {
-            self.limiter.count(&self.rate_limits.device, source(device.ip)).await?;
-            return Err(invalid_grant());
-        };
+        let polled = device_grant::poll(&self.database, device_code.digest(), now).await?;
+        drop(turn);
+        let polled = polled.ok_or_else(invalid_grant)?;
         let versions = polled.grant.redeem(polled.early).map_err(RedeemError::Device)?;
 
         let (tenant_id, user_id) = (polled.tenant_id, versions.user_id);

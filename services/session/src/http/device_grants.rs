@@ -15,6 +15,7 @@ use http::{HeaderMap, HeaderName, StatusCode};
 use serde::de::DeserializeOwned;
 use service::Problem;
 use service::http::{ClientAddress, HeaderError, JsonBody, TenantHeader, body};
+use tenancy::TenantId;
 
 use crate::app::App;
 use crate::app::device_grants::{Device, RedeemError};
@@ -27,12 +28,12 @@ const NO_STORE: [(HeaderName, &str); 2] = [(CACHE_CONTROL, "no-store"), (PRAGMA,
 
 /// `POST /auth/device/code`: any device that names a tenant.
 pub(super) async fn start(
-    tenant: Result<TenantHeader, HeaderError>,
+    header: Result<TenantHeader, HeaderError>,
     State(app): State<App>,
     ClientAddress(address): ClientAddress,
     OAuthBody(request): OAuthBody<StartDevice>,
 ) -> Result<Response, OAuthError> {
-    let TenantHeader(tenant_id) = tenant?;
+    let tenant_id = tenant(header, request.tenant_id.as_deref())?;
     let codes = app.start_device_grant(&tenant_id, &request, address).await?;
     Ok((NO_STORE, Json(codes)).into_response())
 }
@@ -79,6 +80,23 @@ pub(super) async fn decide(
     Ok(StatusCode::NO_CONTENT)
 }
 
+/// The tenant of the header or of the field.
+fn tenant(header: Result<TenantHeader, HeaderError>, field: Option<&str>) -> Result<TenantId, OAuthError> {
+    let field = field.filter(|text| !text.is_empty());
+    let field = field.map(str::parse::<TenantId>).transpose();
+    let field = field.map_err(|error| invalid_request(format!("tenant_id: {error}.")))?;
+    match (header, field) {
+        (Ok(TenantHeader(header)), Some(field)) if header != field => {
+            Err(invalid_request("X-Tenant-ID and tenant_id name different tenants."))
+        }
+        (Ok(TenantHeader(tenant_id)), _) | (Err(HeaderError::Missing(_)), Some(tenant_id)) => Ok(tenant_id),
+        (Err(HeaderError::Missing(_)), None) => {
+            Err(invalid_request("Send the header X-Tenant-ID, or the field tenant_id."))
+        }
+        (Err(error), _) => Err(error.into()),
+    }
+}
+
 /// A form, or the same fields as JSON. An empty body is an empty form. Repeated parameters are rejected, unknown ones are
 /// ignored (RFC 8628, section 3.1).
 pub(super) struct OAuthBody<T>(T);
@@ -105,7 +123,7 @@ impl<T: DeserializeOwned, S: Sync> FromRequest<S> for OAuthBody<T> {
 pub(super) enum OAuthError {
     /// An error that RFC 6749 or RFC 8628 defines.
     Device(DeviceErrorResponse),
-    /// Any other error, as a problem document.
+    /// Any other error. The edge renders it in the same form.
     Problem(Problem),
 }
 

@@ -151,7 +151,7 @@ async fn rejects_unknown_and_malformed_credentials_with_the_same_response() {
     for token in ["", "nonsense", unknown] {
         let response = get(token).await;
         response.expect_problem(401, "credential_invalid");
-        assert_eq!(response.headers["www-authenticate"], "Bearer");
+        assert_eq!(response.headers["www-authenticate"], "Bearer error=\"invalid_token\"");
     }
     let basic = system.client().header("Authorization", "Basic YTpi");
     basic.get("/auth/session").await.expect_problem(401, "credential_invalid");

@@ -5,6 +5,7 @@ use contract::device::{DeviceCodes, DeviceRequest, DeviceSession, GRANT_TYPE};
 use contract::session::{Session, SessionMethod, Whoami};
 use hashing::{RawToken, SystemEntropy, TokenKind};
 use serde_json::json;
+use testkit::wait_until;
 use testsystem::{TestSystem, TestUser};
 
 #[tokio::test]
@@ -80,25 +81,52 @@ async fn rejects_large_body_before_reading_it() {
     let device = system.client().header("X-Tenant-ID", "acme");
     let large = format!("client_name={}", "x".repeat(9000));
     let media_type = "application/x-www-form-urlencoded";
-    device.post_bytes("/auth/device/code", media_type, large).await.expect_problem(413, "body_too_large");
+    let response = device.post_bytes("/auth/device/code", media_type, large).await;
+    assert_eq!((response.status, &response.json()["error"]), (400, &json!("invalid_request")));
+    assert_eq!(response.json()["code"], "body_too_large");
 }
 
+/// RFC 8628, section 3.5: a client ends its login after any error but `authorization_pending` and `slow_down`.
 #[tokio::test]
-async fn address_limit_covers_requests_for_codes_and_unknown_device_codes() {
-    let system = TestSystem::start_with(&[("SVC_LIMIT_DEVICE", "2/h")]).await.unwrap();
+async fn polls_never_suffer_from_other_requests_of_the_address() {
+    let limits = [("SVC_LIMIT_DEVICE", "1/h"), ("SVC_LIMIT_DEFAULT", "1/h")];
+    let system = TestSystem::start_with(&limits).await.unwrap();
     let device = system.client().header("X-Tenant-ID", "acme");
     let codes: DeviceCodes = device.post("/auth/device/code", &json!({})).await.expect(200);
     let poll = async |code: &str| {
         device.post("/auth/device/token", &json!({"grant_type": GRANT_TYPE, "device_code": code})).await
     };
-    let unknown = RawToken::generate(TokenKind::DeviceCode, &SystemEntropy);
-    assert_eq!(poll(unknown.expose()).await.json()["error"], "invalid_grant");
-    poll(unknown.expose()).await.expect_problem(429, "rate_limited");
-    device.post("/auth/device/code", &json!({})).await.expect_problem(429, "rate_limited");
-    // Polls with a known device code are not limited.
-    for error in ["authorization_pending", "slow_down", "slow_down"] {
-        assert_eq!(poll(codes.device_code.expose()).await.json()["error"], error);
+    let limited = device.post("/auth/device/code", &json!({})).await;
+    assert_eq!((limited.status, &limited.json()["error"]), (429, &json!("temporarily_unavailable")));
+    assert!(limited.headers.contains_key("retry-after"), "{limited}");
+    wait_until("the address is limited", async || {
+        (device.get("/auth/session").await.status == 429).then_some(())
+    })
+    .await;
+    for _ in 0..20 {
+        let unknown = RawToken::generate(TokenKind::DeviceCode, &SystemEntropy);
+        assert_eq!(poll(unknown.expose()).await.json()["error"], "invalid_grant");
     }
+    for error in ["authorization_pending", "authorization_pending", "slow_down", "slow_down"] {
+        let response = poll(codes.device_code.expose()).await;
+        assert_eq!((response.status, &response.json()["error"]), (400, &json!(error)));
+    }
+}
+
+#[tokio::test]
+async fn a_failed_poll_and_a_wrong_method_have_the_form_of_the_standard() {
+    let system = TestSystem::start().await.unwrap();
+    let device = system.client().header("X-Tenant-ID", "acme");
+    let codes: DeviceCodes = device.post("/auth/device/code", &json!({})).await.expect(200);
+    let poll = json!({"grant_type": GRANT_TYPE, "device_code": codes.device_code});
+    let mut locking = system.database.superuser().await.unwrap();
+    sqlx::raw_sql("begin; lock table session.device_grants").execute(&mut locking).await.unwrap();
+    let failed = device.post("/auth/device/token", &poll).await;
+    assert_eq!((failed.status, &failed.json()["error"]), (400, &json!("slow_down")), "{failed}");
+    assert!(failed.headers.contains_key("retry-after"), "{failed}");
+    let get = device.get("/auth/device/token").await;
+    assert_eq!((get.status, &get.json()["error"]), (405, &json!("invalid_request")));
+    assert_eq!(get.headers["content-type"], "application/json");
 }
 
 #[tokio::test]

@@ -147,6 +147,7 @@ async fn section_3_2_another_code_is_generated_if_one_is_in_use_and_503_after_ei
     assert_eq!(start(&context).await.user_code, "CCCC-CCCC");
     let response = post(&context, "code", "client_name=Television").await;
     assert_eq!(response.status(), StatusCode::SERVICE_UNAVAILABLE);
+    assert_eq!(json_of(&response)["error"], "temporarily_unavailable");
     assert_eq!(response.headers()["retry-after"], "1");
 }
 
@@ -216,6 +217,52 @@ async fn section_3_5_early_poll_lengthens_the_interval_permanently_by_five_secon
     ] {
         context.clock.advance(TimeDelta::seconds(wait));
         assert_eq!(poll(&context, &codes).await.unwrap_err(), error, "after {wait} s");
+    }
+}
+
+/// Clients that try both ways to authenticate, such as golang.org/x/oauth2 by default, send each poll twice.
+#[tokio::test]
+async fn section_3_5_second_poll_within_a_second_gets_the_response_of_the_first_one() {
+    let context = Context::start().await;
+    let codes = start(&context).await;
+    for (wait, error) in [
+        (0, DeviceError::AuthorizationPending),
+        (0, DeviceError::AuthorizationPending),
+        (5, DeviceError::AuthorizationPending),
+        (0, DeviceError::AuthorizationPending),
+        (0, DeviceError::SlowDown),
+        (0, DeviceError::SlowDown),
+        (15, DeviceError::AuthorizationPending),
+    ] {
+        context.clock.advance(TimeDelta::seconds(wait));
+        assert_eq!(poll(&context, &codes).await.unwrap_err(), error, "after {wait} s");
+    }
+}
+
+#[tokio::test]
+async fn section_3_1_the_tenant_is_a_header_or_a_field() {
+    let context = Context::start().await;
+    let send = async |header: Option<&str>, form: &str| {
+        let mut request = Request::post("/api/v1/auth/device/code")
+            .header("content-type", "application/x-www-form-urlencoded");
+        if let Some(header) = header {
+            request = request.header("x-tenant-id", header);
+        }
+        context.send(request.body(form.to_owned().into()).unwrap()).await
+    };
+    for (header, form) in
+        [(None, "tenant_id=acme"), (Some("acme"), "tenant_id=acme"), (Some("acme"), "tenant_id=")]
+    {
+        let codes = json_of(&send(header, form).await);
+        assert!(codes["verification_uri_complete"].as_str().unwrap().ends_with("&tenant=acme"), "{codes}");
+    }
+    for (header, form) in [
+        (None, ""),
+        (None, "tenant_id=A+b"),
+        (Some("acme"), "tenant_id=other"),
+        (Some("A b"), "tenant_id=acme"),
+    ] {
+        expect_error(&send(header, form).await, DeviceError::InvalidRequest);
     }
 }
 
