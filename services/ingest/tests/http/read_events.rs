@@ -426,7 +426,7 @@ async fn a_position_is_opaque_and_useless_for_another_tenant() {
         reader.next_event().await;
         seen.push(reader.last_id.clone());
     }
-    assert!(seen.iter().all(|id| id.len() == 38), "{seen:?}");
+    assert!(seen.iter().all(|id| id.len() == 43), "{seen:?}");
     assert_ne!(seen[0][..8], seen[1][..8]);
     let problem = other.client.get(&format!("/events/stream?after={}", seen[0])).await;
     let problem = problem.expect_problem(422, "validation_failed");
