@@ -40,7 +40,9 @@ def named_secrets(value):
         if "passwordSecret" in value:
             yield value["passwordSecret"]["name"], {"username", "password"}
         if "secret" in value and "items" in value["secret"]:
-            yield value["secret"]["name"], {item["key"] for item in value["secret"]["items"]}
+            # In a projected volume, or in one of its own.
+            secret = value["secret"]
+            yield secret.get("name") or secret["secretName"], {item["key"] for item in secret["items"]}
         if "secretKeyRef" in value:
             yield value["secretKeyRef"]["name"], {value["secretKeyRef"]["key"]}
         for each in value.values():

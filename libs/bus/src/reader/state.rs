@@ -121,7 +121,7 @@ mod tests {
     use super::*;
 
     fn state(first: u64, last: u64) -> StreamState {
-        let first_time = nats_time(DateTime::UNIX_EPOCH).unwrap();
+        let first_time = nats_time(DateTime::from_timestamp(10, 0).unwrap()).unwrap();
         StreamState { created: 7, first, first_time, last: Place::of_unknown_time(last) }
     }
 
@@ -144,7 +144,7 @@ mod tests {
     #[test]
     fn a_time_before_the_first_stored_message_is_lost_unless_none_was_removed() {
         let (before, after) =
-            (DateTime::from_timestamp(-1, 0).unwrap(), DateTime::from_timestamp(1, 0).unwrap());
+            (DateTime::from_timestamp(9, 0).unwrap(), DateTime::from_timestamp(11, 0).unwrap());
         let is_lost = |time, state| CursorStart::new(&Start::Since(time), 1, 0, &state).1;
         assert!(is_lost(before, state(5, 9)) && !is_lost(after, state(5, 9)));
         assert!(!is_lost(before, state(1, 9)) && !is_lost(before, state(0, 0)));
