@@ -40,7 +40,7 @@ def named_secrets(value):
         if "passwordSecret" in value:
             yield value["passwordSecret"]["name"], {"username", "password"}
         if "secret" in value and "items" in value["secret"]:
-            # In a projected volume, or in one of its own.
+            # In a projected volume, or in a separate one.
             secret = value["secret"]
             yield secret.get("name") or secret["secretName"], {item["key"] for item in secret["items"]}
         if "secretKeyRef" in value:
