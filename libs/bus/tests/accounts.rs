@@ -383,7 +383,11 @@ impl System {
                 filter_subject: filter.to_owned(),
                 ..pull::Config::default()
             };
-            udm.context.create_consumer_on_stream(durable, "UDM").await.unwrap();
+            // A new stream of a cluster has a leader, which answers late while the machine is busy.
+            wait_until("the durable is created", async || {
+                udm.context.create_consumer_on_stream(durable.clone(), "UDM").await.ok()
+            })
+            .await;
         }
         for number in 0..20 {
             for (administrator, subjects) in [

@@ -48,6 +48,13 @@ struct Action {
     other: Option<(String, String)>,
 }
 
+impl Action {
+    /// The link in parts, between which a client can break the line.
+    fn parts_of_link(&self) -> Vec<String> {
+        self.link.chars().collect::<Vec<_>>().chunks(16).map(String::from_iter).collect()
+    }
+}
+
 /// What the recipient can do on the command line.
 struct Command {
     /// Introduces the command.

@@ -23,7 +23,11 @@ async fn text_and_html_contain_the_same_single_link() {
     let html = html.as_str().unwrap();
     assert!(html.contains(">Open this link to accept the invite and choose a password:</p>"), "{html}");
     assert!(html.contains(&format!("href=\"{link}\"")), "{html}");
-    assert!(html.contains(&format!(">{link}</a>")), "the address is not visible: {html}");
+    // Clients break the line at the marks.
+    assert!(
+        html.replace("<wbr>", "").contains(&format!(">{link}</a>")),
+        "the address is not visible: {html}"
+    );
     assert_eq!(html.matches("href=").count(), html.matches(&format!("href=\"{link}\"")).count(), "{html}");
     assert!(!html.contains("src=") && !html.contains("url("), "no remote content: {html}");
 }
