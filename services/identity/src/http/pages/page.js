@@ -36,7 +36,8 @@ export const keep = {
   remove: (key) => stored((storage) => storage.removeItem(key), () => memory.delete(key)),
 };
 
-// The fragment is never sent to a server. It is removed from the address bar and the history, and kept until `forget` or `finish`.
+// The fragment is never sent to a server. It is removed from the address bar, and kept until `forget` or `finish`. Browsers can keep the
+// opened address in their history.
 const storage = `svc:${location.pathname}`;
 const finished = `svc:done:${location.pathname}`;
 export const forget = () => keep.remove(storage);
