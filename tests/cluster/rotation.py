@@ -103,7 +103,7 @@ def replace_nats_passwords(cluster):
             raise TestError("rotation: the configuration of NATS is not updated")
         cluster.kubectl("annotate", "pods", "--all", f"e2e/rotation={time.time_ns()}", "--overwrite")
         time.sleep(2)
-    cluster.kubectl("exec", "deployment/nats", "--", "nats-server", "--signal", "reload=1")
+    cluster.kubectl("exec", "deployment/nats", "--container", "nats", "--", "nats-server", "--signal", "reload=/data/nats.pid")
     return f"read by all pods after {seconds:.0f} s, then the server was reloaded"
 
 
