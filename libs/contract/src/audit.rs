@@ -114,7 +114,7 @@ pub struct AuditRecord {
     /// Number of source addresses, in an event of repeated failures.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub sources: Option<u64>,
-    /// Address of the client that sent the request, if `SVC_AUDIT_PERSONAL` keeps it.
+    /// Address of the client that sent the request, if `SVC_AUDIT_PERSONAL` keeps it. A member does not get the one of another person.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub ip: Option<IpAddr>,
     /// E-mail address of the request, if `SVC_AUDIT_PERSONAL` keeps it.

@@ -10,7 +10,7 @@ use ratelimit::{LocalLimiter, Source};
 use serde_json::{Map, Value};
 use service::Problem;
 use service::http::Paging;
-use tenancy::{TenantId, UserId};
+use tenancy::{Actor, TenantId, UserId};
 use tokio::time::Instant;
 
 use super::{App, PositionKey, Stream};
@@ -42,6 +42,8 @@ pub(crate) struct AuditRequest {
     pub(crate) tenant: Option<TenantId>,
     pub(crate) kind: Option<EventName>,
     pub(crate) user_id: Option<UserId>,
+    /// The member who reads.
+    pub(crate) member: Option<UserId>,
     pub(crate) after: Option<String>,
     pub(crate) since: Option<DateTime<Utc>>,
 }
@@ -107,7 +109,11 @@ impl App {
             };
             from = ReadFrom::Sequence(stored.place.sequence().saturating_add(1));
             last = Some(stored.place);
-            items.extend(record(&stored, &key).filter(|record| request.selects(record)));
+            items.extend(
+                record(&stored, &key)
+                    .filter(|record| request.selects(record))
+                    .map(|record| request.redact(record)),
+            );
         }
         if items.len() > paging.limit() {
             return Ok(paging.page(items, |record| record.position.clone()));
@@ -117,10 +123,22 @@ impl App {
 }
 
 impl AuditRequest {
+    /// Removes the address of another person: a member does not see where an administrator works.
+    fn redact(&self, mut record: AuditRecord) -> AuditRecord {
+        let is_of_another = match record.actor {
+            Actor::Anonymous => false,
+            Actor::User { user_id } => self.member != Some(user_id),
+            Actor::ApiKey { .. } | Actor::PlatformAdmin | Actor::System => true,
+        };
+        if self.member.is_some() && is_of_another {
+            record.ip = None;
+        }
+        record
+    }
+
     fn selects(&self, record: &AuditRecord) -> bool {
-        self.user_id.is_none_or(|user_id| {
-            record.user_id == Some(user_id) || record.actor == tenancy::Actor::User { user_id }
-        })
+        self.user_id
+            .is_none_or(|user_id| record.user_id == Some(user_id) || record.actor == Actor::User { user_id })
     }
 }
 

@@ -17,12 +17,14 @@ pub(super) async fn list(
     Filtered { paging, filter }: Filtered<String, AuditQuery>,
 ) -> Result<Json<Page<AuditRecord>>, Problem> {
     let AuditQuery { after, since, kind, mut user_id, tenant_id } = filter;
+    let mut member = None;
     let tenant = match caller {
         AnyCaller::PlatformAdmin => tenant_id,
         AnyCaller::Caller(caller) => {
             let own_id = caller.user_id().ok_or(ProblemKind::Forbidden)?;
             if !caller.is_admin() {
                 user_id = Some(caller.require_self_or_admin(user_id.unwrap_or(own_id))?);
+                member = user_id;
             }
             let own = caller.tenant_id();
             if tenant_id.is_some_and(|tenant_id| tenant_id != *own) {
@@ -31,6 +33,6 @@ pub(super) async fn list(
             Some(own.clone())
         }
     };
-    let request = AuditRequest { tenant, kind, user_id, after, since };
+    let request = AuditRequest { tenant, kind, user_id, member, after, since };
     Ok(Json(app.list_audit(request, &paging).await?))
 }

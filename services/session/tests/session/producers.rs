@@ -167,6 +167,21 @@ async fn a_service_account_has_one_producer() {
 }
 
 #[tokio::test]
+async fn a_resource_with_a_producer_in_another_tenant_is_a_conflict() {
+    let running = start().await;
+    let (operator, path) = (running.operator_at_session(), producer_path(UID));
+    operator.put(&path, &producer(1)).await.expect_empty(204);
+    running.system.create_tenant("globex").await;
+    let service_account = "apps/sensor".parse().unwrap();
+    let moved = Producer { tenant_id: "globex".parse().unwrap(), service_account, ..producer(2) };
+    let conflict: Value = operator.put(&path, &moved).await.expect(409);
+    assert_eq!(conflict, json!({ "conflict": "stale" }));
+    assert_eq!(subject(&running).await["tenant_id"], "acme");
+    operator.delete(&format!("{path}?tenant_id=acme")).await.expect_empty(204);
+    operator.put(&path, &moved).await.expect_empty(204);
+}
+
+#[tokio::test]
 async fn a_producer_needs_a_tenant_that_exists_and_valid_values() {
     let running = start().await;
     let operator = running.operator_at_session();
