@@ -2,10 +2,11 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::ExitCode;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use clap::FromArgMatches;
 use clap::error::ErrorKind as ClapErrorKind;
+use parking_lot::Mutex;
 
 use crate::commands::{CommandLine, HelpText, TREE};
 use crate::framework::arguments::{Color, value_before_parsing};
@@ -92,10 +93,10 @@ fn catch_panic(work: impl FnOnce() -> Result<()>) -> Result<()> {
     let message: Arc<Mutex<String>> = Arc::default();
     let hook_message = Arc::clone(&message);
     std::panic::set_hook(Box::new(move |panic| {
-        *hook_message.lock().unwrap_or_else(PoisonError::into_inner) = panic.to_string();
+        *hook_message.lock() = panic.to_string();
     }));
     catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|_| {
-        let message = message.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let message = message.lock().clone();
         Err(ErrorKind::Defect.with_message(message))
     })
 }

@@ -1,7 +1,7 @@
 //! A reverse proxy that fails chosen requests of the pages, as the service, a proxy or the network does.
 
 use std::net::Ipv4Addr;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use axum::Router;
 use axum::body::{Body, Bytes};
@@ -10,6 +10,7 @@ use axum::response::{IntoResponse as _, Response};
 use contract::{API_PREFIX, ProblemKind};
 use http::header::CONTENT_TYPE;
 use http::{Method, StatusCode};
+use parking_lot::Mutex;
 use serde_json::json;
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
@@ -80,17 +81,17 @@ impl FailingProxy {
 
     /// Lets all requests pass.
     pub(crate) fn pass(&self) {
-        *self.plan.lock().unwrap() = Plan::default();
+        *self.plan.lock() = Plan::default();
     }
 
     /// Fails requests from now on.
     pub(crate) fn fail(&self, target: Target, failure: Failure) {
-        *self.plan.lock().unwrap() = Plan { failing: Some((target, failure)), ..Plan::default() };
+        *self.plan.lock() = Plan { failing: Some((target, failure)), ..Plan::default() };
     }
 
     /// Method and path of the requests to the API since the last change.
     pub(crate) fn requests(&self) -> Vec<(Method, String)> {
-        self.plan.lock().unwrap().requests.clone()
+        self.plan.lock().requests.clone()
     }
 }
 
@@ -148,7 +149,7 @@ impl Failure {
 
 async fn forward(State(shared): State<Shared>, request: Request) -> Response {
     let (parts, body) = request.into_parts();
-    let failure = shared.plan.lock().unwrap().decide(&parts.method, parts.uri.path());
+    let failure = shared.plan.lock().decide(&parts.method, parts.uri.path());
     let missing = match failure {
         None => None,
         Some(Failure::Without(header)) => Some(header),

@@ -1,7 +1,7 @@
 //! An OTLP receiver over HTTP that stores all spans.
 
 use std::net::Ipv4Addr;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use axum::Router;
 use axum::body::Bytes;
@@ -12,6 +12,7 @@ use opentelemetry_proto::tonic::collector::trace::v1::{
 use opentelemetry_proto::tonic::common::v1::any_value::Value;
 use opentelemetry_proto::tonic::trace::v1::Span;
 use opentelemetry_proto::tonic::trace::v1::span::SpanKind;
+use parking_lot::Mutex;
 use prost::Message as _;
 use service::Tasks;
 use testkit::wait_until;
@@ -34,7 +35,7 @@ impl Collector {
             post(async move |body: Bytes| {
                 let request = ExportTraceServiceRequest::decode(body).unwrap();
                 let scopes = request.resource_spans.into_iter().flat_map(|resource| resource.scope_spans);
-                stored.lock().unwrap().extend(scopes.flat_map(|scope| scope.spans));
+                stored.lock().extend(scopes.flat_map(|scope| scope.spans));
                 ExportTraceServiceResponse::default().encode_to_vec()
             }),
         );
@@ -73,7 +74,7 @@ impl Collector {
 
     /// Returns the spans of a trace.
     pub(crate) fn trace(&self, trace_id: &str) -> Vec<Span> {
-        let spans = self.spans.lock().unwrap();
+        let spans = self.spans.lock();
         spans.iter().filter(|span| hex(&span.trace_id) == trace_id).cloned().collect()
     }
 }

@@ -3,9 +3,10 @@
 //!
 //! A separate thread handles them, so that they also end a command that is blocked.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 
+use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
 use crate::framework::error::{ErrorKind, Exit};
@@ -30,7 +31,7 @@ impl Signals {
     /// Waits for the first signal. While this future exists, only the second one ends the process.
     pub(crate) fn take_first(&self) -> impl Future<Output = ErrorKind> + use<> {
         let (taker, first) = oneshot::channel();
-        *self.taker.lock().unwrap_or_else(PoisonError::into_inner) = Some(taker);
+        *self.taker.lock() = Some(taker);
         async move {
             match first.await {
                 Ok(signal) => signal,
@@ -82,7 +83,7 @@ impl Signals {
 
     /// Delivers a signal to the command if it takes the signal, else ends the process.
     fn deliver(&self, signal: ErrorKind) {
-        let taker = self.taker.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let taker = self.taker.lock().take();
         if taker.is_none_or(|taker| taker.send(signal).is_err()) {
             let has_open_line = terminal::restore();
             // A second signal ends the process even if the terminal is stopped.

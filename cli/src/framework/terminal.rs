@@ -2,8 +2,8 @@
 //! process.
 
 use std::io::{self, Write};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use parking_lot::Mutex;
 use rustix::termios::{LocalModes, OptionalActions, QueueSelector, Termios, tcflush, tcgetattr, tcsetattr};
 
 use crate::framework::error::{CliError, Result};
@@ -18,17 +18,13 @@ struct Changed {
     has_hidden: bool,
 }
 
+/// Not locked during output, which can block, because the thread of the signals must get it.
 static CHANGED: Mutex<Changed> = Mutex::new(Changed { echoing: None, open_line: None, has_hidden: false });
-
-/// The lock is not held during output, which can block, because the thread of the signals must get it.
-fn changed() -> MutexGuard<'static, Changed> {
-    CHANGED.lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 /// Restores the echo and keeps the lock, so that a later question blocks and cannot change the echo again. Returns whether the line of
 /// a question has not ended.
 pub(crate) fn restore() -> bool {
-    let mut changed = changed();
+    let mut changed = CHANGED.lock();
     changed.echo();
     let has_open_line = changed.open_line.is_some();
     std::mem::forget(changed);
@@ -39,7 +35,7 @@ pub(crate) fn restore() -> bool {
 /// continues.
 pub(crate) fn resume() {
     let question = {
-        let changed = changed();
+        let changed = CHANGED.lock();
         if changed.echoing.is_some() {
             // A failure cannot be handled: the terminal does not exist any more.
             let _ = hide();
@@ -54,7 +50,7 @@ pub(crate) fn resume() {
 
 /// Discards lines that were typed or pasted after a hidden answer, so that the shell does not run them.
 pub(crate) fn discard_rest() {
-    if changed().has_hidden {
+    if CHANGED.lock().has_hidden {
         let _ = tcflush(io::stdin(), QueueSelector::IFlush);
     }
 }
@@ -84,7 +80,7 @@ pub(crate) struct HiddenInput;
 
 impl HiddenInput {
     pub(crate) fn start() -> io::Result<Self> {
-        let mut changed = changed();
+        let mut changed = CHANGED.lock();
         changed.echoing = Some(hide()?);
         changed.has_hidden = true;
         Ok(Self)
@@ -93,7 +89,7 @@ impl HiddenInput {
 
 impl Drop for HiddenInput {
     fn drop(&mut self) {
-        changed().echo();
+        CHANGED.lock().echo();
     }
 }
 
@@ -103,7 +99,7 @@ pub(crate) struct OpenQuestion(());
 impl OpenQuestion {
     pub(crate) fn print(question: &str) -> Result<Self> {
         // Before the question is shown, because a key can end the command at once.
-        changed().open_line = Some(question.to_owned());
+        CHANGED.lock().open_line = Some(question.to_owned());
         let open = Self(());
         let mut err = io::stderr().lock();
         let printed = write!(err, "{question}: ").and_then(|()| err.flush());
@@ -114,13 +110,13 @@ impl OpenQuestion {
     /// The terminal has echoed the line ending of the answer.
     #[expect(clippy::unused_self, reason = "a question is answered once")]
     pub(crate) fn answered(self) {
-        changed().open_line = None;
+        CHANGED.lock().open_line = None;
     }
 }
 
 impl Drop for OpenQuestion {
     fn drop(&mut self) {
-        let open_line = changed().open_line.take();
+        let open_line = CHANGED.lock().open_line.take();
         if open_line.is_some() {
             print_line("");
         }

@@ -5,8 +5,8 @@ use std::io::Write;
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
-use std::sync::Mutex;
 
+use parking_lot::Mutex;
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -124,7 +124,7 @@ fn assert_listed(arguments: &[String], error: &Value) {
     // Without the name of a command, the error is about the command line.
     let Some(name) = names.filter(is_called).max_by_key(String::len) else { return };
     let show = || Client::new().run(&["catalog", "show", "--extended", &name]).json()["errors"].clone();
-    let errors = ERRORS.lock().unwrap().entry(name.clone()).or_insert_with(show).clone();
+    let errors = ERRORS.lock().entry(name.clone()).or_insert_with(show).clone();
     let is_listed =
         |listed: &Value| ["code", "exit_code"].iter().all(|field| listed[*field] == error[*field]);
     assert!(

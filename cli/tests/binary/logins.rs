@@ -1,8 +1,8 @@
 //! Several logins: each context has its own session, and no session is created that cannot be stored.
 
 use std::path::PathBuf;
-use std::sync::Mutex;
 
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 
 use crate::client::{Client, CommandResult};
@@ -98,7 +98,7 @@ static BROKEN: Mutex<Option<PathBuf>> = Mutex::new(None);
 
 fn breaking_service(request: &StubRequest) -> (u16, String) {
     if request.line.ends_with("/login")
-        && let Some(path) = BROKEN.lock().unwrap().take()
+        && let Some(path) = BROKEN.lock().take()
     {
         let _ = std::fs::remove_file(&path);
         std::fs::create_dir(path).unwrap();
@@ -109,7 +109,7 @@ fn breaking_service(request: &StubRequest) -> (u16, String) {
 #[test]
 fn a_session_that_is_not_stored_is_revoked_and_a_missing_context_is_a_warning() {
     let (stub, client) = (Stub::new(breaking_service), Client::new());
-    *BROKEN.lock().unwrap() = Some(client.credentials());
+    *BROKEN.lock() = Some(client.credentials());
     let result = log_in(&client, &stub, "ada@x", &[]);
     assert_eq!(
         (result.code, result.error()["code"].as_str()),
@@ -120,7 +120,7 @@ fn a_session_that_is_not_stored_is_revoked_and_a_missing_context_is_a_warning() 
     std::fs::remove_dir(client.credentials()).unwrap();
 
     let configuration = client.home().join(".config/svc/config.json");
-    *BROKEN.lock().unwrap() = Some(configuration.clone());
+    *BROKEN.lock() = Some(configuration.clone());
     let result = log_in(&client, &stub, "ada@x", &[]);
     assert_eq!((result.code, revoked(&stub).len()), (Some(0), 1), "{result:?}");
     assert!(result.stderr.contains("the context is not stored"), "{result:?}");

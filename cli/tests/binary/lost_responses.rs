@@ -4,9 +4,10 @@ use std::collections::BTreeSet;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::AsFd as _;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use contract::{API_PREFIX, ProblemKind, routes};
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 
 use crate::client::{Client, CommandResult};
@@ -76,7 +77,7 @@ impl Server {
                 let Some(request) = read_request(connection.as_ref().unwrap()) else { continue };
                 let (method, path) = request.split_once(' ').unwrap();
                 let response = respond(method, path.strip_prefix(API_PREFIX).unwrap());
-                recorded.lock().unwrap().push(request.clone());
+                recorded.lock().push(request.clone());
                 connection.unwrap().write_all(response.as_bytes()).unwrap();
             }
         });
@@ -85,7 +86,7 @@ impl Server {
 
     /// Number of requests that are not idempotent.
     fn count_of_effects(&self) -> usize {
-        let all = self.requests.lock().unwrap();
+        let all = self.requests.lock();
         let requests = all.iter().map(|request| request.split_once(' ').unwrap());
         requests
             .filter(|(method, path)| !is_idempotent(method, path.strip_prefix(API_PREFIX).unwrap()))

@@ -1,7 +1,7 @@
 //! An HTTP server with canned responses that records requests.
 
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use axum::Router;
 use axum::body::{Bytes, to_bytes};
@@ -9,6 +9,7 @@ use axum::extract::Request;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use axum::serve::Listener;
+use parking_lot::Mutex;
 use tokio::net::TcpListener;
 
 /// A recorded request.
@@ -67,7 +68,7 @@ impl Stub {
 
     /// Recorded requests, in order.
     pub(crate) fn requests(&self) -> Vec<StubRequest> {
-        self.requests.lock().unwrap().clone()
+        self.requests.lock().clone()
     }
 
     /// Method, path and query of the recorded requests, in order.
@@ -84,7 +85,7 @@ async fn respond(request: Request, recorded: Arc<Mutex<Vec<StubRequest>>>, handl
     let (status, body) = handler(&request);
     // As the service does: the instance of a problem is the path of the request.
     let body = body.replace(r#""instance":"/api/v1""#, &format!(r#""instance":"{}""#, head.uri.path()));
-    recorded.lock().unwrap().push(request);
+    recorded.lock().push(request);
     let content_type = match body.get(..1) {
         Some("<") => "text/html",
         Some("e" | "i" | "r" | ":") => "text/event-stream",

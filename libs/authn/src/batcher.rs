@@ -3,11 +3,12 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::panic::AssertUnwindSafe;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures::FutureExt as _;
 use hashing::TokenDigest;
+use parking_lot::Mutex;
 use service::Tasks;
 use service::telemetry::Origin;
 use tokio::sync::oneshot;
@@ -84,7 +85,7 @@ impl CredentialVerifier for IntrospectionBatcher {
 
 impl BatcherState {
     fn enqueue(self: &Arc<Self>, request: Request) -> Result<(), Unavailable> {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         if state.queued_digests + request.digests.len() > MAX_QUEUED {
             return Err(Unavailable::because("too many queued lookups"));
         }
@@ -107,7 +108,7 @@ impl BatcherState {
     /// Removes the next batch from the queue. If the queue is empty, ends the worker under the same lock, so that the next
     /// request starts a new one.
     fn take_batch(&self) -> Option<Vec<Request>> {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         let (mut batch, mut digests) = (Vec::new(), 0);
         while let Some(next) = state.queue.front() {
             if digests > 0 && digests + next.digests.len() > MAX_BATCH {
@@ -155,10 +156,6 @@ impl BatcherState {
             // Fails only if the caller has disconnected.
             let _ = request.reply.send(result);
         }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

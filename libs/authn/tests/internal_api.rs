@@ -2,7 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot be set up fails at once")]
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use authn::{
     CredentialVerifier as _, InternalClient, Introspector as _, IssueError, KubernetesApi, OperatorSettings,
@@ -21,6 +21,7 @@ use contract::{Role, TenantStatus, UserStatus};
 use hashing::TokenDigest;
 use http::header::AUTHORIZATION;
 use http::{HeaderMap, StatusCode};
+use parking_lot::Mutex;
 use serde_json::json;
 use service::clock::ManualClock;
 use service::config::{Environment, Variables as _};
@@ -104,13 +105,13 @@ async fn a_client_sends_the_previous_token_only_to_a_service_that_rejects_the_cu
     }
     let seen = Arc::new(Mutex::new(Vec::new()));
     let fails = async |State(seen): State<Arc<Mutex<Vec<String>>>>, headers: HeaderMap| {
-        seen.lock().unwrap().push(headers[AUTHORIZATION].to_str().unwrap().to_owned());
+        seen.lock().push(headers[AUTHORIZATION].to_str().unwrap().to_owned());
         StatusCode::SERVICE_UNAVAILABLE
     };
     let origin = serve(Router::new().route("/objects/1", put(fails)).with_state(seen.clone())).await;
     let client = InternalClient::new(origin.parse().unwrap(), &rotating).unwrap();
     assert!(client.put("/objects/1", &object).await.is_err());
-    assert_eq!(*seen.lock().unwrap(), [format!("Bearer {TOKEN}")]);
+    assert_eq!(*seen.lock(), [format!("Bearer {TOKEN}")]);
 }
 
 #[tokio::test]
@@ -169,7 +170,7 @@ async fn session_service(status: u16, body: serde_json::Value) -> (SessionClient
     let requests = Requests::default();
     let seen = requests.clone();
     let router = Router::new().fallback(async move |request: Request| {
-        seen.lock().unwrap().push(format!("{} {}", request.method(), request.uri().path()));
+        seen.lock().push(format!("{} {}", request.method(), request.uri().path()));
         (StatusCode::from_u16(status).unwrap(), Json(body))
     });
     let origin = serve(router).await.parse().unwrap();
@@ -217,7 +218,7 @@ async fn a_session_is_issued_refused_or_not_available() {
     });
     let (client, requests) = session_service(201, issued).await;
     assert_eq!(client.issue(&request).await.unwrap().user_id, user_id);
-    assert_eq!(*requests.lock().unwrap(), ["POST /internal/v1/sessions"]);
+    assert_eq!(*requests.lock(), ["POST /internal/v1/sessions"]);
     let (client, _) = session_service(409, json!({})).await;
     assert!(matches!(client.issue(&request).await, Err(IssueError::Outdated)));
     let (client, _) = session_service(500, json!({})).await;
@@ -232,7 +233,7 @@ async fn account_status_is_put_to_the_path_of_its_object() {
     client.put_tenant(&tenant()).await.unwrap();
     let expected =
         [format!("PUT /internal/v1/subjects/{user_id}"), "PUT /internal/v1/tenants/acme".to_owned()];
-    assert_eq!(*requests.lock().unwrap(), expected);
+    assert_eq!(*requests.lock(), expected);
     let (client, _) = session_service(500, json!({})).await;
     assert!(client.put_subject(&subject(user_id)).await.is_err());
     assert!(client.put_tenant(&tenant()).await.is_err());
@@ -263,7 +264,7 @@ async fn a_credential_is_introspected_by_its_digest() {
     let digest = TokenDigest::of_text("x");
     assert_eq!(client.introspect(digest).await.unwrap().unwrap().tenant_id.as_str(), "acme");
     assert_eq!(client.look_up(&[digest]).await.unwrap().len(), 1);
-    assert_eq!(requests.lock().unwrap()[0], "POST /internal/v1/introspect");
+    assert_eq!(requests.lock()[0], "POST /internal/v1/introspect");
     let (client, _) = session_service(200, json!({ "subjects": [null] })).await;
     assert!(client.introspect(digest).await.unwrap().is_none());
     let (client, _) = session_service(503, json!({})).await;

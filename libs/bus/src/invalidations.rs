@@ -5,7 +5,7 @@
 //!
 //! Messages have no signature: the accounts of NATS permit only session to publish them (`deploy/nats/accounts.conf`).
 
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use async_nats::client::SubscribeError;
@@ -13,6 +13,7 @@ use async_nats::{Message, Subscriber};
 use chrono::{DateTime, Utc};
 use futures::{FutureExt as _, StreamExt as _};
 use hashing::TokenDigest;
+use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use service::{Clock, Tasks};
 use tenancy::{TenantId, UserId};
@@ -174,7 +175,7 @@ impl Sender {
     fn send(&self, invalidations: Vec<Invalidation>) {
         let committed_at = self.clock.now();
         // Locked until the message is passed on, so that messages have the order of their numbers.
-        let mut sequence = self.sequence.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut sequence = self.sequence.lock();
         *sequence += 1;
         let Some(Ok(client)) = self.connection.get().map(Connection::connected) else { return };
         let message =

@@ -10,13 +10,14 @@ mod filter;
 mod position;
 mod state;
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_nats::jetstream;
 use chrono::{DateTime, Utc};
 use futures::stream::{BoxStream, SelectAll};
 use futures::{StreamExt as _, TryStreamExt as _};
+use parking_lot::Mutex;
 use service::Tasks;
 use tokio::sync::watch;
 use tokio::time::Instant;
@@ -163,7 +164,7 @@ impl EventReader {
     /// Connects again, because the server can be cut off from the leaders of the streams, and another one not. This ends all reads.
     async fn try_another_server(&self) {
         {
-            let mut reconnected_at = self.reconnected_at.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut reconnected_at = self.reconnected_at.lock();
             if reconnected_at.elapsed() < RECONNECT_INTERVAL {
                 return;
             }

@@ -5,13 +5,14 @@ use std::any::Any;
 use std::collections::HashSet;
 use std::future::{pending, poll_fn};
 use std::pin::pin;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use async_nats::HeaderValue;
 use moka::policy::EvictionPolicy;
 use moka::sync::Cache;
 use opentelemetry::propagation::{Extractor, TextMapPropagator as _};
 use opentelemetry_sdk::propagation::TraceContextPropagator;
+use parking_lot::Mutex;
 use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::sync::Notify;
 use tokio::task::{JoinSet, block_in_place};
@@ -131,7 +132,7 @@ impl Turns {
         let (running, ended) = &*self.0;
         loop {
             let ended = ended.notified();
-            if running.lock().unwrap_or_else(PoisonError::into_inner).insert(source.clone()) {
+            if running.lock().insert(source.clone()) {
                 return Turn { turns: self.clone(), source };
             }
             ended.await;
@@ -142,7 +143,7 @@ impl Turns {
 impl Drop for Turn {
     fn drop(&mut self) {
         let (running, ended) = &*self.turns.0;
-        running.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.source);
+        running.lock().remove(&self.source);
         ended.notify_waiters();
     }
 }

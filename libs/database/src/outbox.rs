@@ -13,9 +13,10 @@ mod metrics;
 mod queue;
 mod relay;
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use chrono::{DateTime, TimeDelta, Utc};
+use parking_lot::Mutex;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, json};
@@ -209,7 +210,7 @@ impl Outbox {
     /// Wakes the relays of this process that deliver the messages, so that they claim at once those that are due.
     pub(crate) fn wake(&self, messages: &[NewMessage]) {
         let due = || messages.iter().filter(|message| message.delay.is_zero());
-        for relay in &*self.relays() {
+        for relay in &*self.relays.lock() {
             if due().any(|message| relay.kinds.contains(&&*message.kind)) {
                 relay.wake.send_replace(());
             }
@@ -219,12 +220,8 @@ impl Outbox {
     /// Returns a receiver for the wakes of a relay that delivers these kinds.
     fn woken(&self, kinds: &'static [&'static str]) -> watch::Receiver<()> {
         let (wake, woken) = watch::channel(());
-        self.relays().push(WakeRelay { kinds, wake });
+        self.relays.lock().push(WakeRelay { kinds, wake });
         woken
-    }
-
-    fn relays(&self) -> MutexGuard<'_, Vec<WakeRelay>> {
-        self.relays.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -13,12 +13,13 @@ mod executor;
 mod retired;
 
 use std::error::Error;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 use std::{fmt, io};
 
 use deadpool::managed::{self, Metrics, PoolError, QueueMode, RecycleError, RecycleResult};
 use futures::future::join_all;
+use parking_lot::RwLock;
 use sqlx::postgres::PgConnectOptions;
 use sqlx::{Connection as _, PgConnection, Row as _};
 use tokio::sync::Semaphore;
@@ -131,7 +132,7 @@ impl Pool {
 
     /// Connections that open from now on have these options.
     pub(crate) fn set_options(&self, options: PgConnectOptions) {
-        *self.connections.manager().options.write().unwrap_or_else(PoisonError::into_inner) = options;
+        *self.connections.manager().options.write() = options;
     }
 
     /// Closes connections that are not in use, and are not needed or must not be used again.
@@ -195,7 +196,7 @@ struct Manager {
 impl Manager {
     async fn connect(&self) -> Result<Pooled, sqlx::Error> {
         let opened_at = Instant::now();
-        let options = self.options.read().unwrap_or_else(PoisonError::into_inner).clone();
+        let options = self.options.read().clone();
         let mut connection = PgConnection::connect_with(&options).await?;
         let state = sqlx::raw_sql(STATE).fetch_one(&mut connection).await?;
         let is_read_only: bool = state.try_get(0)?;

@@ -2,11 +2,12 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot be set up fails at once")]
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use chrono::{DateTime, Utc};
 use database::outbox::{Message, People};
 use database::{Database, Error, TenantTx};
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tenancy::Actor;
 use testkit::TestDatabase;
@@ -52,7 +53,7 @@ async fn a_commit_writes_the_messages_then_runs_the_actions_in_order() {
         tx.send(&TestMessage(json!({ "kind": name, "number": 7 })));
         tx.after_commit(async move {
             let messages = outbox(&database).await.len();
-            ran.lock().unwrap().push((name, messages));
+            ran.lock().push((name, messages));
         });
     }
     assert!(outbox(&database).await.is_empty());
@@ -60,7 +61,7 @@ async fn a_commit_writes_the_messages_then_runs_the_actions_in_order() {
     let expected =
         ["first", "second"].map(|kind| ("acme".to_owned(), kind.to_owned(), json!({ "number": 7 }), NOW));
     assert_eq!(outbox(&database).await, expected);
-    assert_eq!(*ran.lock().unwrap(), [("first", 2), ("second", 2)]);
+    assert_eq!(*ran.lock(), [("first", 2), ("second", 2)]);
 }
 
 #[tokio::test]
@@ -78,14 +79,14 @@ async fn a_call_gives_its_function_the_messages_and_runs_its_actions_only_if_the
         let ran = Arc::new(Mutex::new(Vec::new()));
         let action = ran.clone();
         call.send(&TestMessage(json!({ "kind": "first", "number": 7 })));
-        call.after_commit(async move { action.lock().unwrap().push("ran") });
+        call.after_commit(async move { action.lock().push("ran") });
         let result = call.run(async |_, messages| {
             let message = &messages.as_array().unwrap()[0];
             assert_eq!((&message["kind"], &message["payload"]), (&json!("first"), &json!({ "number": 7 })));
             Ok(changes)
         });
         assert_eq!(result.await.unwrap(), changes);
-        assert_eq!(*ran.lock().unwrap(), expected);
+        assert_eq!(*ran.lock(), expected);
     }
 }
 
@@ -96,13 +97,13 @@ async fn a_dropped_transaction_is_rolled_back_and_runs_no_action() {
     let ran = Arc::new(Mutex::new(false));
     let action = ran.clone();
     tx.send(&TestMessage(json!({ "kind": "x" })));
-    tx.after_commit(async move { *action.lock().unwrap() = true });
+    tx.after_commit(async move { *action.lock() = true });
     sqlx::query("insert into identity.tenants (tenant_id, display_name, status, created_at, updated_at) values ('acme', 'Acme', 'active', now(), now())")
         .execute(tx.connection())
         .await
         .unwrap();
     drop(tx);
-    assert!(outbox(&database).await.is_empty() && !*ran.lock().unwrap());
+    assert!(outbox(&database).await.is_empty() && !*ran.lock());
     let tenants: i64 = sqlx::query_scalar("select count(*) from identity.tenants")
         .fetch_one(&mut database.superuser().await.unwrap())
         .await
@@ -118,9 +119,9 @@ async fn a_failed_commit_writes_nothing_and_runs_no_action() {
     let action = ran.clone();
     tx.send(&TestMessage(json!({ "kind": "x" })));
     tx.send(&TestMessage(json!("a message without a kind")));
-    tx.after_commit(async move { *action.lock().unwrap() = true });
+    tx.after_commit(async move { *action.lock() = true });
     assert!(tx.commit().await.is_err());
-    assert!(outbox(&database).await.is_empty() && !*ran.lock().unwrap());
+    assert!(outbox(&database).await.is_empty() && !*ran.lock());
 }
 
 #[tokio::test]

@@ -5,10 +5,11 @@
 //! that its caller has dropped before the start is skipped. A request that has started always completes, because its memory is in use
 //! until then.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
+use parking_lot::{Condvar, Mutex};
 use prometheus_client::registry::Registry;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
@@ -170,7 +171,7 @@ impl HashPool {
     /// # Errors
     /// [`Overloaded`] if the queue has no place for the requester.
     pub fn check_capacity(&self, requester: &Requester) -> Result<(), Overloaded> {
-        self.shared.lock().queue.turn(requester).map(drop).map_err(|Full| self.shared.shed())
+        self.shared.state.lock().queue.turn(requester).map(drop).map_err(|Full| self.shared.shed())
     }
 
     /// Hashes a new password. Cancel-safe: a dropped call that has not started costs nothing.
@@ -220,7 +221,7 @@ impl HashPool {
 
 impl Drop for HashPool {
     fn drop(&mut self) {
-        self.shared.lock().closed = true;
+        self.shared.state.lock().closed = true;
         self.shared.wake.notify_all();
     }
 }
@@ -237,12 +238,8 @@ impl Shared {
         Overloaded
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn push(&self, requester: Requester, job: Job) -> Result<(), Overloaded> {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         let shed = state.queue.push(requester, job).map_err(|Full| self.shed())?;
         self.metrics.set_queue_length(state.queue.len());
         drop(state);
@@ -256,7 +253,7 @@ impl Shared {
     /// Waits for the next job that is not cancelled. Releases the memory of the worker when it is idle. Returns `None` when the
     /// pool is dropped.
     fn next(&self, arena: &mut Arena) -> Option<Job> {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         loop {
             while let Some(job) = state.queue.pop() {
                 self.metrics.set_queue_length(state.queue.len());
@@ -268,17 +265,14 @@ impl Shared {
                 return None;
             }
             if arena.is_empty() {
-                state = self.wake.wait(state).unwrap_or_else(PoisonError::into_inner);
+                self.wake.wait(&mut state);
                 continue;
             }
-            let waited = self.wake.wait_timeout(state, self.memory_idle);
-            let (waited, timeout) = waited.unwrap_or_else(PoisonError::into_inner);
-            state = waited;
-            if timeout.timed_out() {
+            if self.wake.wait_for(&mut state, self.memory_idle).timed_out() {
                 // Takes milliseconds, during which other threads can use the queue.
                 drop(state);
                 arena.release();
-                state = self.lock();
+                state = self.state.lock();
             }
         }
     }

@@ -4,8 +4,7 @@
 //! Secret scanners and people recognise a token by its prefix. The checksum detects typing errors before a lookup.
 //! Randomness is injected, so that tests are repeatable: only this module uses a random generator.
 
-use std::sync::{Mutex, PoisonError};
-
+use parking_lot::Mutex;
 use rand::rngs::{StdRng, SysRng};
 use rand::{Rng, SeedableRng, TryRng};
 use sha2::{Digest as _, Sha256};
@@ -240,7 +239,7 @@ impl SeededEntropy {
 
 impl Entropy for SeededEntropy {
     fn fill(&self, buffer: &mut [u8]) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).fill_bytes(buffer);
+        self.0.lock().fill_bytes(buffer);
     }
 }
 

@@ -1,9 +1,10 @@
 //! Counts requests in memory, and exchanges the counts with the other replicas every second: for routes where a statement per
 //! request would cost more than the request.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use service::{LogThrottle, Tasks, chain};
 
 use crate::memory::CAPACITY;
@@ -39,7 +40,7 @@ impl BufferedLimiter {
     /// The rate limit is exceeded.
     pub fn count(&self, source: &Source) -> Result<(), RateLimitError> {
         self.0.local.allow(source, |network, interval| {
-            let mut counts = self.0.counts.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut counts = self.0.counts.lock();
             if counts.intervals.is_empty() {
                 counts.since = self.0.limiter.clock().now();
             }
@@ -56,7 +57,7 @@ impl BufferedLimiter {
     /// The database is unavailable. The replica continues to count by itself, and the other replicas do not learn of these counts.
     pub async fn exchange(&self) -> Result<(), database::Error> {
         let Shared { limiter, limit, local, counts, .. } = &*self.0;
-        let counts = std::mem::take(&mut *counts.lock().unwrap_or_else(PoisonError::into_inner));
+        let counts = std::mem::take(&mut *counts.lock());
         let Some(rate) = limit.rate.as_ref().filter(|_| !counts.intervals.is_empty()) else { return Ok(()) };
         for (network, arrival) in limiter.table().add(limit.name, rate, counts).await? {
             local.raise(&network, arrival);

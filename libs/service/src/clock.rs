@@ -1,8 +1,7 @@
 //! Injected time, so that tests control it. Only this module reads the wall clock.
 
-use std::sync::{Mutex, PoisonError};
-
 use chrono::{DateTime, DurationRound as _, TimeDelta, Utc};
+use parking_lot::Mutex;
 
 /// A clock with whole microseconds, the resolution of Postgres.
 pub trait Clock: Send + Sync {
@@ -32,13 +31,13 @@ impl ManualClock {
 
     /// Moves the clock forward, or backward by a negative step.
     pub fn advance(&self, step: TimeDelta) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) += step;
+        *self.0.lock() += step;
     }
 }
 
 impl Clock for ManualClock {
     fn now(&self) -> DateTime<Utc> {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        *self.0.lock()
     }
 }
 

@@ -1,7 +1,8 @@
 //! State of tenants in the memory of a process.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use parking_lot::Mutex;
 
 use crate::TenantId;
 
@@ -40,7 +41,7 @@ impl<T> PerTenant<T> {
     where
         T: Default,
     {
-        let Tenants { states, max } = &mut *self.lock();
+        let Tenants { states, max } = &mut *self.0.lock();
         if let Some(state) = states.get_mut(tenant_id) {
             return update(state);
         }
@@ -53,16 +54,12 @@ impl<T> PerTenant<T> {
 
     /// Updates the state of a tenant, if there is one.
     pub fn update_known<R>(&self, tenant_id: &TenantId, update: impl FnOnce(&mut T) -> R) -> Option<R> {
-        self.lock().states.get_mut(tenant_id).map(update)
+        self.0.lock().states.get_mut(tenant_id).map(update)
     }
 
     /// Returns the number of tenants with a state.
     pub fn count(&self) -> usize {
-        self.lock().states.len()
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Tenants<T>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock().states.len()
     }
 }
 

@@ -2,11 +2,12 @@
 //! roles: the superuser bypasses row-level security.
 
 use std::str::FromStr as _;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use anyhow::{Context as _, ensure};
 use database::migrations::{Migrations, Version};
 use database::{Database, DatabaseAccess};
+use parking_lot::Mutex;
 use sqlx::postgres::{PgConnectOptions, PgConnection};
 use sqlx::{AssertSqlSafe, Connection as _};
 use tokio::sync::OnceCell;
@@ -50,7 +51,7 @@ impl TestDatabase {
     async fn create_from(server: Url, template: &str) -> anyhow::Result<Self> {
         let name = format!("test_{}", Uuid::now_v7().simple());
         let mut connection = connect(&server).await?;
-        let unused = std::mem::take(&mut *unused());
+        let unused = std::mem::take(&mut *UNUSED.lock());
         for name in unused {
             execute(&mut connection, format!("drop database if exists {name} with (force)")).await?;
         }
@@ -91,12 +92,8 @@ impl Drop for DatabaseName {
     fn drop(&mut self) {
         // Not deleted here: that would block the test's runtime, and a connection that is being opened would block the
         // server for a minute.
-        unused().push(std::mem::take(&mut self.name));
+        UNUSED.lock().push(std::mem::take(&mut self.name));
     }
-}
-
-fn unused() -> std::sync::MutexGuard<'static, Vec<String>> {
-    UNUSED.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
 static TEMPLATE: OnceCell<String> = OnceCell::const_new();

@@ -3,8 +3,8 @@
 use std::collections::HashMap;
 use std::net::Ipv4Addr;
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 
 use axum::Json;
 use axum::extract::State;
@@ -12,6 +12,7 @@ use axum::http::StatusCode;
 use axum::routing::post;
 use chrono::{DateTime, Utc};
 use data_encoding::BASE64URL_NOPAD;
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tempfile::NamedTempFile;
 use tokio::net::TcpListener;
@@ -66,12 +67,12 @@ impl TokenReviews {
     pub fn issue(&self, token: &str, username: &str, audience: &str, pod: Option<&str>) {
         let extra = pod.map(|pod| json!({"authentication.kubernetes.io/pod-name": [pod]}));
         let user = json!({"audience": audience, "user": {"username": username, "extra": extra.unwrap_or(json!({}))}});
-        self.tokens().insert(token.to_owned(), user);
+        self.api.tokens.lock().insert(token.to_owned(), user);
     }
 
     /// Makes a token invalid.
     pub fn revoke(&self, token: &str) {
-        self.tokens().remove(token);
+        self.api.tokens.lock().remove(token);
     }
 
     /// The number of reviews.
@@ -83,15 +84,11 @@ impl TokenReviews {
     pub fn respond_with(&self, status: u16) {
         self.api.status.store(status, Ordering::Relaxed);
     }
-
-    fn tokens(&self) -> std::sync::MutexGuard<'_, HashMap<String, Value>> {
-        self.api.tokens.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 async fn review(State(api): State<Arc<Api>>, Json(review): Json<Value>) -> (StatusCode, Json<Value>) {
     api.reviews.fetch_add(1, Ordering::Relaxed);
-    let tokens = api.tokens.lock().unwrap_or_else(PoisonError::into_inner);
+    let tokens = api.tokens.lock();
     let user = review["spec"]["token"].as_str().and_then(|token| tokens.get(token));
     let asked = &review["spec"]["audiences"][0];
     let status = match user {

@@ -12,12 +12,13 @@ mod retry;
 use std::fmt;
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
 use contract::events::AcceptedEvent;
 use contract::routes;
+use parking_lot::Mutex;
 use rand::rngs::StdRng;
 use reqwest::Certificate;
 use tenancy::TenantId;
@@ -330,7 +331,7 @@ impl TransportState {
     /// Current client, or a new one.
     fn client(&self) -> Result<HttpClient, TransportError> {
         let runtime = current_runtime()?;
-        let mut current = self.client.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut current = self.client.lock();
         match &*current {
             Some((owner, client)) if *owner == runtime => return Ok(client.clone()),
             _ => {}
@@ -400,7 +401,7 @@ impl TransportState {
 
     /// Discards the client, unless another attempt has replaced it. Requests in flight keep their connections.
     fn discard(&self, broken: &HttpClient) {
-        let mut current = self.client.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut current = self.client.lock();
         current.take_if(|(_, current)| current.has_same_pool(broken));
     }
 }
@@ -423,7 +424,7 @@ impl Transport for HttpTransport {
 
     async fn disconnect(&self) {
         // The connections close when the last clone is dropped, after the sends in progress.
-        self.shared.client.lock().unwrap_or_else(PoisonError::into_inner).take();
+        self.shared.client.lock().take();
     }
 
     async fn send(&self, event: &UdmEvent) -> SendResult {

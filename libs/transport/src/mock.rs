@@ -1,10 +1,10 @@
 //! A transport for tests, which needs no service.
 
 use std::collections::HashSet;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use parking_lot::Mutex;
 use uuid::Uuid;
 
 use crate::{
@@ -43,25 +43,21 @@ impl MockTransport {
 
     /// Changes the behavior, for example to simulate an outage and its end.
     pub fn set_behavior(&self, behavior: MockBehavior) {
-        *self.behavior.lock().unwrap_or_else(PoisonError::into_inner) = behavior;
+        *self.behavior.lock() = behavior;
     }
 
     /// Forgets the sent events. `fail_first` counts from here.
     pub fn clear(&self) {
-        self.sent().clear();
+        self.sent_events.lock().clear();
     }
 
     fn behavior(&self) -> MockBehavior {
-        self.behavior.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.behavior.lock().clone()
     }
 
     /// All events passed to `send` and `send_batch` so far, in order and with their ids, including failed ones.
     pub fn sent_events(&self) -> Vec<UdmEvent> {
-        self.sent().clone()
-    }
-
-    fn sent(&self) -> MutexGuard<'_, Vec<UdmEvent>> {
-        self.sent_events.lock().unwrap_or_else(PoisonError::into_inner)
+        self.sent_events.lock().clone()
     }
 
     fn record(&self, sent: &mut Vec<UdmEvent>, event: &UdmEvent) -> SendResult {
@@ -119,14 +115,14 @@ impl Transport for MockTransport {
     // Events are recorded before the latency, so that a canceled call is recorded too.
 
     async fn send(&self, event: &UdmEvent) -> SendResult {
-        let result = self.record(&mut self.sent(), event);
+        let result = self.record(&mut self.sent_events.lock(), event);
         self.wait().await;
         result
     }
 
     async fn send_batch(&self, events: &[UdmEvent]) -> BatchSendResult {
         let results = {
-            let mut sent = self.sent();
+            let mut sent = self.sent_events.lock();
             events.iter().map(|event| self.record(&mut sent, event)).collect()
         };
         if events.is_empty() {

@@ -4,9 +4,10 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot be set up fails at once")]
 
 use std::fmt::Debug;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use contract::Role;
+use parking_lot::Mutex;
 use serde_json::json;
 use testkit::PASSWORD;
 use testsystem::TestSystem;
@@ -41,7 +42,7 @@ impl Visit for Summary<'_> {
         ];
         let in_the_background = background.iter().any(|name| value.contains(name));
         if field.name() == "summary" && !in_the_background {
-            self.0.lock().unwrap().push(value.to_owned());
+            self.0.lock().push(value.to_owned());
         }
     }
 
@@ -60,9 +61,9 @@ impl Observed {
     async fn work_of(&self, path: &str, tenant: &str, body: &serde_json::Value, status: u16) -> Work {
         let client = self.system.client().header("X-Tenant-ID", tenant);
         let hashed = self.hashed().await;
-        self.statements.0.lock().unwrap().clear();
+        self.statements.0.lock().clear();
         assert_eq!(client.post(path, body).await.status, status);
-        let statements = std::mem::take(&mut *self.statements.0.lock().unwrap());
+        let statements = std::mem::take(&mut *self.statements.0.lock());
         (statements, self.hashed().await - hashed)
     }
 

@@ -1,7 +1,6 @@
 //! Audit events: each change with a response is in the stream once. A change without a response is there at most once.
 
 use std::collections::{HashMap, HashSet};
-use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
@@ -9,6 +8,7 @@ use async_nats::jetstream;
 use async_nats::jetstream::consumer::DeliverPolicy;
 use async_nats::jetstream::consumer::pull::OrderedConfig;
 use futures::StreamExt as _;
+use parking_lot::Mutex;
 use serde_json::Value;
 use testkit::TestResponse;
 use tokio::time::{sleep, timeout};
@@ -51,7 +51,7 @@ struct Stored {
 impl AuditTrail {
     /// Records a change by its response: with the status `success`, it must be in the audit. `None` is no definite response.
     pub(crate) fn expect(&self, user_id: &str, event: &str, response: Option<&TestResponse>, success: u16) {
-        let mut changes = self.changes.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut changes = self.changes.lock();
         let changes = changes.entry((user_id.to_owned(), event.to_owned())).or_default();
         match response {
             None => changes.without_response += 1,
@@ -62,27 +62,27 @@ impl AuditTrail {
 
     /// Permits events to be this late.
     pub(crate) fn permit_lateness(&self, lateness: Duration) {
-        let mut longest = self.lateness.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut longest = self.lateness.lock();
         *longest = longest.max(lateness);
     }
 
     /// Waits until the expected events are in the stream, for a minute or, at the end, for as long as they can be late. Compares their
     /// numbers.
     pub(crate) async fn check(&self, url: &str, at_end: bool, findings: &Findings) -> anyhow::Result<()> {
-        let lateness = RECOVERY + *self.lateness.lock().unwrap_or_else(PoisonError::into_inner);
+        let lateness = RECOVERY + *self.lateness.lock();
         let started_at = Instant::now();
         let deadline = started_at + if at_end { lateness } else { RECOVERY };
         let mut stored = self.stored.lock().await;
         loop {
             stored.read(url).await?;
-            let changes = self.changes.lock().unwrap_or_else(PoisonError::into_inner).clone();
+            let changes = self.changes.lock().clone();
             let count = |key: &Key| stored.events.get(key).copied().unwrap_or_default();
             let is_complete = changes.iter().all(|(key, changes)| count(key) >= changes.with_response);
             if !is_complete && Instant::now() < deadline {
                 sleep(POLL).await;
                 continue;
             }
-            let mut missing = self.missing.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut missing = self.missing.lock();
             for (key, Changes { with_response, without_response }) in &changes {
                 let (count, (user_id, event)) = (count(key), key);
                 if count >= *with_response {

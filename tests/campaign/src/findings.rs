@@ -2,9 +2,9 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use serde::Serialize;
 use testkit::TestResponse;
 
@@ -33,7 +33,7 @@ pub(crate) struct Requests {
 impl Findings {
     /// Records a violation.
     pub(crate) fn add(&self, finding: String) {
-        let mut violations = self.violations.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut violations = self.violations.lock();
         if violations.len() < MAX_PRINTED {
             eprintln!("VIOLATED: {finding}");
         }
@@ -66,17 +66,17 @@ impl Findings {
 
     /// Records the duration of a request of this kind, also of one without a response.
     pub(crate) fn record_time(&self, kind: &str, time: Duration) {
-        let mut times = self.times.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut times = self.times.lock();
         times.entry(kind.to_owned()).or_default().push(time);
     }
 
     /// Takes the times of all kinds of requests.
     pub(crate) fn take_times(&self) -> HashMap<String, Vec<Duration>> {
-        std::mem::take(&mut *self.times.lock().unwrap_or_else(PoisonError::into_inner))
+        std::mem::take(&mut *self.times.lock())
     }
 
     /// The violations so far.
     pub(crate) fn violations(&self) -> Vec<String> {
-        self.violations.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.violations.lock().clone()
     }
 }

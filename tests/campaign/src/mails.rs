@@ -1,8 +1,8 @@
 //! Mails of invites. Each is delivered, and one that is delivered twice has the same text.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, PoisonError};
 
+use parking_lot::Mutex;
 use serde_json::Value;
 use testkit::MailServer;
 
@@ -36,7 +36,7 @@ impl Mails {
 
     /// Returns the token of the invite of an address, or `None` before its mail arrives.
     pub(crate) fn invite_token(&self, email: &str, findings: &Findings) -> Option<String> {
-        let mut received = self.received.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut received = self.received.lock();
         for mail in self.server.mails_after(received.count) {
             received.count += 1;
             let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();

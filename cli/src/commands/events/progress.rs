@@ -4,11 +4,12 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::future::pending;
 use std::io::{self, Write as _};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use contract::ProblemKind;
+use parking_lot::Mutex;
 use tokio::time::{Instant, sleep_until};
 use transport::BatchProgress;
 
@@ -35,7 +36,7 @@ struct Wait {
 impl Waits {
     /// Sets or removes the pause of a batch.
     pub(super) fn set(&self, batch: u64, progress: &BatchProgress) {
-        let mut waits = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut waits = self.0.lock();
         match progress.retry_delay {
             Some(delay) => {
                 let (events, cause) = (progress.waiting_for_retry, progress.retry_cause);
@@ -47,7 +48,7 @@ impl Waits {
 
     /// Describes the pause that ends first, and the number of events that wait.
     fn describe(&self) -> Option<String> {
-        let waits = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let waits = self.0.lock();
         let events: usize = waits.values().map(|wait| wait.events).sum();
         let now = Instant::now();
         let next = waits.values().filter(|wait| wait.until > now).min_by_key(|wait| wait.until)?;

@@ -3,10 +3,11 @@
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use clap::Args;
+use parking_lot::Mutex;
 use sha2::{Digest, Sha256};
 use tokio::sync::mpsc;
 use transport::OutgoingEvent;
@@ -155,7 +156,7 @@ fn prepare_all(events: EventReader, ids: &mut EventIds, chunk: &Chunk) -> Result
     for item in events {
         let item = prepare(item?, ids).map_err(unreadable)?;
         bytes += item.bytes();
-        chunk.items().push(item);
+        chunk.0.lock().push(item);
         // A few compressed bytes can contain many events.
         if bytes >= READ_BYTES {
             bytes = 0;
@@ -204,14 +205,10 @@ fn prepare(item: InputItem, ids: &mut EventIds) -> io::Result<SourceItem> {
 struct Chunk(Arc<Mutex<Vec<SourceItem>>>, mpsc::Sender<Result<Vec<SourceItem>>>);
 
 impl Chunk {
-    fn items(&self) -> MutexGuard<'_, Vec<SourceItem>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// # Errors
     /// The delivery has ended.
     fn hand_over(&self) -> io::Result<()> {
-        let items = std::mem::take(&mut *self.items());
+        let items = std::mem::take(&mut *self.0.lock());
         if items.is_empty() {
             return Ok(());
         }

@@ -1,5 +1,4 @@
 use std::collections::HashMap;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use bus::{FeedEvent, Invalidation, InvalidationMessage};
@@ -8,6 +7,7 @@ use contract::Role;
 use contract::identity::Quota;
 use contract::internal::{Credential, Subject};
 use contract::session::SessionMethod;
+use parking_lot::Mutex;
 use service::clock::ManualClock;
 use service::telemetry::Metrics;
 use tenancy::{SessionId, UserId};
@@ -39,10 +39,10 @@ struct Session {
 impl Introspector for Arc<Session> {
     async fn look_up(&self, digests: &[TokenDigest]) -> Result<Vec<Introspection>, Unavailable> {
         self.lookups.fetch_add(digests.len(), Ordering::Relaxed);
-        if *self.unavailable.lock().unwrap() {
+        if *self.unavailable.lock() {
             return Err(Unavailable::because("on purpose"));
         }
-        let active = self.active.lock().unwrap().clone();
+        let active = self.active.lock().clone();
         self.replies.acquire().await.unwrap().forget();
         self.replies.add_permits(1);
         Ok(digests.iter().map(|digest| active.get(digest).cloned()).collect())
@@ -146,11 +146,11 @@ impl Fixture {
     }
 
     fn deactivate(&self, number: usize) {
-        self.session.active.lock().unwrap().remove(&digest(number));
+        self.session.active.lock().remove(&digest(number));
     }
 
     fn activate(&self, number: usize) {
-        self.session.active.lock().unwrap().insert(digest(number), subject(number));
+        self.session.active.lock().insert(digest(number), subject(number));
     }
 
     async fn is_active(&self, number: usize) -> bool {
@@ -478,12 +478,12 @@ async fn the_feed_continues_after_messages_with_the_largest_sequence_number() {
 async fn entries_stay_valid_while_the_session_service_is_unavailable() {
     let mut fixture = Fixture::start();
     assert!(fixture.is_active(0).await);
-    *fixture.session.unavailable.lock().unwrap() = true;
+    *fixture.session.unavailable.lock() = true;
     assert!(fixture.is_active(0).await);
     assert!(fixture.cache.introspect(digest(1)).await.is_err());
     fixture.advance_with_heartbeats(5 * SECOND).await;
     assert!(fixture.cache.introspect(digest(0)).await.is_err());
-    *fixture.session.unavailable.lock().unwrap() = false;
+    *fixture.session.unavailable.lock() = false;
     assert!(fixture.is_active(0).await && fixture.is_active(1).await);
 }
 

@@ -1,12 +1,13 @@
 //! The connection while it is up. Messages in flight fail when it breaks; the next connection starts without any.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
 use futures::future::join_all;
+use parking_lot::Mutex;
 use serde::Deserialize;
 use service::LogThrottle;
 use tokio::io::{AsyncWrite, AsyncWriteExt as _};
@@ -345,7 +346,7 @@ struct Close<'a> {
 
 impl Drop for Close<'_> {
     fn drop(&mut self) {
-        self.requests.lock().remove(&self.number);
+        self.requests.waiting.lock().remove(&self.number);
     }
 }
 
@@ -353,20 +354,16 @@ impl Requests {
     fn open(&self) -> (u64, oneshot::Receiver<Bytes>) {
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         let (sender, receiver) = oneshot::channel();
-        self.lock().insert(number, sender);
+        self.waiting.lock().insert(number, sender);
         (number, receiver)
     }
 
     /// Completes a request. A reply to a request that has ended is ignored.
     fn complete(&self, number: &str, reply: Reply<'_>) {
-        let waiting = number.parse().ok().and_then(|number| self.lock().remove(&number));
+        let waiting = number.parse().ok().and_then(|number| self.waiting.lock().remove(&number));
         if let (Some(waiting), Reply::Payload(payload)) = (waiting, reply) {
             let _ = waiting.send(Bytes::copy_from_slice(payload));
         }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, HashMap<u64, oneshot::Sender<Bytes>>> {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

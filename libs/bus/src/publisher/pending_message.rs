@@ -1,8 +1,9 @@
 //! Messages in flight: each gets exactly one outcome.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
@@ -43,7 +44,7 @@ impl CallOutcomes {
 
     /// Sets the outcome of one message for the stream. Only the first outcome counts.
     fn settle(&self, index: usize, target: &Target, outcome: Outcome) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         if let Some(slot @ None) = state.outcomes.get_mut(index) {
             target.metrics.messages(&outcome).inc();
             *slot = Some(outcome);
@@ -66,12 +67,8 @@ impl CallOutcomes {
     }
 
     fn take_if_finished(&self) -> Option<Vec<Outcome>> {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         (state.missing == 0).then(|| state.outcomes.drain(..).flatten().collect())
-    }
-
-    fn lock(&self) -> MutexGuard<'_, CallState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

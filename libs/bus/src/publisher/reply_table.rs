@@ -2,8 +2,8 @@
 
 use std::fmt;
 use std::str::FromStr;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use super::pending_reply::PendingReply;
@@ -63,7 +63,7 @@ impl Slot {
 impl ReplyTable {
     /// Adds messages and returns their token. If the table is closed, drops the messages, which settles them.
     pub(super) fn insert(&self, waiting: PendingReply) -> Option<ReplyToken> {
-        let mut state = self.lock();
+        let mut state = self.0.lock();
         if state.closed {
             return None;
         }
@@ -79,12 +79,12 @@ impl ReplyTable {
 
     /// Removes the messages of a token. Returns `None` if they were removed before.
     pub(super) fn remove(&self, token: ReplyToken) -> Option<PendingReply> {
-        self.lock().remove(token)
+        self.0.lock().remove(token)
     }
 
     /// Returns whether the messages are still in flight.
     pub(super) fn contains(&self, token: ReplyToken) -> bool {
-        let state = self.lock();
+        let state = self.0.lock();
         let slot = state.slots.get(token.index as usize);
         slot.is_some_and(|slot| slot.generation == token.generation && slot.waiting.is_some())
     }
@@ -94,38 +94,34 @@ impl ReplyTable {
         &self,
         replies: impl Iterator<Item = (ReplyToken, T)>,
     ) -> Vec<(ReplyToken, Option<PendingReply>, T)> {
-        let mut state = self.lock();
+        let mut state = self.0.lock();
         replies.map(|(token, reply)| (token, state.remove(token), reply)).collect()
     }
 
     /// Removes the messages with a passed deadline.
     pub(super) fn remove_expired(&self, now: Instant) -> Vec<PendingReply> {
-        self.lock().remove_if(|waiting| waiting.deadline().is_none_or(|deadline| deadline <= now))
+        self.0.lock().remove_if(|waiting| waiting.deadline().is_none_or(|deadline| deadline <= now))
     }
 
     /// Closes the table. Messages in flight stay.
     pub(super) fn close(&self) {
-        self.lock().closed = true;
+        self.0.lock().closed = true;
     }
 
     /// Closes the table and removes all messages.
     pub(super) fn close_and_remove_all(&self) -> Vec<PendingReply> {
-        let mut state = self.lock();
+        let mut state = self.0.lock();
         state.closed = true;
         state.remove_if(|_| true)
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        let state = self.lock();
+        let state = self.0.lock();
         state.free.len() == state.slots.len()
     }
 
     pub(super) fn is_closed(&self) -> bool {
-        self.lock().closed
-    }
-
-    fn lock(&self) -> MutexGuard<'_, TableState> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock().closed
     }
 }
 

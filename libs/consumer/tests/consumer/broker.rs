@@ -1,6 +1,6 @@
 //! A nats-server with the accounts of `deploy/nats`, the streams, and the durable `consumer`.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_nats::HeaderMap;
@@ -14,6 +14,7 @@ use bytes::Bytes;
 use chrono::DateTime;
 use consumer::{Config, ConsumerError, Event, Failure};
 use hashing::SystemEntropy;
+use parking_lot::Mutex;
 use testkit::nats::NatsServer;
 use testkit::{DEADLINE, wait_until, within};
 use tokio::sync::oneshot;
@@ -200,11 +201,11 @@ pub(crate) struct Log(Arc<Mutex<Vec<String>>>);
 
 impl Log {
     pub(crate) fn add(&self, event: &Event) {
-        self.0.lock().unwrap().push(event.event_id.clone());
+        self.0.lock().push(event.event_id.clone());
     }
 
     pub(crate) fn ids(&self) -> Vec<String> {
-        self.0.lock().unwrap().clone()
+        self.0.lock().clone()
     }
 
     /// The numbers of the events of one source.

@@ -278,14 +278,14 @@ async fn the_span_of_the_handler_belongs_to_the_trace_of_the_request() {
     let _second = tracing::Dispatch::new(tracing_subscriber::registry());
     let provider = SdkTracerProvider::builder().build();
     let layer = tracing_opentelemetry::layer().with_tracer(provider.tracer("test"));
-    let trace_id = Arc::new(std::sync::Mutex::new(None));
+    let trace_id = Arc::new(parking_lot::Mutex::new(None));
     let recorded = Arc::clone(&trace_id);
     let run = consumer::run(broker.config(), std::future::pending(), move |_| {
         let context = tracing::Span::current().context();
-        *recorded.lock().unwrap() = Some(context.span().span_context().trace_id().to_string());
+        *recorded.lock() = Some(context.span().span_context().trace_id().to_string());
         async { Ok(()) }
     });
-    let handled = wait_until("the event is handled", async || trace_id.lock().unwrap().clone());
+    let handled = wait_until("the event is handled", async || trace_id.lock().clone());
     tokio::select! {
         result = run.with_subscriber(tracing_subscriber::registry().with(layer)) => result.unwrap(),
         id = handled => assert_eq!(id, "4bf92f3577b34da6a3ce929d0e0e4736"),

@@ -1,12 +1,13 @@
 //! Handlers that panic or block affect only their own event.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use consumer::Config;
 use futures::StreamExt as _;
+use parking_lot::Mutex;
 use testkit::{DEADLINE, wait_until, within};
 use tokio::runtime;
 
@@ -29,7 +30,7 @@ impl Block {
     }
 
     fn wait(&self, id: &str) {
-        let receiver = self.0.lock().unwrap().remove(id);
+        let receiver = self.0.lock().remove(id);
         if let Some(receiver) = receiver {
             // An error is the end of the block.
             let _ = receiver.recv();

@@ -2,13 +2,14 @@
 
 use std::collections::HashMap;
 use std::future::pending;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_nats::jetstream::AckKind;
 use async_nats::jetstream::consumer::PullConsumer;
 use consumer::{Config, Event, Failure};
 use futures::StreamExt as _;
+use parking_lot::Mutex;
 use testkit::wait_until;
 use tokio::sync::Semaphore;
 use tokio::time::sleep;
@@ -66,7 +67,7 @@ async fn after_a_crash_new_events_are_read_while_earlier_ones_are_tried_again() 
         let (log, slow) = (handled.clone(), slow.clone());
         async move {
             if event.source_id.starts_with("failing") {
-                let is_first = attempts.lock().unwrap().insert(event.source_id.clone(), 1).is_none();
+                let is_first = attempts.lock().insert(event.source_id.clone(), 1).is_none();
                 if is_first {
                     return Err(Failure::retry("not available"));
                 }

@@ -1,8 +1,8 @@
 //! Group commit: the next write contains all items that are added during a write.
 
 use std::mem;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use parking_lot::Mutex;
 use tokio::sync::Mutex as Turn;
 
 /// Items that are written in groups, one group at a time.
@@ -23,15 +23,11 @@ impl<T> Groups<T> {
     where
         F: Future<Output = Result<(), E>>,
     {
-        self.waiting().push(item);
+        self.waiting.lock().push(item);
         let _turn = self.turn.lock().await;
-        let group = mem::take(&mut *self.waiting());
+        let group = mem::take(&mut *self.waiting.lock());
         // Empty if an earlier call wrote this item too.
         if group.is_empty() { Ok(()) } else { write(group).await }
-    }
-
-    fn waiting(&self) -> MutexGuard<'_, Vec<T>> {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -47,13 +43,13 @@ mod tests {
         let add = async |item: usize| {
             let write = async |group: Vec<usize>| {
                 tokio::task::yield_now().await;
-                written.lock().unwrap().push(group);
+                written.lock().push(group);
                 Ok::<_, ()>(())
             };
             groups.write(item, write).await.unwrap();
-            written.lock().unwrap().iter().any(|group| group.contains(&item))
+            written.lock().iter().any(|group| group.contains(&item))
         };
         assert_eq!(join_all((0..100).map(add)).await, [true; 100]);
-        assert_eq!(*written.lock().unwrap(), [vec![0], (1..100).collect()]);
+        assert_eq!(*written.lock(), [vec![0], (1..100).collect()]);
     }
 }

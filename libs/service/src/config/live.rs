@@ -2,9 +2,11 @@
 
 use std::fmt::Display;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, PoisonError, RwLock};
 use std::time::{Duration, Instant};
+
+use parking_lot::RwLock;
 
 /// A file is read at most this often, and only while its value is used. Kubernetes updates the files of a Secret within about a
 /// minute.
@@ -63,19 +65,19 @@ impl<T> Live<T> {
         {
             self.check(source);
         }
-        Arc::clone(&self.0.value.read().unwrap_or_else(PoisonError::into_inner))
+        Arc::clone(&self.0.value.read())
     }
 
     fn check(&self, source: &LiveFile<T>) {
         let content = read(&source.path);
-        let mut seen = source.seen.write().unwrap_or_else(PoisonError::into_inner);
+        let mut seen = source.seen.write();
         if content == *seen {
             return;
         }
         let (variable, path) = (source.name, source.path.display());
         match content.as_deref().map(&source.parse) {
             Ok(Some(value)) => {
-                *self.0.value.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(value);
+                *self.0.value.write() = Arc::new(value);
                 tracing::info!(variable, "secret changed");
             }
             Ok(None) => {

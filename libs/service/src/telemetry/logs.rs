@@ -4,9 +4,9 @@
 
 use std::error::Error;
 use std::fmt::{self, Write as _};
-use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use parking_lot::Mutex;
 use tracing::{Event, Subscriber};
 use tracing_subscriber::filter::{FilterFn, LevelFilter, filter_fn};
 use tracing_subscriber::fmt::format::{Format, Json, JsonFields, Writer};
@@ -155,7 +155,7 @@ impl LogThrottle {
 
     /// Returns how many lines were not logged in the last minute that had lines, if a line can be logged now.
     pub fn due(&self) -> Option<u64> {
-        let mut minute = self.minute.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut minute = self.minute.lock();
         if let Some((start, lines)) = minute.as_mut()
             && start.elapsed() < THROTTLE_INTERVAL
         {
@@ -169,8 +169,9 @@ impl LogThrottle {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::{Arc, Mutex};
+    use std::sync::Arc;
 
+    use parking_lot::Mutex;
     use tracing_subscriber::fmt::MakeWriter;
 
     use super::*;
@@ -181,7 +182,7 @@ mod tests {
 
     impl std::io::Write for Lines {
         fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-            self.0.lock().unwrap().extend_from_slice(bytes);
+            self.0.lock().extend_from_slice(bytes);
             Ok(bytes.len())
         }
 
@@ -215,7 +216,7 @@ mod tests {
         in_request(request, async { tracing::warn!(n = 1, "inside \"}}") }).await;
         tracing::warn!("outside");
 
-        let text = String::from_utf8(lines.0.lock().unwrap().clone()).unwrap();
+        let text = String::from_utf8(lines.0.lock().clone()).unwrap();
         let parsed: Vec<serde_json::Value> =
             text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
         assert_eq!(parsed.len(), 2);

@@ -6,8 +6,9 @@
 use std::any::Any;
 use std::borrow::Cow;
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::metrics::TypedMetric;
 use prometheus_client::metrics::family::{Family, MetricConstructor};
@@ -98,7 +99,7 @@ impl Metrics {
 
     /// Registers the metrics of a library that has no other dependency on this crate.
     pub fn register(&self, register: impl FnOnce(&mut Registry)) {
-        register(&mut self.lock().registry);
+        register(&mut self.0.lock().registry);
     }
 
     /// Returns the counter or gauge with this name and these labels. The first call registers it. The name ends with the
@@ -151,7 +152,7 @@ impl Metrics {
         help: &str,
         create: impl FnOnce() -> M,
     ) -> M {
-        let mut state = self.lock();
+        let mut state = self.0.lock();
         let RegistryState { registry, registered, .. } = &mut *state;
         let known = registered.entry(name).or_insert_with(|| {
             let metric = create();
@@ -174,7 +175,7 @@ impl Metrics {
 
     /// Runs `update` before each scrape, to set gauges to their current values.
     pub fn at_scrape(&self, update: impl Fn() + Send + 'static) {
-        self.lock().on_scrape.push(Box::new(update));
+        self.0.lock().on_scrape.push(Box::new(update));
     }
 
     /// Adds a source of the gauge with this name and these labels. Each scrape sets the gauge to the aggregate of its sources.
@@ -188,12 +189,12 @@ impl Metrics {
     ) {
         let source =
             GaugeSource { gauge: self.metric(name, help, labels), aggregate, value: Box::new(value) };
-        self.lock().sources.push(source);
+        self.0.lock().sources.push(source);
     }
 
     /// Returns all metrics as `OpenMetrics` text.
     pub fn text(&self) -> String {
-        let state = self.lock();
+        let state = self.0.lock();
         state.on_scrape.iter().for_each(|update| update());
         state.sources.iter().for_each(GaugeSource::reset);
         state.sources.iter().for_each(GaugeSource::apply);
@@ -201,10 +202,6 @@ impl Metrics {
         // Writing to a string cannot fail.
         let _ = encode(&mut text, &state.registry);
         text
-    }
-
-    fn lock(&self) -> MutexGuard<'_, RegistryState> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -3,7 +3,7 @@
 use std::convert::Infallible;
 use std::io::{self, Write};
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -11,6 +11,7 @@ use bytes::Bytes;
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use http_body::{Body, Frame, SizeHint};
+use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use crate::OutgoingEvent;
@@ -36,22 +37,18 @@ pub(super) struct Progress(Arc<Mutex<Option<(Instant, Instant)>>>);
 impl Progress {
     /// The time of the last piece, or `None` before the first one.
     pub(super) fn last(&self) -> Option<Instant> {
-        self.times().map(|(_, last)| last)
+        self.0.lock().map(|(_, last)| last)
     }
 
     /// Time from the first to the last piece.
     pub(super) fn duration(&self) -> Duration {
-        self.times().map_or(Duration::ZERO, |(first, last)| last - first)
+        self.0.lock().map_or(Duration::ZERO, |(first, last)| last - first)
     }
 
     fn record(&self) {
         let now = Instant::now();
-        let mut times = self.times();
+        let mut times = self.0.lock();
         *times = Some((times.map_or(now, |(first, _)| first), now));
-    }
-
-    fn times(&self) -> MutexGuard<'_, Option<(Instant, Instant)>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -4,10 +4,11 @@
 //! result, or are dropped.
 
 use std::collections::HashSet;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use contract::ProblemKind;
+use parking_lot::Mutex;
 use tokio::runtime;
 use tokio::sync::{Notify, oneshot};
 use tokio::task::JoinSet;
@@ -87,7 +88,7 @@ impl Linger {
 
     /// Adds an event to the open group, or opens one.
     fn add(&self, shared: &TransportState, entry: Entry, runtime: runtime::Id) -> Arc<JoinSet<()>> {
-        let mut open = lock(&self.open);
+        let mut open = self.open.lock();
         let entry = match (open.group.upgrade(), open.task.upgrade()) {
             (Some(group), Some(task)) if open.runtime == Some(runtime) => match group.add(entry) {
                 Ok(()) => return task,
@@ -115,7 +116,7 @@ impl Group {
     /// Adds an event. Returns it if the group is closed or full, or has an event with the same id: in one request, a second
     /// event with other bytes is a conflict, and in another request it is a duplicate.
     fn add(&self, entry: Entry) -> Result<(), Entry> {
-        let mut entries = lock(&self.entries);
+        let mut entries = self.entries.lock();
         let Some(entries) = &mut *entries else {
             return Err(entry);
         };
@@ -135,7 +136,7 @@ impl Group {
     async fn run(self: Arc<Self>, delay: Duration, shared: TransportState) {
         // An error is the end of the delay.
         let _ = timeout(delay, self.send_now.notified()).await;
-        let entries = lock(&self.entries).take().unwrap_or_default().list;
+        let entries = self.entries.lock().take().unwrap_or_default().list;
         let (events, replies) =
             entries.into_iter().filter(|entry| !entry.reply.is_closed()).map(Entry::into_parts).unzip();
         deliver(&shared, events, replies).await;
@@ -197,8 +198,4 @@ fn as_of_one_event(mut result: SendResult) -> SendResult {
         error.retry_after = error.retry_after.filter(|_| error.retryable);
     }
     result
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,11 +1,11 @@
 //! Retry policy: longer pauses while the service does not answer, jitter on top of `Retry-After`, and no attempt after the
 //! service's deduplication window.
 
-use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use contract::ProblemKind;
+use parking_lot::Mutex;
 use rand::RngExt;
 use rand::rngs::StdRng;
 
@@ -190,7 +190,7 @@ impl<'a> RetryState<'a> {
     /// does not answer, at least the pause of an outage, but at most half of the time that is left.
     fn pause(&self, error: &TransportError) -> Duration {
         let floor = error.retry_after.unwrap_or_default();
-        let mut jitter = self.jitter.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut jitter = self.jitter.lock();
         if is_outage(error) {
             let outage = outage_pause(self.retries, self.max_retries);
             let outage = outage + jitter.random_range(Duration::ZERO..=outage / 2);

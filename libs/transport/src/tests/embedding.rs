@@ -1,9 +1,10 @@
 //! What a program that embeds the library relies on: pointers to transports, changes of the mock, and connections that broke.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
 
 use futures::FutureExt as _;
+use parking_lot::Mutex;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
@@ -77,7 +78,7 @@ async fn a_quarantined_event_is_a_success_and_is_counted() {
     let log = Arc::clone(&urls);
     let transport = server
         .transport()
-        .on_request(move |request| log.lock().unwrap().push(request.url.to_owned()))
+        .on_request(move |request| log.lock().push(request.url.to_owned()))
         .quarantine_invalid();
     let mut counts = (0, 0);
     let events = ["0", "1"].map(|id| UdmEvent::new("fw").with_event_id(id));
@@ -86,7 +87,7 @@ async fn a_quarantined_event_is_a_success_and_is_counted() {
     assert!(sent.await.success);
     assert_eq!(counts, (2, 1));
     assert!(transport.send(&UdmEvent::new("fw")).await.success);
-    let urls = urls.lock().unwrap();
+    let urls = urls.lock();
     assert!(urls[0].ends_with("/api/v1/events/batch?invalid=quarantine"), "{urls:?}");
     assert!(urls[1].ends_with("/api/v1/events?invalid=quarantine"), "{urls:?}");
 }

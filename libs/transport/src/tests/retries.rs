@@ -2,11 +2,12 @@
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use futures::future::join_all;
+use parking_lot::Mutex;
 use proptest::prelude::*;
 use rand::SeedableRng as _;
 use rand::rngs::StdRng;
@@ -126,9 +127,9 @@ impl Clock for RestartClock {
 
     async fn sleep(&self, pause: Duration) {
         self.time.sleep(pause).await;
-        if self.time.elapsed() >= self.restarted_at && self.server.lock().unwrap().is_none() {
+        if self.time.elapsed() >= self.restarted_at && self.server.lock().is_none() {
             let server = Server::at(self.address, Arc::clone(&self.time)).await;
-            *self.server.lock().unwrap() = Some(server);
+            *self.server.lock() = Some(server);
         }
     }
 }

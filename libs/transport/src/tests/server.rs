@@ -4,7 +4,7 @@ use std::collections::{HashSet, VecDeque};
 use std::future::pending;
 use std::io::Read;
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
@@ -15,6 +15,7 @@ use axum::http::{HeaderMap, Method, StatusCode, Uri};
 use axum::response::{IntoResponse, Redirect, Response};
 use axum::serve::Listener;
 use futures::stream;
+use parking_lot::Mutex;
 use rand::SeedableRng;
 use rand::rngs::StdRng;
 use serde_json::value::RawValue;
@@ -169,12 +170,12 @@ impl Server {
     }
 
     pub(super) fn requests(&self) -> Vec<Request> {
-        self.shared.requests.lock().unwrap().clone()
+        self.shared.requests.lock().clone()
     }
 
     /// Returns whether the event with this id was accepted in a batch.
     pub(super) fn accepted(&self, id: &str) -> bool {
-        self.shared.accepted.lock().unwrap().contains(id)
+        self.shared.accepted.lock().contains(id)
     }
 
     /// Number of requests that have no response yet and were not canceled by the client.
@@ -213,12 +214,12 @@ async fn respond(
     };
     let _in_progress = Arc::clone(&shared.in_progress);
     let number = {
-        let mut requests = shared.requests.lock().unwrap();
+        let mut requests = shared.requests.lock();
         requests.push(request.clone());
         requests.len() - 1
     };
     let response = respond_to(&shared, &request).await;
-    shared.requests.lock().unwrap()[number].status = Some(response.status().as_u16());
+    shared.requests.lock()[number].status = Some(response.status().as_u16());
     response
 }
 
@@ -238,14 +239,14 @@ async fn respond_to(shared: &Shared, request: &Request) -> Response {
 
 async fn post(shared: &Shared, request: &Request) -> Response {
     loop {
-        let step = shared.script.lock().unwrap().pop_front();
+        let step = shared.script.lock().pop_front();
         return match step {
             Some(Step::Advance(time)) => {
                 shared.clock.advance(time);
                 continue;
             }
             Some(Step::Away(until)) if shared.clock.elapsed() < until => {
-                shared.script.lock().unwrap().push_front(Step::Away(until));
+                shared.script.lock().push_front(Step::Away(until));
                 StatusCode::BAD_GATEWAY.into_response()
             }
             Some(Step::Away(_)) => continue,
@@ -343,7 +344,7 @@ fn result(shared: &Shared, index: usize, id: &str, rejected: Option<(bool, &str)
             "pointer": "/x", "retryable": retryable,
         });
     }
-    shared.accepted.lock().unwrap().insert(id.to_owned());
+    shared.accepted.lock().insert(id.to_owned());
     json!({"index": index, "event_id": id, "status": "accepted", "server_event_id": server_event_id(id)})
 }
 
@@ -400,37 +401,37 @@ impl Default for VirtualClock {
 
 impl VirtualClock {
     pub(crate) fn advance(&self, time: Duration) {
-        self.state.lock().unwrap().elapsed += time;
+        self.state.lock().elapsed += time;
     }
 
     pub(crate) fn elapsed(&self) -> Duration {
-        self.state.lock().unwrap().elapsed
+        self.state.lock().elapsed
     }
 
     /// Each pause takes this time in addition from now on.
     pub(crate) fn set_overrun(&self, overrun: Duration) {
-        self.state.lock().unwrap().overrun = overrun;
+        self.state.lock().overrun = overrun;
     }
 
     /// Pauses do not end from now on.
     pub(crate) fn stop(&self) {
-        self.state.lock().unwrap().stopped = true;
+        self.state.lock().stopped = true;
     }
 
     pub(crate) fn pauses(&self) -> Vec<Duration> {
-        self.state.lock().unwrap().pauses.clone()
+        self.state.lock().pauses.clone()
     }
 }
 
 #[async_trait]
 impl Clock for VirtualClock {
     fn now(&self) -> Instant {
-        self.start + self.state.lock().unwrap().elapsed
+        self.start + self.state.lock().elapsed
     }
 
     async fn sleep(&self, pause: Duration) {
         let stopped = {
-            let mut state = self.state.lock().unwrap();
+            let mut state = self.state.lock();
             state.pauses.push(pause);
             let overrun = state.overrun;
             state.elapsed += pause + overrun;

@@ -1,13 +1,14 @@
 //! `svc-identity trial` with the real binary: the first tenant on the whole system, and the Secret at an API server of the test.
 
 use std::process::Output;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use axum::Json;
 use axum::extract::{Path, State};
 use axum::http::{HeaderMap, StatusCode};
 use axum::routing::post;
 use data_encoding::BASE64URL_NOPAD;
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 use testsystem::TestSystem;
 use tokio::process::Command;
@@ -67,7 +68,7 @@ async fn create_secret(
     headers: HeaderMap,
     Json(secret): Json<Value>,
 ) -> StatusCode {
-    let mut received = received.lock().unwrap();
+    let mut received = received.lock();
     let bearer = headers["authorization"].to_str().unwrap().to_owned();
     received.push((namespace, bearer, secret));
     if received.len() == 1 { StatusCode::CREATED } else { StatusCode::CONFLICT }
@@ -103,7 +104,7 @@ async fn the_secret_is_created_once_and_owned_by_the_service_account() {
     let output = |output: Output| String::from_utf8(output.stdout).unwrap();
     assert_eq!(output(first), "created the Secret svc-trial\n");
     assert_eq!(output(second), "the Secret svc-trial exists already\n");
-    let received = received.lock().unwrap();
+    let received = received.lock();
     let (namespace, bearer, secret) = &received[0];
     assert_eq!((namespace.as_str(), bearer), ("there", &format!("Bearer {token}")));
     let owner = json!({ "apiVersion": "v1", "kind": "ServiceAccount", "name": "trial", "uid": "u-1" });

@@ -2,10 +2,11 @@
 //! that a few tenants cannot keep out the others.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use bus::{MemoryBudget, READ_BYTES, Reservation};
 use contract::ProblemKind;
+use parking_lot::Mutex;
 use tenancy::TenantId;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -59,7 +60,7 @@ impl OpenStreams {
     /// # Errors
     /// `too_many_streams` if the tenant has its quarter; `overloaded` if no tenant has more streams than this one.
     pub(super) fn open(&self, tenant: &TenantId) -> Result<Place, ProblemKind> {
-        let (budget, mut open) = (&self.0.budget, self.lock());
+        let (budget, mut open) = (&self.0.budget, self.0.open.lock());
         let reserve = || budget.reserve(tenant, READ_BYTES);
         let reservation = match reserve() {
             Ok(reservation) => reservation,
@@ -86,10 +87,6 @@ impl OpenStreams {
         );
         Ok(Place { id, streams: self.clone(), replaced })
     }
-
-    fn lock(&self) -> MutexGuard<'_, Open> {
-        self.0.open.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 impl Open {
@@ -112,7 +109,7 @@ impl Open {
 impl Place {
     /// Records that the stream has sent an event.
     pub(crate) fn record_event(&self) {
-        if let Some(taken) = self.streams.lock().places.get_mut(&self.id) {
+        if let Some(taken) = self.streams.0.open.lock().places.get_mut(&self.id) {
             taken.active_at = Instant::now();
         }
     }
@@ -125,7 +122,7 @@ impl Place {
 
 impl Drop for Place {
     fn drop(&mut self) {
-        self.streams.lock().places.remove(&self.id);
+        self.streams.0.open.lock().places.remove(&self.id);
     }
 }
 
@@ -154,7 +151,7 @@ mod tests {
         assert_eq!(replaced, (1..=16).collect::<Vec<_>>(), "the stream with an event is kept");
         assert_eq!(streams.count(), MAX_STREAMS);
         drop((places, of_new));
-        assert_eq!((streams.count(), streams.lock().places.len()), (0, 0));
+        assert_eq!((streams.count(), streams.0.open.lock().places.len()), (0, 0));
     }
 
     #[test]

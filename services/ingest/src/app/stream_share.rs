@@ -8,9 +8,8 @@
 //! A replica forgets its counts when it stops. A tenant can then use its share of the space that is free at that time. Each
 //! replica enforces its part, as for quotas.
 
-use std::sync::{Mutex, PoisonError};
-
 use bus::{Replicas, StreamSize};
+use parking_lot::Mutex;
 use tenancy::{PerTenant, TenantId};
 use tokio::sync::watch;
 use tokio::time::Instant;
@@ -57,7 +56,7 @@ impl StreamShare {
             own.total() == 0
         };
         self.tenants.update(tenant_id, is_idle, |own| {
-            let mut recent = self.recent.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut recent = self.recent.lock();
             if recent.measured_at.replace(size.measured_at) != Some(size.measured_at) {
                 recent.bytes = 0;
             }
@@ -78,7 +77,7 @@ impl StreamShare {
         let bytes = with_overhead(bytes);
         self.tenants.update_known(tenant_id, |own| {
             own.remove(bytes);
-            let mut recent = self.recent.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut recent = self.recent.lock();
             recent.bytes = recent.bytes.saturating_sub(bytes);
         });
     }

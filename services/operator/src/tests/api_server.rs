@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use axum::Json;
 use axum::body::{Body, Bytes};
@@ -11,6 +11,7 @@ use axum::response::{IntoResponse as _, Response};
 use futures::{StreamExt as _, stream};
 use http::{Method, StatusCode, Uri};
 use kube::{Client, Config};
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 use tokio::sync::broadcast;
@@ -55,7 +56,7 @@ impl ApiServer {
 
     /// Creates an object, or changes its spec or labels as `kubectl apply` does.
     pub(super) fn apply(&self, path: &str, object: &Value) {
-        let exists = self.objects().by_path.contains_key(path);
+        let exists = self.0.objects.lock().by_path.contains_key(path);
         let change = |stored: &mut Value| {
             if !exists || stored.get("spec") != object.get("spec") {
                 let generation = stored["metadata"]["generation"].as_i64().unwrap_or(0) + 1;
@@ -78,7 +79,7 @@ impl ApiServer {
                 object["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z".into();
             });
         } else {
-            let mut objects = self.objects();
+            let mut objects = self.0.objects.lock();
             objects.version += 1;
             let version = objects.version;
             let Some(mut object) = objects.by_path.remove(path) else { return };
@@ -99,20 +100,16 @@ impl ApiServer {
     }
 
     pub(super) fn get(&self, path: &str) -> Option<Value> {
-        self.objects().by_path.get(path).cloned()
+        self.0.objects.lock().by_path.get(path).cloned()
     }
 
     /// The requests since the last call, without watches.
     pub(super) fn take_requests(&self) -> Vec<String> {
-        std::mem::take(&mut self.objects().requests)
-    }
-
-    fn objects(&self) -> std::sync::MutexGuard<'_, Objects> {
-        self.0.objects.lock().unwrap_or_else(PoisonError::into_inner)
+        std::mem::take(&mut self.0.objects.lock().requests)
     }
 
     fn change(&self, path: &str, change: impl FnOnce(&mut Value)) -> Value {
-        let mut objects = self.objects();
+        let mut objects = self.0.objects.lock();
         objects.version += 1;
         let version = objects.version;
         let is_new = !objects.by_path.contains_key(path);
@@ -145,7 +142,7 @@ impl ApiServer {
     }
 
     fn list(&self, path: &str) -> Value {
-        let objects = self.objects();
+        let objects = self.0.objects.lock();
         let items: Vec<_> = objects
             .by_path
             .iter()
@@ -157,7 +154,7 @@ impl ApiServer {
 
     /// The changes after a version.
     fn watch(&self, path: String, version: u64) -> Response {
-        let objects = self.objects();
+        let objects = self.0.objects.lock();
         let receiver = self.0.changes.subscribe();
         let missed = objects.changes.iter().filter(|(of, _, _)| *of > version);
         let missed = missed.filter(|(_, of, _)| is_in(of, &path)).map(|(_, _, event)| line(event));
@@ -208,7 +205,7 @@ async fn serve(State(server): State<ApiServer>, method: Method, uri: Uri, body: 
             parameters.filter(|(name, _)| name == "resourceVersion").find_map(|(_, it)| it.parse().ok());
         return server.watch(path, version.unwrap_or_default());
     }
-    server.objects().requests.push(format!("{method} {path}"));
+    server.0.objects.lock().requests.push(format!("{method} {path}"));
     let body: Value = serde_json::from_slice(&body).unwrap_or(Value::Null);
     let not_found = || {
         (StatusCode::NOT_FOUND, Json(json!({ "kind": "Status", "code": 404, "reason": "NotFound" })))

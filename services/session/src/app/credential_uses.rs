@@ -2,11 +2,12 @@
 //! the queue, so that many uses share a statement and checks do not depend on the speed of writes.
 
 use std::mem::take;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use chrono::TimeDelta;
 use database::Database;
+use parking_lot::Mutex;
 use service::{Clock, LogThrottle, Tasks, chain};
 use tokio::sync::Notify;
 use tokio::time::sleep;
@@ -37,7 +38,7 @@ impl CredentialUses {
         if uses.is_empty() {
             return;
         }
-        let mut waiting = self.waiting();
+        let mut waiting = self.0.waiting.lock();
         if waiting.len() < MAX_WAITING {
             waiting.extend(uses);
         }
@@ -51,7 +52,7 @@ impl CredentialUses {
         while !is_last {
             stopping.run_until_cancelled(self.0.added.notified()).await;
             is_last = stopping.is_cancelled();
-            let (mut uses, oldest) = (take(&mut *self.waiting()), clock.now() - MAX_AGE);
+            let (mut uses, oldest) = (take(&mut *self.0.waiting.lock()), clock.now() - MAX_AGE);
             uses.retain(|_, it| it.used_at > oldest);
             if let Err(error) = credential::save_uses(&database, &mut uses).await
                 && log_throttle.is_due()
@@ -66,12 +67,8 @@ impl CredentialUses {
     /// Adds uses that could not be saved, except those of credentials that were used again meanwhile.
     fn add_again(&self, uses: Uses) {
         for (id, unsaved) in uses {
-            self.waiting().entry(id).or_insert(unsaved);
+            self.0.waiting.lock().entry(id).or_insert(unsaved);
             self.0.added.notify_one();
         }
-    }
-
-    fn waiting(&self) -> MutexGuard<'_, Uses> {
-        self.0.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

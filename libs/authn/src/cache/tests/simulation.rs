@@ -272,7 +272,7 @@ impl Model {
             }
             Step::HoldReplies(_) => {}
             Step::SetUnavailable(unavailable) => {
-                *self.fixture.session.unavailable.lock().unwrap() = unavailable;
+                *self.fixture.session.unavailable.lock() = unavailable;
             }
             Step::Wait(milliseconds) => self.wait(Duration::from_millis(milliseconds)).await,
         }

@@ -62,7 +62,7 @@ async fn watch_ends_if_the_scope_is_withdrawn() {
     let mut changed = (*subject(0)).clone();
     let key_id = tenancy::KeyId::generate();
     changed.credential = Credential::ApiKey { key_id, scopes: Vec::new(), source_ids: Vec::new() };
-    fixture.session.active.lock().unwrap().insert(digest(0), Arc::new(changed));
+    fixture.session.active.lock().insert(digest(0), Arc::new(changed));
     fixture.invalidate(vec![invalidation_of_credential(0)]);
     assert!(time_until_ended(&mut fixture, watch).await.unwrap() < SECOND);
 }
@@ -93,7 +93,7 @@ async fn watch_ends_five_seconds_after_a_revocation_without_the_feed() {
 async fn watch_survives_a_short_outage_of_the_session_service_and_ends_after_five_seconds() {
     let fixture = Fixture::without_feed();
     let mut watch = start(&fixture, 0, clock());
-    let unavailable = |is| *fixture.session.unavailable.lock().unwrap() = is;
+    let unavailable = |is| *fixture.session.unavailable.lock() = is;
     unavailable(true);
     assert!(timeout(4 * SECOND, watch.join_next()).await.is_err());
     unavailable(false);

@@ -4,9 +4,8 @@
 mod postgres;
 mod world;
 
-use std::sync::Mutex;
-
 use chrono::DateTime;
+use parking_lot::Mutex;
 use proptest::prelude::*;
 use service::telemetry::Metrics;
 use tenancy::OutboxId;
@@ -121,7 +120,7 @@ impl Simulation {
                 self.processes[relay] = self.start(relay);
             }
             Step::SetClock { relay, seconds } => {
-                *self.processes[relay].clock_difference.lock().unwrap() = seconds;
+                *self.processes[relay].clock_difference.lock() = seconds;
             }
         }
     }

@@ -1,9 +1,9 @@
 //! What a simulated relay uses: the database, deliveries and a clock, with their faults.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, MutexGuard};
 
 use chrono::{DateTime, Utc};
+use parking_lot::{Mutex, MutexGuard};
 use proptest::prelude::*;
 use serde_json::json;
 use service::telemetry::Metrics;
@@ -101,7 +101,7 @@ pub(super) struct World {
 pub(super) type SharedWorld = Arc<Mutex<World>>;
 
 pub(super) fn lock(world: &SharedWorld) -> MutexGuard<'_, World> {
-    world.lock().unwrap()
+    world.lock()
 }
 
 /// The outbox as one relay sees it. It has the semantics of the functions in the migrations.
@@ -322,6 +322,6 @@ pub(super) struct SimulatedClock {
 impl Clock for SimulatedClock {
     fn now(&self) -> DateTime<Utc> {
         let elapsed = TimeDelta::from_std(self.started_at.elapsed()).unwrap();
-        DateTime::UNIX_EPOCH + elapsed + TimeDelta::seconds(*self.seconds.lock().unwrap())
+        DateTime::UNIX_EPOCH + elapsed + TimeDelta::seconds(*self.seconds.lock())
     }
 }
