@@ -23,7 +23,8 @@ pub const SERVICE_TOKEN: Variable = Variable {
     form: "32 or more characters",
     default: None,
     secret: true,
-    meaning: "Shared secret of the internal API. All services have the same value. During a rotation, the second line is the previous value, which is accepted too.",
+    meaning: "Shared secret of the internal API. All services have the same value. During a rotation, the second line is the \
+        previous value, which is accepted too.",
 };
 /// Authenticates the platform administrator.
 pub const PLATFORM_TOKEN: Variable = Variable {
@@ -31,7 +32,9 @@ pub const PLATFORM_TOKEN: Variable = Variable {
     form: "a token `svc_pt_…` from `svc-identity platform-token`",
     default: None,
     secret: true,
-    meaning: "Credential of the platform administrator, who manages tenants and invites their first administrator. If it is unset, these routes reject all requests. During a rotation, the second line is the previous token, which is accepted too.",
+    meaning: "Credential of the platform administrator, who manages tenants and invites their first administrator. If it is \
+        unset, these routes reject all requests. During a rotation, the second line is the previous token, which is accepted \
+        too.",
 };
 
 /// The secret is too short or malformed.
@@ -61,7 +64,7 @@ impl ServiceToken {
         if text.chars().count() < MIN_CHARACTERS {
             return Err(InvalidSecret);
         }
-        Ok(Self { text: Secret::new(text), digest: TokenDigest::of_text(text) })
+        Ok(Self { text: Secret::new(text), digest: TokenDigest::from_text(text) })
     }
 
     fn parse_lines(text: &str) -> Result<Rotating<Self>, String> {
@@ -117,7 +120,7 @@ fn hmac(key: &str, text: &str) -> Option<[u8; 32]> {
 pub async fn internal_only(State(secret): State<ServiceSecret>, request: Request, next: Next) -> Response {
     let token =
         request.headers().get(AUTHORIZATION).and_then(|value| value.to_str().ok()?.strip_prefix("Bearer "));
-    match token.map(TokenDigest::of_text) {
+    match token.map(TokenDigest::from_text) {
         Some(digest) if secret.accepts(&digest) => next.run(request).await,
         Some(_) => Problem::new(ProblemKind::CredentialInvalid).into_response(),
         None => Problem::new(ProblemKind::Unauthenticated).into_response(),

@@ -6,7 +6,8 @@ macro_rules! vocabulary {
     ($(#[$doc:meta])* $name:ident { $($(#[$vdoc:meta])* $variant:ident = $text:literal),+ $(,)? }) => {
         $(#[$doc])*
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, schemars::JsonSchema)]
-        pub enum $name { $($(#[$vdoc])* #[serde(rename = $text)] $variant),+ }
+        #[cfg_attr(feature = "sqlx", derive(sqlx::Type), sqlx(type_name = "text"))]
+        pub enum $name { $($(#[$vdoc])* #[serde(rename = $text)] #[cfg_attr(feature = "sqlx", sqlx(rename = $text))] $variant),+ }
 
         impl $name {
             /// All values in order of definition.

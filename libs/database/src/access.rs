@@ -13,7 +13,8 @@ const DATABASE_URL: Variable = Variable {
     form: "postgres://user:password@host:port/database",
     default: None,
     secret: true,
-    meaning: "URL of the Postgres database, with the runtime role of the service. A changed file takes effect when the database accepts its URL.",
+    meaning: "URL of the Postgres database, with the runtime role of the service. A changed file takes effect when the \
+        database accepts its URL.",
 };
 const DATABASE_LOGIN: Variable = Variable {
     name: "SVC_DATABASE_LOGIN",
@@ -56,7 +57,7 @@ impl DatabaseAccess {
     }
 
     /// Reads the variables of the migrator role.
-    pub(crate) fn of_migrator(reader: &mut Reader<'_>) -> Option<Self> {
+    pub(crate) fn for_migrator(reader: &mut Reader<'_>) -> Option<Self> {
         Self::read_from(reader, &MIGRATOR_DATABASE_URL, MIGRATOR_DATABASE_LOGIN)
     }
 

@@ -144,7 +144,7 @@ mod tests {
         let event = AuditEvent {
             ip: Some([192, 0, 2, 1].into()),
             email: Some("ada@example.com".to_owned()),
-            ..AuditEvent::of(EventName::AuthnLoginFail)
+            ..AuditEvent::new(EventName::AuthnLoginFail)
         };
         for (policy, ip, email) in
             [("none", false, false), ("ip", true, false), ("email", false, true), ("ip, email", true, true)]

@@ -1,7 +1,6 @@
 //! Database errors, classified by what a caller can do.
 
 use std::error::Error as StdError;
-use std::str::FromStr;
 
 use contract::ProblemKind;
 use service::Problem;
@@ -36,17 +35,6 @@ impl Error {
     pub fn corrupt(column: &str, source: impl Into<Box<dyn StdError + Send + Sync>>) -> Self {
         Self::Defect(sqlx::Error::ColumnDecode { index: column.to_owned(), source: source.into() })
     }
-}
-
-/// Decodes the text of a column.
-///
-/// # Errors
-/// [`Error::Defect`]: the text is not one that this binary knows.
-pub fn decode<T: FromStr>(column: &str, text: &str) -> Result<T, Error>
-where
-    T::Err: Into<Box<dyn StdError + Send + Sync>>,
-{
-    text.parse().map_err(|error| Error::corrupt(column, error))
 }
 
 impl From<sqlx::Error> for Error {

@@ -15,6 +15,6 @@ mod unit_of_work;
 
 pub use access::DatabaseAccess;
 pub use database::{Database, DatabaseSettings};
-pub use error::{Error, decode};
+pub use error::Error;
 pub use pool::{Connection, Pool};
 pub use unit_of_work::{TenantCall, TenantTx, UnitOfWork};

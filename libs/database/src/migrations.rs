@@ -115,7 +115,8 @@ impl std::fmt::Display for Version {
             Self::Ahead { applied, oldest, needed } => {
                 write!(
                     f,
-                    "schema version {applied} supports binaries of version {oldest} and later, but this binary was built for {needed}: use a newer binary"
+                    "schema version {applied} supports binaries of version {oldest} and later, but this binary was built for \
+                        {needed}: use a newer binary"
                 )
             }
         }
@@ -225,7 +226,7 @@ impl Migrations {
         let report = |state| eprintln!("{}: waiting: {state}", self.schema);
         if let Command::Up(job) = &command {
             let mut reader = Reader::new(environment);
-            let access = DatabaseAccess::of_migrator(&mut reader);
+            let access = DatabaseAccess::for_migrator(&mut reader);
             let access = reader.finish(|| access)?;
             self.wait_for_database(&access, report).await?;
             return Ok(self.up_if(&access, || job.check_age(started.elapsed())).await?);

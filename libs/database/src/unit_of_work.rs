@@ -3,7 +3,9 @@
 use chrono::{DateTime, Utc};
 use futures::future::BoxFuture;
 use serde_json::Value;
-use sqlx::PgConnection;
+use sqlx::postgres::PgArguments;
+use sqlx::query::Query;
+use sqlx::{PgConnection, Postgres};
 use tenancy::{Actor, TenantId};
 
 use crate::audit::{AuditEvent, FailedAttempt, PiiPolicy, Recorded};
@@ -11,8 +13,9 @@ use crate::outbox::{self, Fold, Message, NewMessage, Outbox};
 use crate::pool::Transaction;
 use crate::{Error, Pool};
 
-/// A unit of work of one tenant, with the time and the actor of the use case. It collects outbox messages and audit events, which are written in
-/// its transaction, and actions, which run afterwards. `C` is the connection: see [`TenantTx`] and [`TenantCall`].
+/// A unit of work of one tenant, with the time and the actor of the use case. It collects outbox messages and audit events,
+/// which are written in its transaction, and actions, which run afterwards. `C` is the connection: see [`TenantTx`] and
+/// [`TenantCall`].
 pub struct UnitOfWork<C> {
     connection: C,
     outbox: Outbox,
@@ -113,6 +116,14 @@ impl TenantTx {
         self.connection.connection()
     }
 
+    /// Runs a statement. Returns the number of rows that it changed.
+    ///
+    /// # Errors
+    /// The database is not available, or a constraint rejects the change.
+    pub async fn execute(&mut self, statement: Query<'_, Postgres, PgArguments>) -> Result<u64, Error> {
+        Ok(statement.execute(self.connection()).await?.rows_affected())
+    }
+
     /// Writes the outbox messages and commits, then wakes the relays of this process that deliver them and runs the actions.
     ///
     /// # Errors
@@ -133,14 +144,6 @@ impl TenantTx {
 }
 
 impl TenantCall {
-    /// Returns the outbox messages, for a function that writes them under a condition.
-    ///
-    /// # Errors
-    /// A message cannot be encoded as JSON.
-    pub fn into_messages(self) -> Result<Value, Error> {
-        Ok(outbox::rows(&self.messages.into_iter().collect::<Result<Vec<_>, _>>()?))
-    }
-
     /// Calls the function. `call` gets the pool and the outbox messages, which the function gives to `outbox_insert` of the schema.
     /// It returns `None` if the function has changed nothing. Otherwise this wakes the relays and runs the actions.
     ///

@@ -115,7 +115,7 @@ impl RawToken {
 
     /// Returns the digest that is stored.
     pub fn digest(&self) -> TokenDigest {
-        TokenDigest::of_text(&self.text)
+        TokenDigest::from_text(&self.text)
     }
 
     /// Returns the raw text. Each call is a place where the token could leak.
@@ -131,7 +131,7 @@ pub struct TokenDigest([u8; 32]);
 
 impl TokenDigest {
     /// Returns the digest of a secret without a token format, such as a service token.
-    pub fn of_text(text: &str) -> Self {
+    pub fn from_text(text: &str) -> Self {
         Self(Sha256::digest(text.as_bytes()).into())
     }
 

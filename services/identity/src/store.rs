@@ -9,11 +9,3 @@ pub(crate) mod managed_tenant;
 pub(crate) mod reset;
 pub(crate) mod tenant;
 pub(crate) mod user;
-
-use database::Error;
-use hashing::TokenDigest;
-
-/// Decodes the digest of a column.
-fn digest(column: &str, bytes: &[u8]) -> Result<TokenDigest, Error> {
-    bytes.try_into().map(TokenDigest::from_bytes).map_err(|error| Error::corrupt(column, error))
-}

@@ -47,7 +47,7 @@ pub struct AuditEvent {
 
 impl AuditEvent {
     /// An event of the transaction's actor, without details.
-    pub const fn of(event: EventName) -> Self {
+    pub const fn new(event: EventName) -> Self {
         Self {
             event,
             occurred_at: None,

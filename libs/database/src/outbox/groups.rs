@@ -3,17 +3,17 @@
 use std::mem;
 
 use parking_lot::Mutex;
-use tokio::sync::Mutex as Turn;
 
 /// Items that are written in groups, one group at a time.
 pub(super) struct Groups<T> {
     waiting: Mutex<Vec<T>>,
-    turn: Turn<()>,
+    /// Held during a write.
+    writing: tokio::sync::Mutex<()>,
 }
 
 impl<T> Default for Groups<T> {
     fn default() -> Self {
-        Self { waiting: Mutex::default(), turn: Turn::default() }
+        Self { waiting: Mutex::default(), writing: tokio::sync::Mutex::default() }
     }
 }
 
@@ -24,7 +24,7 @@ impl<T> Groups<T> {
         F: Future<Output = Result<(), E>>,
     {
         self.waiting.lock().push(item);
-        let _turn = self.turn.lock().await;
+        let _writing = self.writing.lock().await;
         let group = mem::take(&mut *self.waiting.lock());
         // Empty if an earlier call wrote this item too.
         if group.is_empty() { Ok(()) } else { write(group).await }

@@ -10,7 +10,7 @@ use tokio::sync::watch;
 use uuid::Uuid;
 
 use super::OutboxMessage;
-use crate::{Database, Error, decode};
+use crate::{Database, Error};
 
 /// The messages of the relays of one schema.
 pub trait Queue: Send + Sync + 'static {
@@ -173,7 +173,7 @@ impl Queue for Database {
 fn message(row: &PgRow) -> Result<OutboxMessage, Error> {
     Ok(OutboxMessage {
         outbox_id: row.try_get("outbox_id")?,
-        tenant_id: decode("outbox.tenant_id", row.try_get("tenant_id")?)?,
+        tenant_id: row.try_get("tenant_id")?,
         kind: row.try_get("kind")?,
         payload: row.try_get("payload")?,
         attempts: row.try_get("attempts")?,

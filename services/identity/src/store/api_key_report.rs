@@ -17,7 +17,7 @@ pub(crate) async fn insert(tx: &mut TenantTx, key_id: KeyId) -> Result<bool, Err
         key_id.0,
         tx.now()
     );
-    Ok(inserted.execute(tx.connection()).await?.rows_affected() > 0)
+    Ok(tx.execute(inserted).await? > 0)
 }
 
 /// Deletes old reports. Returns their number, at most `limit`.

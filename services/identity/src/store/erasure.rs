@@ -9,8 +9,7 @@ use crate::domain::email::EmailKey;
 
 /// Records a user as deleted and deletes the row. Revokes the sessions of the user, and the API keys that the user created.
 pub(crate) async fn delete_user(tx: &mut TenantTx, user_id: UserId, deleted_by: UserId) -> Result<(), Error> {
-    let now = tx.now();
-    sqlx::query!(
+    let record = sqlx::query!(
         "-- erasure.insert_deleted_user
         insert into identity.deleted_users
             (user_id, tenant_id, credential_version, version, deleted_at, deleted_by)
@@ -18,19 +17,16 @@ pub(crate) async fn delete_user(tx: &mut TenantTx, user_id: UserId, deleted_by: 
         from identity.users
         where user_id = $1",
         user_id.0,
-        now,
+        tx.now(),
         deleted_by.0
-    )
-    .execute(tx.connection())
-    .await?;
-    sqlx::query!(
+    );
+    tx.execute(record).await?;
+    let statement = sqlx::query!(
         "-- erasure.delete_user
         delete from identity.users where user_id = $1",
         user_id.0
-    )
-    .execute(tx.connection())
-    .await?;
-    Ok(())
+    );
+    tx.execute(statement).await.map(drop)
 }
 
 /// Returns whether the user was deleted.
@@ -50,7 +46,7 @@ pub(crate) async fn delete_invites_and_mails(
     user_id: UserId,
     email: &EmailKey,
 ) -> Result<(), Error> {
-    sqlx::query!(
+    let statement = sqlx::query!(
         "-- erasure.delete_invites_and_mails
         with deleted as (
             delete from identity.invites where user_id = $1 or email_key = $2 returning user_id
@@ -59,10 +55,8 @@ pub(crate) async fn delete_invites_and_mails(
         where erased_with_email = $2 or erased_with_users && ($1 || array(select user_id from deleted))",
         user_id.0,
         email.as_str()
-    )
-    .execute(tx.connection())
-    .await?;
-    Ok(())
+    );
+    tx.execute(statement).await.map(drop)
 }
 
 /// Deletes the counted logins of accounts, with the source addresses.
@@ -78,30 +72,26 @@ pub(crate) async fn delete_login_attempts(tx: &mut TenantTx, accounts: &[Account
 
 /// Marks the tenant of the transaction as deleted and erases its name. Revokes all sessions.
 pub(crate) async fn mark_tenant_deleted(tx: &mut TenantTx) -> Result<(), Error> {
-    let (tenant_id, now) = (tx.tenant_id().clone(), tx.now());
-    sqlx::query!(
+    let statement = sqlx::query!(
         "-- erasure.mark_tenant_deleted
         update identity.tenants
         set status = 'deleted', display_name = '', session_version = session_version + 1, version = version + 1,
             updated_at = $2, deleted_at = $2
         where tenant_id = $1",
-        tenant_id.as_str(),
-        now
-    )
-    .execute(tx.connection())
-    .await?;
-    Ok(())
+        tx.tenant_id().as_str(),
+        tx.now()
+    );
+    tx.execute(statement).await.map(drop)
 }
 
 /// Returns whether the tenant of the transaction was deleted.
 pub(crate) async fn is_tenant_deleted(tx: &mut TenantTx) -> Result<bool, Error> {
-    let tenant_id = tx.tenant_id().clone();
     let is_deleted = sqlx::query_scalar!(
         r#"-- erasure.is_tenant_deleted
         select exists (
             select from identity.tenants where tenant_id = $1 and status = 'deleted'
         ) as "is_deleted!""#,
-        tenant_id.as_str()
+        tx.tenant_id().as_str()
     );
     Ok(is_deleted.fetch_one(tx.connection()).await?)
 }
@@ -123,12 +113,11 @@ pub(crate) async fn find_deleted_tenant(
 
 /// Locks the deleted tenant of the transaction. Returns `false` if another transaction has locked it.
 pub(crate) async fn lock_deleted_tenant(tx: &mut TenantTx) -> Result<bool, Error> {
-    let tenant_id = tx.tenant_id().clone();
     let locked = sqlx::query_scalar!(
         "-- erasure.lock_deleted_tenant
         select tenant_id from identity.tenants where tenant_id = $1 and status = 'deleted'
         for no key update skip locked",
-        tenant_id.as_str()
+        tx.tenant_id().as_str()
     );
     Ok(locked.fetch_optional(tx.connection()).await?.is_some())
 }
@@ -144,21 +133,21 @@ pub(crate) async fn list_users(tx: &mut TenantTx, limit: i64) -> Result<Vec<(Use
     Ok(rows.into_iter().map(|row| (row.user_id, EmailKey::from_stored(row.email_key))).collect())
 }
 
-/// Deletes the counted logins of these accounts of the deleted tenant of the transaction, at most `limit` sources. If fewer are deleted, also
-/// deletes the users and at most `limit` invites and mails each. If there was nothing to delete, marks the tenant as erased and returns `true`.
+/// Deletes the counted logins of these accounts of the deleted tenant of the transaction, at most `limit` sources. If fewer are
+/// deleted, also deletes the users and at most `limit` invites and mails each. If there was nothing to delete, marks the tenant
+/// as erased and returns `true`.
 pub(crate) async fn erase_tenant(
     tx: &mut TenantTx,
     users: &[UserId],
     accounts: &[AccountKey],
     limit: i64,
 ) -> Result<bool, Error> {
-    let (tenant_id, now) = (tx.tenant_id().clone(), tx.now());
     let users: Vec<_> = users.iter().map(|user_id| user_id.0).collect();
     let is_erased = sqlx::query_scalar!(
         r#"-- erasure.erase_tenant
         select identity.erase_tenant($1, $2, $3, $4, $5) as "is_erased!""#,
-        tenant_id.as_str(),
-        now,
+        tx.tenant_id().as_str(),
+        tx.now(),
         &users,
         &stored_keys(accounts),
         limit

@@ -1,8 +1,9 @@
 //! Invites.
 
 use chrono::{DateTime, Utc};
+use contract::Role;
 use contract::identity::InviteStatus;
-use database::{Database, Error, TenantTx, decode};
+use database::{Database, Error, TenantTx};
 use hashing::TokenDigest;
 use tenancy::{Actor, InviteId, TenantId, UserId};
 
@@ -17,9 +18,9 @@ struct Row {
     user_id: UserId,
     email: String,
     email_key: String,
-    role: String,
-    status: String,
-    digests: Vec<Vec<u8>>,
+    role: Role,
+    status: InviteStatus,
+    digests: Vec<TokenDigest>,
     mailed_at: Option<DateTime<Utc>>,
     expires_at: DateTime<Utc>,
     created_at: DateTime<Utc>,
@@ -31,9 +32,8 @@ impl Row {
         let settled_at = || {
             self.settled_at.ok_or_else(|| Error::corrupt("invites.settled_at", "a settled invite has a time"))
         };
-        let tokens = self.digests.iter().map(|bytes| super::digest("invites.digests", bytes));
-        let state = match decode("invites.status", &self.status)? {
-            InviteStatus::Pending => InviteState::Pending(tokens.collect::<Result<_, _>>()?),
+        let state = match self.status {
+            InviteStatus::Pending => InviteState::Pending(self.digests),
             InviteStatus::Accepted => InviteState::Accepted { at: settled_at()? },
             InviteStatus::Expired => InviteState::Expired { at: settled_at()? },
             InviteStatus::Revoked => InviteState::Revoked { at: settled_at()? },
@@ -43,7 +43,7 @@ impl Row {
             user_id: self.user_id,
             email: self.email,
             email_key: EmailKey::from_stored(self.email_key),
-            role: decode("invites.role", &self.role)?,
+            role: self.role,
             created_at: self.created_at,
             expires_at: self.expires_at,
             mailed_at: self.mailed_at,
@@ -55,18 +55,17 @@ impl Row {
 
 /// Inserts a pending invite of the transaction's actor.
 pub(crate) async fn insert(tx: &mut TenantTx, invite: &Invite) -> Result<(), Error> {
-    let tenant_id = tx.tenant_id().clone();
     let invited_by = match tx.actor() {
         Actor::User { user_id } => Some(user_id),
         _ => None,
     };
-    sqlx::query!(
+    let statement = sqlx::query!(
         "-- invite.insert
         insert into identity.invites
             (invite_id, tenant_id, user_id, email, email_key, role, status, digests, expires_at, created_at, invited_by)
         values ($1, $2, $3, $9, $10, $4, 'pending', $5, $6, $7, $8)",
         invite.id.0,
-        tenant_id.as_str(),
+        tx.tenant_id().as_str(),
         invite.user_id.0,
         invite.role.as_str(),
         &digests(invite),
@@ -75,15 +74,13 @@ pub(crate) async fn insert(tx: &mut TenantTx, invite: &Invite) -> Result<(), Err
         invited_by.map(|id| id.0),
         invite.email,
         invite.email_key.as_str()
-    )
-    .execute(tx.connection())
-    .await?;
-    Ok(())
+    );
+    tx.execute(statement).await.map(drop)
 }
 
 /// Saves a change of a pending invite. Returns whether the invite was still pending: of several requests at once, one wins.
 pub(crate) async fn save(tx: &mut TenantTx, invite: &Invite) -> Result<bool, Error> {
-    let done = sqlx::query!(
+    let statement = sqlx::query!(
         "-- invite.save
         update identity.invites
         set status = $2, digests = $3, expires_at = $4, settled_at = $5, mailed_at = $6
@@ -94,10 +91,8 @@ pub(crate) async fn save(tx: &mut TenantTx, invite: &Invite) -> Result<bool, Err
         invite.expires_at,
         invite.state.settled_at(),
         invite.mailed_at
-    )
-    .execute(tx.connection())
-    .await?;
-    Ok(done.rows_affected() == 1)
+    );
+    Ok(tx.execute(statement).await? == 1)
 }
 
 /// Finds the invite of a token. The token determines the tenant.
@@ -115,23 +110,30 @@ pub(crate) async fn find_by_digest(
     Ok(row.map(|row| (row.invite_id, row.tenant_id)))
 }
 
+/// Selects invites: the span name of the statement, its end, and the parameters.
+macro_rules! select_invites {
+    ($name:literal, $end:literal, $($parameter:expr),+ $(,)?) => {
+        sqlx::query_as!(
+            Row,
+            "-- " + $name + r#"
+            select
+                invite_id as "invite_id: InviteId", user_id as "user_id: UserId", email, email_key, role as "role: Role",
+                status as "status: InviteStatus", digests as "digests: Vec<TokenDigest>", mailed_at, expires_at, created_at, settled_at
+            from identity.invites "# + $end,
+            $($parameter),+
+        )
+    };
+}
+
 /// Finds an invite and locks it until the transaction ends.
 pub(crate) async fn find_for_update(tx: &mut TenantTx, invite_id: InviteId) -> Result<Option<Invite>, Error> {
-    let now = tx.now();
-    let row = sqlx::query_as!(
-        Row,
-        r#"-- invite.find_for_update
-        select
-            invite_id as "invite_id: InviteId", user_id as "user_id: UserId", email, email_key, role, status, digests,
-            mailed_at, expires_at, created_at, settled_at
-        from identity.invites
-        where invite_id = $1
-        for update"#,
+    let row = select_invites!(
+        "invite.find_for_update",
+        "where invite_id = $1
+        for update",
         invite_id.0
-    )
-    .fetch_optional(tx.connection())
-    .await?;
-    row.map(|row| row.invite(now)).transpose()
+    );
+    row.fetch_optional(tx.connection()).await?.map(|row| row.invite(tx.now())).transpose()
 }
 
 /// Finds the e-mail address of the user who created an invite.
@@ -151,29 +153,25 @@ pub(crate) async fn find_inviter(tx: &mut TenantTx, invite_id: InviteId) -> Resu
 
 /// Counts the pending invites of the tenant.
 pub(crate) async fn count_pending(tx: &mut TenantTx) -> Result<i64, Error> {
-    let now = tx.now();
     let count = sqlx::query_scalar!(
         r#"-- invite.count_pending
         select count(*) as "count!" from identity.invites where status = 'pending' and expires_at > $1"#,
-        now
+        tx.now()
     );
     Ok(count.fetch_one(tx.connection()).await?)
 }
 
 /// Marks the pending invite of an address as expired after its term, so that a new invite can replace it.
 pub(crate) async fn mark_expired(tx: &mut TenantTx, email: &EmailKey) -> Result<(), Error> {
-    let now = tx.now();
-    sqlx::query!(
+    let statement = sqlx::query!(
         "-- invite.mark_expired
         update identity.invites
         set status = 'expired', settled_at = expires_at
         where email_key = $1 and status = 'pending' and expires_at <= $2",
         email.as_str(),
-        now
-    )
-    .execute(tx.connection())
-    .await?;
-    Ok(())
+        tx.now()
+    );
+    tx.execute(statement).await.map(drop)
 }
 
 /// Lists the invites of the tenant after a given one, oldest first, optionally with one status only.
@@ -183,46 +181,30 @@ pub(crate) async fn list(
     after: Option<InviteId>,
     limit: i64,
 ) -> Result<Vec<Invite>, Error> {
-    let now = tx.now();
-    let rows = sqlx::query_as!(
-        Row,
-        r#"-- invite.list
-        select
-            invite_id as "invite_id: InviteId", user_id as "user_id: UserId", email, email_key, role, status, digests,
-            mailed_at, expires_at, created_at, settled_at
-        from identity.invites
-        where ($1::text is null
+    let rows = select_invites!(
+        "invite.list",
+        "where ($1::text is null
                 or $1 = case when status = 'pending' and expires_at <= $4 then 'expired' else status end)
             and ($2::uuid is null or invite_id > $2)
         order by invite_id
-        limit $3"#,
+        limit $3",
         status.map(InviteStatus::as_str),
         after.map(|id| id.0),
         limit,
-        now
-    )
-    .fetch_all(tx.connection())
-    .await?;
-    rows.into_iter().map(|row| row.invite(now)).collect()
+        tx.now()
+    );
+    rows.fetch_all(tx.connection()).await?.into_iter().map(|row| row.invite(tx.now())).collect()
 }
 
 /// Lists the invites of a user, oldest first. There are few: only one is pending, and settled ones are deleted.
 pub(crate) async fn list_of_user(tx: &mut TenantTx, user_id: UserId) -> Result<Vec<Invite>, Error> {
-    let now = tx.now();
-    let rows = sqlx::query_as!(
-        Row,
-        r#"-- invite.list_of_user
-        select
-            invite_id as "invite_id: InviteId", user_id as "user_id: UserId", email, email_key, role, status, digests,
-            mailed_at, expires_at, created_at, settled_at
-        from identity.invites
-        where user_id = $1
-        order by invite_id"#,
+    let rows = select_invites!(
+        "invite.list_of_user",
+        "where user_id = $1
+        order by invite_id",
         user_id.0
-    )
-    .fetch_all(tx.connection())
-    .await?;
-    rows.into_iter().map(|row| row.invite(now)).collect()
+    );
+    rows.fetch_all(tx.connection()).await?.into_iter().map(|row| row.invite(tx.now())).collect()
 }
 
 /// Deletes the users of invites that expired before a time, and invites that were settled before a time, of all tenants. Returns

@@ -1,6 +1,7 @@
 //! Login throttling. The tables have no row-level security: an account that does not exist belongs to no tenant.
 
 use chrono::{DateTime, TimeDelta, Utc};
+use contract::{Role, TenantStatus, UserStatus};
 use database::{Database, Error, TenantCall, TenantTx};
 use hashing::PasswordDigest;
 use tenancy::{SessionId, UserId};
@@ -117,10 +118,10 @@ pub(crate) async fn start(
         select
             saved.version,
             found.tenant_version is not null as "tenant_exists!",
-            found.user_id as "user_id?: UserId", found.role as "role?", found.status as "status?",
+            found.user_id as "user_id?: UserId", found.role as "role?: Role", found.status as "status?: UserStatus",
             found.password_digest as "password_digest?: PasswordDigest", found.credential_version as "credential_version?",
             found.kept_session_id as "kept_session_id?: SessionId", found.api_key_version as "api_key_version?",
-            found.user_version as "user_version?", found.tenant_status as "tenant_status?",
+            found.user_version as "user_version?", found.tenant_status as "tenant_status?: TenantStatus",
             found.session_version as "session_version?", found.events_per_second as "events_per_second?",
             found.bytes_per_second as "bytes_per_second?", found.tenant_version as "tenant_version?",
             found.email_key as "email_key?"
@@ -228,8 +229,8 @@ pub(crate) async fn delete_failures(tx: &mut TenantTx, account: &AccountKey) -> 
 
 /// Deletes expired rows, at most `limit` per table. Returns the larger of the two numbers.
 ///
-/// Consecutive failures expire 30 days after the last one, or a day after it if the account has no password: a client can name any number of
-/// addresses. A lockout of an account with a password does not expire.
+/// Consecutive failures expire 30 days after the last one, or a day after it if the account has no password: a client can name
+/// any number of addresses. A lockout of an account with a password does not expire.
 pub(crate) async fn delete_before(database: &Database, now: DateTime<Utc>, limit: i64) -> Result<i64, Error> {
     let deleted = sqlx::query_scalar!(
         r#"-- login_attempt.delete_before

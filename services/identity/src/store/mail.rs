@@ -2,8 +2,8 @@
 
 use chrono::{DateTime, Utc};
 use contract::identity::{MailKind, MailStatus, UndeliveredMail};
-use database::{Database, Error, TenantTx, decode};
-use tenancy::{InviteId, OutboxId, UserId};
+use database::{Database, Error, TenantTx};
+use tenancy::{InviteId, OutboxId, TenantId, UserId};
 
 /// The mail of an invite that the mail server has not accepted.
 pub(crate) struct UndeliveredInvite {
@@ -45,7 +45,7 @@ pub(crate) async fn list(
     let rows = sqlx::query!(
         r#"-- mail.list
         select
-            mail_id as "mail_id!: OutboxId", tenant_id as "tenant_id!", kind as "kind!", is_failed as "is_failed!",
+            mail_id as "mail_id!: OutboxId", tenant_id as "tenant_id!: TenantId", kind as "kind!", is_failed as "is_failed!",
             user_id as "user_id: UserId", created_at as "created_at!", attempts as "attempts!", due_at as "due_at!", last_error
         from identity.list_mails($1, $2)"#,
         after.map(|id| id.0),
@@ -56,7 +56,7 @@ pub(crate) async fn list(
     let mails = rows.into_iter().map(|row| {
         Ok(UndeliveredMail {
             mail_id: row.mail_id,
-            tenant_id: decode("outbox.tenant_id", &row.tenant_id)?,
+            tenant_id: row.tenant_id,
             kind: kind(&row.kind)?,
             status: if row.is_failed { MailStatus::Failed } else { MailStatus::Waiting },
             user_id: row.user_id,

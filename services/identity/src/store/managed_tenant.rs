@@ -16,14 +16,14 @@ struct Row {
     owner_uid: Uuid,
     generation: i64,
     is_drifted: bool,
-    invite_status: Text<InviteStatus>,
+    invite_status: InviteStatus,
     invite_expires_at: Option<DateTime<Utc>>,
 }
 
 impl Row {
     fn stored(self, now: DateTime<Utc>) -> StoredTenant {
         let invite = self.invite_expires_at.map(|expires_at| {
-            let status = match self.invite_status.0 {
+            let status = match self.invite_status {
                 InviteStatus::Pending if expires_at <= now => InviteStatus::Expired,
                 status => status,
             };
@@ -63,7 +63,7 @@ pub(crate) async fn find(tx: &mut TenantTx) -> Result<Option<Ownership>, Error> 
 
 /// Saves the ownership of the tenant of the transaction, with the present version of the tenant.
 pub(crate) async fn save(tx: &mut TenantTx, ownership: &Ownership) -> Result<(), Error> {
-    sqlx::query!(
+    let statement = sqlx::query!(
         "-- managed_tenant.save
         insert into identity.managed_tenants
             (
@@ -90,10 +90,8 @@ pub(crate) async fn save(tx: &mut TenantTx, ownership: &Ownership) -> Result<(),
         ownership.invite_expires_at,
         ownership.released_at,
         ownership.taken_over_at
-    )
-    .execute(tx.connection())
-    .await?;
-    Ok(())
+    );
+    tx.execute(statement).await.map(drop)
 }
 
 /// Lists the tenants of an operator after a given one.
@@ -109,7 +107,7 @@ pub(crate) async fn list(
         r#"-- managed_tenant.list
         select
             tenant_id as "tenant_id!: TenantId", owner_uid as "owner_uid!", generation as "generation!",
-            is_drifted as "is_drifted!", invite_status as "invite_status!: Text<InviteStatus>", invite_expires_at
+            is_drifted as "is_drifted!", invite_status as "invite_status!: InviteStatus", invite_expires_at
         from identity.list_managed_tenants($1, $2, $3)"#,
         operator.to_string(),
         after,

@@ -13,7 +13,7 @@ struct Row {
     mail_id: OutboxId,
     user_id: UserId,
     status: String,
-    digest: Vec<u8>,
+    digest: TokenDigest,
     expires_at: DateTime<Utc>,
     created_at: DateTime<Utc>,
     settled_at: Option<DateTime<Utc>>,
@@ -34,7 +34,7 @@ impl Row {
             mail_id: self.mail_id,
             user_id: self.user_id,
             created_at: self.created_at,
-            digest: super::digest("resets.digest", &self.digest)?,
+            digest: self.digest,
             expires_at: self.expires_at,
             state,
         })
@@ -73,8 +73,8 @@ pub(crate) async fn find_for_update(
     let row = sqlx::query!(
         r#"-- reset.find_for_update
         select
-            resets.reset_id as "reset_id: ResetId", resets.mail_id as "mail_id: OutboxId", resets.user_id as "user_id: UserId", resets.status,
-            resets.digest, resets.expires_at, resets.created_at, resets.settled_at, users.email_key,
+            resets.reset_id as "reset_id: ResetId", resets.mail_id as "mail_id: OutboxId", resets.user_id as "user_id: UserId",
+            resets.status, resets.digest as "digest: TokenDigest", resets.expires_at, resets.created_at, resets.settled_at, users.email_key,
             users.status = 'active' and tenants.status = 'active' as "is_active!"
         from identity.resets
         join identity.users using (user_id)
@@ -116,7 +116,6 @@ pub(crate) async fn find_known(
     user_id: UserId,
     mail_id: OutboxId,
 ) -> Result<KnownResets, Error> {
-    let now = tx.now();
     let row = sqlx::query_as!(
         KnownResets,
         r#"-- reset.find_known
@@ -128,7 +127,7 @@ pub(crate) async fn find_known(
         where user_id = $1"#,
         user_id.0,
         mail_id.0,
-        now
+        tx.now()
     );
     Ok(row.fetch_one(tx.connection()).await?)
 }
@@ -139,53 +138,45 @@ pub(crate) async fn mark_replaced(
     user_id: UserId,
     by: Option<&Reset>,
 ) -> Result<(), Error> {
-    let now = tx.now();
-    sqlx::query!(
+    let statement = sqlx::query!(
         "-- reset.mark_replaced
         update identity.resets
         set status = 'replaced', settled_at = $3
         where user_id = $1 and status = 'pending' and ($2::uuid is null or (created_at, reset_id) < ($4, $2))",
         user_id.0,
         by.map(|reset| reset.id.0),
-        now,
+        tx.now(),
         by.map(|reset| reset.created_at)
-    )
-    .execute(tx.connection())
-    .await?;
-    Ok(())
+    );
+    tx.execute(statement).await.map(drop)
 }
 
 /// Inserts a pending reset.
 pub(crate) async fn insert(tx: &mut TenantTx, reset: &Reset) -> Result<(), Error> {
-    let tenant_id = tx.tenant_id().clone();
-    sqlx::query!(
+    let statement = sqlx::query!(
         "-- reset.insert
         insert into identity.resets (reset_id, mail_id, tenant_id, user_id, status, digest, expires_at, created_at)
         values ($1, $2, $3, $4, 'pending', $5, $6, $7)",
         reset.id.0,
         reset.mail_id.0,
-        tenant_id.as_str(),
+        tx.tenant_id().as_str(),
         reset.user_id.0,
         reset.digest.as_bytes(),
         reset.expires_at,
         reset.created_at
-    )
-    .execute(tx.connection())
-    .await?;
-    Ok(())
+    );
+    tx.execute(statement).await.map(drop)
 }
 
 /// Marks a pending reset as used. Returns whether it was still pending: of several requests at once, one wins.
 pub(crate) async fn mark_used(tx: &mut TenantTx, used: &Reset) -> Result<bool, Error> {
-    let done = sqlx::query!(
+    let statement = sqlx::query!(
         "-- reset.mark_used
         update identity.resets
         set status = 'used', settled_at = $2
         where reset_id = $1 and status = 'pending'",
         used.id.0,
         used.state.settled_at()
-    )
-    .execute(tx.connection())
-    .await?;
-    Ok(done.rows_affected() == 1)
+    );
+    Ok(tx.execute(statement).await? == 1)
 }

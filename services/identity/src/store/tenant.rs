@@ -4,7 +4,7 @@ use chrono::{DateTime, Utc};
 use contract::TenantStatus;
 use contract::identity::{Quota, Tenant};
 use contract::internal::TenantRecord;
-use database::{Database, Error, TenantTx, decode};
+use database::{Database, Error, TenantTx};
 use tenancy::TenantId;
 
 /// The constraint that rejects a second tenant with the same id.
@@ -13,7 +13,7 @@ pub(crate) const PRIMARY_KEY: &str = "tenants_pkey";
 struct Row {
     tenant_id: TenantId,
     display_name: String,
-    status: String,
+    status: TenantStatus,
     events_per_second: Option<i32>,
     bytes_per_second: Option<i32>,
     created_at: DateTime<Utc>,
@@ -26,17 +26,12 @@ impl TryFrom<Row> for Tenant {
         Ok(Self {
             tenant_id: row.tenant_id,
             display_name: row.display_name,
-            status: status(&row.status)?,
+            status: row.status,
             quota: quota(row.events_per_second, row.bytes_per_second)?,
             created_at: row.created_at,
             invite: None,
         })
     }
-}
-
-/// Decodes the status of a tenant.
-pub(crate) fn status(text: &str) -> Result<TenantStatus, Error> {
-    decode("tenants.status", text)
 }
 
 /// Decodes the quota of a tenant.
@@ -52,34 +47,31 @@ pub(crate) fn quota(events: Option<i32>, bytes: Option<i32>) -> Result<Quota, Er
 
 /// Inserts the tenant of the transaction.
 pub(crate) async fn insert(tx: &mut TenantTx, display_name: &str, quota: &Quota) -> Result<(), Error> {
-    let (tenant_id, now) = (tx.tenant_id().clone(), tx.now());
-    sqlx::query!(
+    let statement = sqlx::query!(
         "-- tenant.insert
         insert into identity.tenants
             (tenant_id, display_name, status, events_per_second, bytes_per_second, created_at, updated_at)
         values ($1, $2, 'active', $3, $4, $5, $5)",
-        tenant_id.as_str(),
+        tx.tenant_id().as_str(),
         display_name,
         quota.events_per_second.map(u32::cast_signed),
         quota.bytes_per_second.map(u32::cast_signed),
-        now
-    )
-    .execute(tx.connection())
-    .await?;
-    Ok(())
+        tx.now()
+    );
+    tx.execute(statement).await.map(drop)
 }
 
 /// Finds the tenant of the transaction.
 pub(crate) async fn find(tx: &mut TenantTx) -> Result<Option<Tenant>, Error> {
-    let tenant_id = tx.tenant_id().clone();
     let row = sqlx::query_as!(
         Row,
         r#"-- tenant.find
         select
-            tenant_id as "tenant_id: TenantId", display_name, status, events_per_second, bytes_per_second, created_at
+            tenant_id as "tenant_id: TenantId", display_name, status as "status: TenantStatus", events_per_second,
+            bytes_per_second, created_at
         from identity.tenants
         where tenant_id = $1 and status <> 'deleted'"#,
-        tenant_id.as_str()
+        tx.tenant_id().as_str()
     )
     .fetch_optional(tx.connection())
     .await?;
@@ -88,16 +80,16 @@ pub(crate) async fn find(tx: &mut TenantTx) -> Result<Option<Tenant>, Error> {
 
 /// Finds the tenant of the transaction and locks it until the transaction ends.
 pub(crate) async fn find_for_update(tx: &mut TenantTx) -> Result<Option<Tenant>, Error> {
-    let tenant_id = tx.tenant_id().clone();
     let row = sqlx::query_as!(
         Row,
         r#"-- tenant.find_for_update
         select
-            tenant_id as "tenant_id: TenantId", display_name, status, events_per_second, bytes_per_second, created_at
+            tenant_id as "tenant_id: TenantId", display_name, status as "status: TenantStatus", events_per_second,
+            bytes_per_second, created_at
         from identity.tenants
         where tenant_id = $1 and status <> 'deleted'
         for update"#,
-        tenant_id.as_str()
+        tx.tenant_id().as_str()
     )
     .fetch_optional(tx.connection())
     .await?;
@@ -110,7 +102,7 @@ pub(crate) async fn list(database: &Database, after: &str, limit: i64) -> Result
         Row,
         r#"-- tenant.list
         select
-            tenant_id as "tenant_id!: TenantId", display_name as "display_name!", status as "status!",
+            tenant_id as "tenant_id!: TenantId", display_name as "display_name!", status as "status!: TenantStatus",
             events_per_second, bytes_per_second, created_at as "created_at!"
         from identity.list_tenants($1, $2)"#,
         after,
@@ -123,8 +115,7 @@ pub(crate) async fn list(database: &Database, after: &str, limit: i64) -> Result
 
 /// Updates name, status and quota. With `revokes_sessions`, all sessions of the tenant are revoked.
 pub(crate) async fn update(tx: &mut TenantTx, tenant: &Tenant, revokes_sessions: bool) -> Result<(), Error> {
-    let now = tx.now();
-    sqlx::query!(
+    let statement = sqlx::query!(
         "-- tenant.update
         update identity.tenants
         set display_name = $2, status = $3, events_per_second = $4, bytes_per_second = $5,
@@ -136,31 +127,28 @@ pub(crate) async fn update(tx: &mut TenantTx, tenant: &Tenant, revokes_sessions:
         tenant.quota.events_per_second.map(u32::cast_signed),
         tenant.quota.bytes_per_second.map(u32::cast_signed),
         i64::from(revokes_sessions),
-        now
-    )
-    .execute(tx.connection())
-    .await?;
-    Ok(())
+        tx.now()
+    );
+    tx.execute(statement).await.map(drop)
 }
 
 /// Finds the account status of the tenant or of a deleted one, for the session service.
 pub(crate) async fn find_record(tx: &mut TenantTx) -> Result<Option<TenantRecord>, Error> {
-    let tenant_id = tx.tenant_id().clone();
     let row = sqlx::query!(
         r#"-- tenant.find_record
         select
-            case when status = 'deleted' then 'suspended' else status end as "status!",
+            case when status = 'deleted' then 'suspended' else status end as "status!: TenantStatus",
             status = 'deleted' as "is_deleted!", session_version, events_per_second, bytes_per_second, version
         from identity.tenants
         where tenant_id = $1"#,
-        tenant_id.as_str()
+        tx.tenant_id().as_str()
     )
     .fetch_optional(tx.connection())
     .await?;
     let Some(row) = row else { return Ok(None) };
     Ok(Some(TenantRecord {
-        tenant_id,
-        status: status(&row.status)?,
+        tenant_id: tx.tenant_id().clone(),
+        status: row.status,
         session_version: row.session_version,
         quota: quota(row.events_per_second, row.bytes_per_second)?,
         is_deleted: row.is_deleted,
@@ -170,11 +158,10 @@ pub(crate) async fn find_record(tx: &mut TenantTx) -> Result<Option<TenantRecord
 
 /// Returns whether the tenant of the transaction exists.
 pub(crate) async fn exists(tx: &mut TenantTx) -> Result<bool, Error> {
-    let tenant_id = tx.tenant_id().clone();
     let exists = sqlx::query_scalar!(
         r#"-- tenant.exists
         select exists (select from identity.tenants where tenant_id = $1 and status <> 'deleted') as "exists!""#,
-        tenant_id.as_str()
+        tx.tenant_id().as_str()
     )
     .fetch_one(tx.connection())
     .await?;

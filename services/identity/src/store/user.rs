@@ -1,10 +1,9 @@
 //! Users.
 
-use chrono::{DateTime, Utc};
 use contract::identity::User;
 use contract::internal::{SubjectRecord, TenantRecord};
-use contract::{Role, UserStatus};
-use database::{Database, Error, TenantTx, decode};
+use contract::{Role, TenantStatus, UserStatus};
+use database::{Database, Error, TenantTx};
 use hashing::{Argon2Settings, PasswordDigest};
 use tenancy::{SessionId, TenantId, UserId};
 
@@ -18,49 +17,17 @@ pub(crate) const EMAIL_KEY: &str = "users_email_key";
 /// The constraint that rejects a second user with an address that looks the same.
 pub(crate) const EMAIL_SKELETON_KEY: &str = "users_email_skeleton_key";
 
-struct Row {
-    user_id: UserId,
-    email: String,
-    role: String,
-    status: String,
-    created_at: DateTime<Utc>,
-    updated_at: DateTime<Utc>,
-}
-
-impl TryFrom<Row> for User {
-    type Error = Error;
-
-    fn try_from(row: Row) -> Result<Self, Error> {
-        Ok(Self {
-            user_id: row.user_id,
-            email: row.email,
-            role: role(&row.role)?,
-            status: status(&row.status)?,
-            created_at: row.created_at,
-            updated_at: row.updated_at,
-        })
-    }
-}
-
-fn role(text: &str) -> Result<Role, Error> {
-    decode("users.role", text)
-}
-
-fn status(text: &str) -> Result<UserStatus, Error> {
-    decode("users.status", text)
-}
-
 /// The columns of `identity.find_account` for an account that exists.
 pub(super) struct AccountRow {
     pub(super) user_id: UserId,
-    pub(super) role: String,
-    pub(super) status: String,
+    pub(super) role: Role,
+    pub(super) status: UserStatus,
     pub(super) password_digest: Option<PasswordDigest>,
     pub(super) credential_version: i64,
     pub(super) kept_session_id: Option<SessionId>,
     pub(super) api_key_version: i64,
     pub(super) user_version: i64,
-    pub(super) tenant_status: String,
+    pub(super) tenant_status: TenantStatus,
     pub(super) session_version: i64,
     pub(super) events_per_second: Option<i32>,
     pub(super) bytes_per_second: Option<i32>,
@@ -74,8 +41,8 @@ impl AccountRow {
             subject: SubjectRecord {
                 user_id: self.user_id,
                 tenant_id: tenant_id.clone(),
-                role: role(&self.role)?,
-                status: status(&self.status)?,
+                role: self.role,
+                status: self.status,
                 credential_version: self.credential_version,
                 kept_session_id: self.kept_session_id,
                 api_key_version: self.api_key_version,
@@ -84,7 +51,7 @@ impl AccountRow {
             },
             tenant: TenantRecord {
                 tenant_id: tenant_id.clone(),
-                status: tenant::status(&self.tenant_status)?,
+                status: self.tenant_status,
                 session_version: self.session_version,
                 quota: tenant::quota(self.events_per_second, self.bytes_per_second)?,
                 is_deleted: false,
@@ -115,9 +82,9 @@ pub(crate) async fn find_email(
 macro_rules! select_users {
     ($name:literal, $end:literal, $($parameter:expr),+ $(,)?) => {
         sqlx::query_as!(
-            Row,
+            User,
             "-- " + $name + r#"
-            select user_id as "user_id: UserId", email, role, status, created_at, updated_at
+            select user_id as "user_id: UserId", email, role as "role: Role", status as "status: UserStatus", created_at, updated_at
             from identity.users "# + $end,
             $($parameter),+
         )
@@ -131,7 +98,7 @@ pub(crate) async fn find_by_email_for_update(
 ) -> Result<Option<User>, Error> {
     let user =
         select_users!("user.find_by_email_for_update", "where email_key = $1 for update", email.as_str());
-    user.fetch_optional(tx.connection()).await?.map(User::try_from).transpose()
+    Ok(user.fetch_optional(tx.connection()).await?)
 }
 
 /// Inserts an invited user.
@@ -141,23 +108,20 @@ pub(crate) async fn insert_invited(
     email: &Email,
     role: Role,
 ) -> Result<(), Error> {
-    let (tenant_id, now) = (tx.tenant_id().clone(), tx.now());
-    sqlx::query!(
+    let statement = sqlx::query!(
         "-- user.insert_invited
         insert into identity.users
             (user_id, tenant_id, email, email_key, email_skeleton, role, status, created_at, updated_at)
         values ($1, $2, $3, $4, $7, $5, 'invited', $6, $6)",
         user_id.0,
-        tenant_id.as_str(),
+        tx.tenant_id().as_str(),
         email.typed(),
         email.key().as_str(),
         role.as_str(),
-        now,
+        tx.now(),
         email.key().skeleton()
-    )
-    .execute(tx.connection())
-    .await?;
-    Ok(())
+    );
+    tx.execute(statement).await.map(drop)
 }
 
 /// Counts the users of the tenant, at most up to `limit`.
@@ -177,8 +141,7 @@ pub(crate) async fn mark_reinvited(
     email: &Email,
     role: Role,
 ) -> Result<(), Error> {
-    let now = tx.now();
-    sqlx::query!(
+    let statement = sqlx::query!(
         "-- user.mark_reinvited
         update identity.users
         set email = $2, role = $3, version = version + 1, updated_at = $4
@@ -186,23 +149,19 @@ pub(crate) async fn mark_reinvited(
         user_id.0,
         email.typed(),
         role.as_str(),
-        now
-    )
-    .execute(tx.connection())
-    .await?;
-    Ok(())
+        tx.now()
+    );
+    tx.execute(statement).await.map(drop)
 }
 
 /// Deletes an invited user.
 pub(crate) async fn delete_invited(tx: &mut TenantTx, user_id: UserId) -> Result<(), Error> {
-    sqlx::query!(
+    let statement = sqlx::query!(
         "-- user.delete_invited
         delete from identity.users where user_id = $1 and status = 'invited'",
         user_id.0
-    )
-    .execute(tx.connection())
-    .await?;
-    Ok(())
+    );
+    tx.execute(statement).await.map(drop)
 }
 
 /// Activates an invited user with a password. Returns whether the user was invited.
@@ -212,8 +171,7 @@ pub(crate) async fn mark_active(
     role: Role,
     password: &PasswordDigest,
 ) -> Result<bool, Error> {
-    let now = tx.now();
-    let done = sqlx::query!(
+    let statement = sqlx::query!(
         "-- user.mark_active
         update identity.users
         set status = 'active', role = $2, password_digest = $3, credential_version = credential_version + 1,
@@ -222,11 +180,9 @@ pub(crate) async fn mark_active(
         user_id.0,
         role.as_str(),
         password.as_str(),
-        now
-    )
-    .execute(tx.connection())
-    .await?;
-    Ok(done.rows_affected() == 1)
+        tx.now()
+    );
+    Ok(tx.execute(statement).await? == 1)
 }
 
 /// Replaces the digest of a password by one with the current parameters, unless the password has changed.
@@ -236,28 +192,26 @@ pub(crate) async fn replace_digest(
     old: &PasswordDigest,
     new: &PasswordDigest,
 ) -> Result<(), Error> {
-    sqlx::query!(
+    let statement = sqlx::query!(
         "-- user.replace_digest
         update identity.users set password_digest = $3 where user_id = $1 and password_digest = $2",
         user_id.0,
         old.as_str(),
         new.as_str()
-    )
-    .execute(tx.connection())
-    .await?;
-    Ok(())
+    );
+    tx.execute(statement).await.map(drop)
 }
 
 /// Finds a user of the tenant.
 pub(crate) async fn find(tx: &mut TenantTx, user_id: UserId) -> Result<Option<User>, Error> {
     let user = select_users!("user.find", "where user_id = $1", user_id.0);
-    user.fetch_optional(tx.connection()).await?.map(User::try_from).transpose()
+    Ok(user.fetch_optional(tx.connection()).await?)
 }
 
 /// Finds a user of the tenant and locks it until the transaction ends.
 pub(crate) async fn find_for_update(tx: &mut TenantTx, user_id: UserId) -> Result<Option<User>, Error> {
     let user = select_users!("user.find_for_update", "where user_id = $1 for update", user_id.0);
-    user.fetch_optional(tx.connection()).await?.map(User::try_from).transpose()
+    Ok(user.fetch_optional(tx.connection()).await?)
 }
 
 /// Finds an active user of an active tenant by address and locks it until the transaction ends.
@@ -272,7 +226,7 @@ pub(crate) async fn find_active_for_update(
         for no key update",
         email.as_str()
     );
-    user.fetch_optional(tx.connection()).await?.map(User::try_from).transpose()
+    Ok(user.fetch_optional(tx.connection()).await?)
 }
 
 /// Lists the users of the tenant after a given one, oldest first, optionally with one address or one status only.
@@ -295,7 +249,7 @@ pub(crate) async fn list(
         after.map(|id| id.0),
         limit
     );
-    users.fetch_all(tx.connection()).await?.into_iter().map(User::try_from).collect()
+    Ok(users.fetch_all(tx.connection()).await?)
 }
 
 /// Changes the password of an active user, unless the credential version has changed. Revokes all sessions except the kept one.
@@ -307,8 +261,7 @@ pub(crate) async fn mark_password_changed(
     password: &PasswordDigest,
     kept_session_id: Option<SessionId>,
 ) -> Result<bool, Error> {
-    let now = tx.now();
-    let done = sqlx::query!(
+    let statement = sqlx::query!(
         "-- user.mark_password_changed
         update identity.users
         set password_digest = $3, credential_version = credential_version + 1, kept_session_id = $4,
@@ -318,11 +271,9 @@ pub(crate) async fn mark_password_changed(
         seen_credential_version,
         password.as_str(),
         kept_session_id.map(|id| id.0),
-        now
-    )
-    .execute(tx.connection())
-    .await?;
-    Ok(done.rows_affected() == 1)
+        tx.now()
+    );
+    Ok(tx.execute(statement).await? == 1)
 }
 
 /// Sets the password of an active user after a reset and revokes all sessions. With `revokes_api_keys`, also revokes the API
@@ -333,8 +284,7 @@ pub(crate) async fn mark_password_reset(
     password: &PasswordDigest,
     revokes_api_keys: bool,
 ) -> Result<bool, Error> {
-    let now = tx.now();
-    let done = sqlx::query!(
+    let statement = sqlx::query!(
         "-- user.mark_password_reset
         update identity.users
         set password_digest = $2, credential_version = credential_version + 1, kept_session_id = null,
@@ -344,11 +294,9 @@ pub(crate) async fn mark_password_reset(
         user_id.0,
         password.as_str(),
         revokes_api_keys,
-        now
-    )
-    .execute(tx.connection())
-    .await?;
-    Ok(done.rows_affected() == 1)
+        tx.now()
+    );
+    Ok(tx.execute(statement).await? == 1)
 }
 
 /// An active administrator.
@@ -392,8 +340,7 @@ pub(crate) async fn mark_status(
     status: UserStatus,
     revokes: Revocation,
 ) -> Result<(), Error> {
-    let now = tx.now();
-    sqlx::query!(
+    let statement = sqlx::query!(
         "-- user.mark_status
         update identity.users
         set role = $2, status = $3, credential_version = credential_version + $4,
@@ -404,12 +351,10 @@ pub(crate) async fn mark_status(
         role.as_str(),
         status.as_str(),
         i64::from(revokes.sessions || revokes.api_keys),
-        now,
+        tx.now(),
         revokes.api_keys
-    )
-    .execute(tx.connection())
-    .await?;
-    Ok(())
+    );
+    tx.execute(statement).await.map(drop)
 }
 
 /// Finds the account status of a user or of a deleted one, for the session service.
@@ -417,7 +362,7 @@ pub(crate) async fn find_record(tx: &mut TenantTx, user_id: UserId) -> Result<Op
     let row = sqlx::query!(
         r#"-- user.find_record
         select
-            tenant_id as "tenant_id!: TenantId", role as "role!", status as "status!",
+            tenant_id as "tenant_id!: TenantId", role as "role!: Role", status as "status!: UserStatus",
             credential_version as "credential_version!", kept_session_id as "kept_session_id: SessionId",
             api_key_version as "api_key_version!", false as "is_deleted!", version as "version!"
         from identity.users
@@ -434,8 +379,8 @@ pub(crate) async fn find_record(tx: &mut TenantTx, user_id: UserId) -> Result<Op
     Ok(Some(SubjectRecord {
         user_id,
         tenant_id: row.tenant_id,
-        role: role(&row.role)?,
-        status: status(&row.status)?,
+        role: row.role,
+        status: row.status,
         credential_version: row.credential_version,
         kept_session_id: row.kept_session_id,
         api_key_version: row.api_key_version,

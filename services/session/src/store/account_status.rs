@@ -3,14 +3,13 @@
 use contract::internal::{SubjectRecord, TenantRecord};
 use contract::{Role, TenantStatus, UserStatus};
 use database::{Database, Error, TenantTx};
-use sqlx::types::Text;
 use tenancy::{SessionId, TenantId, UserId};
 
 use crate::domain::account_status::{AccountStatus, AccountVersions};
 
 /// Saves the status of a tenant, unless the stored version is equal or newer. Returns whether the row changed.
 pub(crate) async fn apply_tenant(tx: &mut TenantTx, record: &TenantRecord) -> Result<bool, Error> {
-    let result = sqlx::query!(
+    let statement = sqlx::query!(
         "-- account_status.apply_tenant
         insert into session.tenants as stored
             (tenant_id, status, session_version, events_per_second, bytes_per_second, version, is_deleted)
@@ -30,10 +29,8 @@ pub(crate) async fn apply_tenant(tx: &mut TenantTx, record: &TenantRecord) -> Re
         record.quota.bytes_per_second.map(u32::cast_signed),
         record.version,
         record.is_deleted,
-    )
-    .execute(tx.connection())
-    .await?;
-    Ok(result.rows_affected() > 0)
+    );
+    Ok(tx.execute(statement).await? > 0)
 }
 
 /// Lists the ids of all tenants.
@@ -47,7 +44,7 @@ pub(crate) async fn list_tenants(database: &Database) -> Result<Vec<TenantId>, E
 
 /// Saves the status of a user, unless the stored version is equal or newer. Returns whether the row changed.
 pub(crate) async fn apply_subject(tx: &mut TenantTx, record: &SubjectRecord) -> Result<bool, Error> {
-    let result = sqlx::query!(
+    let statement = sqlx::query!(
         "-- account_status.apply_subject
         insert into session.subjects as stored
             (user_id, tenant_id, role, status, credential_version, kept_session_id, version, is_deleted)
@@ -68,13 +65,12 @@ pub(crate) async fn apply_subject(tx: &mut TenantTx, record: &SubjectRecord) -> 
         record.kept_session_id.map(|id| id.0),
         record.version,
         record.is_deleted,
-    )
-    .execute(tx.connection())
-    .await?;
-    Ok(result.rows_affected() > 0)
+    );
+    Ok(tx.execute(statement).await? > 0)
 }
 
-/// Returns the status of a user; `None` if the user is deleted. Locks the user's row, so that concurrent changes of one user's sessions are serialized.
+/// Returns the status of a user; `None` if the user is deleted. Locks the user's row, so that concurrent changes of one user's
+/// sessions are serialized.
 pub(crate) async fn find_for_update(
     tx: &mut TenantTx,
     user_id: UserId,
@@ -103,9 +99,9 @@ async fn find_since_for_update(
         select
             subjects.credential_version,
             tenants.session_version,
-            subjects.role as "role: Text<Role>",
-            subjects.status as "user_status: Text<UserStatus>",
-            tenants.status as "tenant_status: Text<TenantStatus>",
+            subjects.role as "role: Role",
+            subjects.status as "user_status: UserStatus",
+            tenants.status as "tenant_status: TenantStatus",
             subjects.kept_session_id as "kept_session_id: SessionId"
         from session.subjects
         join session.tenants using (tenant_id)
@@ -123,23 +119,21 @@ async fn find_since_for_update(
             credential_version: row.credential_version,
             session_version: row.session_version,
         },
-        role: row.role.0,
-        user_status: row.user_status.0,
-        tenant_status: row.tenant_status.0,
+        role: row.role,
+        user_status: row.user_status,
+        tenant_status: row.tenant_status,
         kept_session_id: row.kept_session_id,
     }))
 }
 
 /// Locks the tenant's row. Sessions can still be created.
 pub(crate) async fn lock_tenant(tx: &mut TenantTx) -> Result<(), Error> {
-    sqlx::query!(
+    let statement = sqlx::query!(
         "-- account_status.lock_tenant
         select from session.tenants where tenant_id = $1 for no key update",
         tx.tenant_id().as_str()
-    )
-    .execute(tx.connection())
-    .await?;
-    Ok(())
+    );
+    tx.execute(statement).await.map(drop)
 }
 
 /// Returns whether the tenant of the transaction exists and is not deleted.

@@ -3,7 +3,7 @@
 use chrono::{DateTime, Utc};
 use contract::Scope;
 use contract::session::ApiKey;
-use database::{Error, TenantTx, decode};
+use database::{Error, TenantTx};
 use hashing::TokenDigest;
 use tenancy::{KeyId, UserId};
 
@@ -19,7 +19,7 @@ pub(crate) async fn insert(
     creator: &AccountVersions,
 ) -> Result<(), Error> {
     let scopes: Vec<String> = key.scopes.iter().map(ToString::to_string).collect();
-    sqlx::query!(
+    let statement = sqlx::query!(
         "-- api_key.insert
         insert into session.api_keys
             (
@@ -37,17 +37,15 @@ pub(crate) async fn insert(
         creator.credential_version,
         tx.now(),
         key.expires_at,
-    )
-    .execute(tx.connection())
-    .await?;
-    Ok(())
+    );
+    tx.execute(statement).await.map(drop)
 }
 
 /// A key as the API shows it.
 struct KeyRow {
     key_id: KeyId,
     name: String,
-    scopes: Vec<String>,
+    scopes: Vec<Scope>,
     source_ids: Vec<String>,
     created_by: UserId,
     created_at: DateTime<Utc>,
@@ -55,22 +53,35 @@ struct KeyRow {
     last_used_at: Option<DateTime<Utc>>,
 }
 
-impl TryFrom<KeyRow> for ApiKey {
-    type Error = Error;
-
-    fn try_from(row: KeyRow) -> Result<Self, Error> {
-        Ok(Self {
+impl From<KeyRow> for ApiKey {
+    fn from(row: KeyRow) -> Self {
+        Self {
             id: row.key_id,
             name: row.name,
-            scopes: parse_scopes(&row.scopes)?,
+            scopes: row.scopes,
             source_ids: row.source_ids,
             created_by: row.created_by,
             created_at: row.created_at,
             expires_at: row.expires_at,
             last_used_at: row.last_used_at,
             key: None,
-        })
+        }
     }
+}
+
+/// Selects keys: the span name of the statement, its end, and the parameters.
+macro_rules! select_keys {
+    ($name:literal, $end:literal, $($parameter:expr),+ $(,)?) => {
+        sqlx::query_as!(
+            KeyRow,
+            "-- " + $name + r#"
+            select
+                key_id as "key_id: KeyId", name, scopes as "scopes: Vec<Scope>", source_ids, created_by as "created_by: UserId",
+                created_at, expires_at, last_used_at
+            from session.api_keys "# + $end,
+            $($parameter),+
+        )
+    };
 }
 
 /// Returns the stored keys that a user created, in any state, oldest first.
@@ -79,56 +90,30 @@ pub(crate) async fn list_created_by(
     user_id: UserId,
     limit: i64,
 ) -> Result<Vec<ApiKey>, Error> {
-    let rows = sqlx::query_as!(
-        KeyRow,
-        r#"-- api_key.list_created_by
-        select
-            key_id as "key_id: KeyId",
-            name,
-            scopes,
-            source_ids,
-            created_by as "created_by: UserId",
-            created_at,
-            expires_at,
-            last_used_at
-        from session.api_keys
-        where created_by = $1
+    let rows = select_keys!(
+        "api_key.list_created_by",
+        "where created_by = $1
         order by key_id
-        limit $2"#,
+        limit $2",
         user_id.0,
         limit
-    )
-    .fetch_all(tx.connection())
-    .await?;
-    rows.into_iter().map(TryFrom::try_from).collect()
+    );
+    Ok(rows.fetch_all(tx.connection()).await?.into_iter().map(From::from).collect())
 }
 
 /// Returns the tenant's valid keys after a given one, oldest first.
 pub(crate) async fn list(tx: &mut TenantTx, after: Option<KeyId>, limit: i64) -> Result<Vec<ApiKey>, Error> {
-    let rows = sqlx::query_as!(
-        KeyRow,
-        r#"-- api_key.list
-        select
-            key_id as "key_id: KeyId",
-            name,
-            scopes,
-            source_ids,
-            created_by as "created_by: UserId",
-            created_at,
-            expires_at,
-            last_used_at
-        from session.api_keys
-        where ($1::uuid is null or key_id > $1)
+    let rows = select_keys!(
+        "api_key.list",
+        "where ($1::uuid is null or key_id > $1)
             and valid_until > $3
         order by key_id
-        limit $2"#,
+        limit $2",
         after.map(|id| id.0),
         limit,
         tx.now()
-    )
-    .fetch_all(tx.connection())
-    .await?;
-    rows.into_iter().map(TryFrom::try_from).collect()
+    );
+    Ok(rows.fetch_all(tx.connection()).await?.into_iter().map(From::from).collect())
 }
 
 /// Returns the number of valid keys of the tenant.
@@ -213,9 +198,4 @@ pub(crate) async fn mark_created_before_revoked(
     .fetch_all(tx.connection())
     .await?;
     Ok(ids)
-}
-
-/// Parses stored scopes.
-pub(super) fn parse_scopes(texts: &[String]) -> Result<Vec<Scope>, Error> {
-    texts.iter().map(|text| decode("api_keys.scopes", text)).collect()
 }

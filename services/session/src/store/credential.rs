@@ -8,14 +8,12 @@ use contract::identity::Quota;
 use contract::internal::{Credential, Subject};
 use contract::managed::ServiceAccount;
 use contract::session::SessionMethod;
-use contract::{Role, TenantStatus, UserStatus};
+use contract::{Role, Scope, TenantStatus, UserStatus};
 use database::{Database, Error};
 use hashing::TokenDigest;
-use sqlx::types::Text;
 use tenancy::{KeyId, SessionId, TenantId, UserId};
 use uuid::Uuid;
 
-use super::api_key::parse_scopes;
 use crate::domain::account_status::{AccountStatus, AccountVersions};
 use crate::domain::api_key::KeyLifecycle;
 use crate::domain::producer;
@@ -54,7 +52,7 @@ pub(crate) enum CredentialState {
 #[sqlx(type_name = "session.found_session")]
 struct FoundSession {
     session_id: SessionId,
-    method: Text<SessionMethod>,
+    method: SessionMethod,
     created_at: DateTime<Utc>,
     credential_version: i64,
     session_version: i64,
@@ -64,8 +62,8 @@ struct FoundSession {
     expires_at: DateTime<Utc>,
     inactive_since: Option<DateTime<Utc>>,
     user_id: UserId,
-    role: Text<Role>,
-    user_status: Text<UserStatus>,
+    role: Role,
+    user_status: UserStatus,
     user_credential_version: i64,
     kept_session_id: Option<SessionId>,
 }
@@ -75,7 +73,7 @@ struct FoundSession {
 #[sqlx(type_name = "session.found_api_key")]
 struct FoundApiKey {
     key_id: KeyId,
-    scopes: Vec<String>,
+    scopes: Vec<Scope>,
     source_ids: Vec<String>,
     last_used_at: Option<DateTime<Utc>>,
     expires_at: DateTime<Utc>,
@@ -102,7 +100,7 @@ pub(crate) async fn find(
         select
             "position" as "position!",
             tenant_id as "tenant_id!: TenantId",
-            tenant_status as "tenant_status!: Text<TenantStatus>",
+            tenant_status as "tenant_status!: TenantStatus",
             tenant_session_version as "tenant_session_version!",
             events_per_second,
             bytes_per_second,
@@ -116,10 +114,10 @@ pub(crate) async fn find(
     .await?;
     rows.into_iter()
         .map(|row| {
-            let status = row.tenant_status.0;
+            let status = row.tenant_status;
             let (credential, state, expires_at) = match (row.session, row.api_key, row.producer) {
                 (Some(session), _, _) => session.decode(status, row.tenant_session_version),
-                (_, Some(key), _) => key.decode(status)?,
+                (_, Some(key), _) => key.decode(status),
                 (_, _, Some(producer)) => producer.decode(status),
                 _ => return Err(Error::corrupt("find_credentials", "a row without a credential")),
             };
@@ -142,7 +140,7 @@ type Decoded = (Credential, CredentialState, DateTime<Utc>);
 
 impl FoundSession {
     fn decode(self, tenant_status: TenantStatus, tenant_session_version: i64) -> Decoded {
-        let (session_id, user_id, role) = (self.session_id, self.user_id, self.role.0);
+        let (session_id, user_id, role) = (self.session_id, self.user_id, self.role);
         let versions = |credential_version, session_version| AccountVersions {
             user_id,
             credential_version,
@@ -162,7 +160,7 @@ impl FoundSession {
         let account = AccountStatus {
             versions: versions(self.user_credential_version, tenant_session_version),
             role,
-            user_status: self.user_status.0,
+            user_status: self.user_status,
             tenant_status,
             kept_session_id: self.kept_session_id,
         };
@@ -170,7 +168,7 @@ impl FoundSession {
             session_id,
             user_id,
             role,
-            method: self.method.0,
+            method: self.method,
             created_at: self.created_at,
             idle_expires_at: self.idle_expires_at,
         };
@@ -179,12 +177,12 @@ impl FoundSession {
 }
 
 impl FoundApiKey {
-    fn decode(self, tenant_status: TenantStatus) -> Result<Decoded, Error> {
-        let Self { key_id, source_ids, last_used_at, expires_at, revoked_at, .. } = self;
+    fn decode(self, tenant_status: TenantStatus) -> Decoded {
+        let Self { key_id, scopes, source_ids, last_used_at, expires_at, revoked_at } = self;
         let lifecycle = KeyLifecycle { expires_at, revoked_at };
-        let credential = Credential::ApiKey { key_id, scopes: parse_scopes(&self.scopes)?, source_ids };
+        let credential = Credential::ApiKey { key_id, scopes, source_ids };
         let state = CredentialState::ApiKey { key_id, lifecycle, tenant_status, last_used_at };
-        Ok((credential, state, expires_at))
+        (credential, state, expires_at)
     }
 }
 

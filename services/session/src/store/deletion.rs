@@ -3,8 +3,8 @@
 use chrono::{DateTime, Utc};
 use database::{Database, Error};
 
-/// Deletes sessions, API keys, device grants and producers that have been inactive since before a time, at most `limit` of each. Returns the
-/// largest of their numbers.
+/// Deletes sessions, API keys, device grants and producers that have been inactive since before a time, at most `limit` of
+/// each. Returns the largest of their numbers.
 pub(crate) async fn purge(database: &Database, before: DateTime<Utc>, limit: i32) -> Result<i64, Error> {
     let purged = sqlx::query_scalar!(
         r#"-- deletion.purge

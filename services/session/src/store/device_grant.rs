@@ -166,44 +166,38 @@ pub(crate) async fn save(
 
 /// Denies the grants that a user approved and no device has redeemed.
 pub(crate) async fn deny_approved(tx: &mut TenantTx, user_id: UserId) -> Result<u64, Error> {
-    let denied = sqlx::query!(
+    let statement = sqlx::query!(
         "-- device_grant.deny_approved
         update session.device_grants
         set status = 'denied', user_id = null, credential_version = null, session_version = null
         where user_id = $1 and status = 'approved'",
         user_id.0
-    )
-    .execute(tx.connection())
-    .await?;
-    Ok(denied.rows_affected())
+    );
+    tx.execute(statement).await
 }
 
 /// Erases the personal data of the grants that a user approved.
 pub(crate) async fn erase_user(tx: &mut TenantTx, user_id: UserId) -> Result<(), Error> {
-    sqlx::query!(
+    let statement = sqlx::query!(
         "-- device_grant.erase_user
         update session.device_grants
         set client_name = null, ip = null
         where user_id = $1",
         user_id.0
-    )
-    .execute(tx.connection())
-    .await?;
-    Ok(())
+    );
+    tx.execute(statement).await.map(drop)
 }
 
 /// Denies the approved grants of the tenant that were created before a time.
 pub(crate) async fn deny_created_before(tx: &mut TenantTx, time: DateTime<Utc>) -> Result<(), Error> {
-    sqlx::query!(
+    let statement = sqlx::query!(
         "-- device_grant.deny_created_before
         update session.device_grants
         set status = 'denied', user_id = null, credential_version = null, session_version = null
         where created_at < $1 and status = 'approved'",
         time
-    )
-    .execute(tx.connection())
-    .await?;
-    Ok(())
+    );
+    tx.execute(statement).await.map(drop)
 }
 
 fn approval(

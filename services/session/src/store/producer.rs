@@ -47,7 +47,7 @@ pub(crate) async fn save(
     producer: &Producer,
     replaces: bool,
 ) -> Result<bool, Error> {
-    let result = sqlx::query!(
+    let statement = sqlx::query!(
         "-- producer.save
         insert into session.producers as stored
             (
@@ -75,28 +75,30 @@ pub(crate) async fn save(
         producer.generation,
         tx.now(),
         replaces
-    )
-    .execute(tx.connection())
-    .await?;
-    Ok(result.rows_affected() > 0)
+    );
+    Ok(tx.execute(statement).await? > 0)
+}
+
+/// Selects a producer and locks its row: the span name of the statement, its condition, and the parameters.
+macro_rules! select_producer {
+    ($name:literal, $condition:literal, $($parameter:expr),+ $(,)?) => {
+        sqlx::query_as!(
+            ProducerRow,
+            "-- " + $name + r#"
+            select
+                producer_id, operator_id as "operator_id: Text<OperatorId>", namespace, service_account, source_ids, generation,
+                deleted_at
+            from session.producers
+            where "# + $condition + " for update",
+            $($parameter),+
+        )
+    };
 }
 
 /// Returns a stored producer, also a deleted one, and locks its row.
 pub(crate) async fn find_for_update(tx: &mut TenantTx, uid: Uuid) -> Result<Option<ProducerRecord>, Error> {
-    let row = sqlx::query_as!(
-        ProducerRow,
-        r#"-- producer.find_for_update
-        select
-            producer_id, operator_id as "operator_id: Text<OperatorId>", namespace, service_account, source_ids, generation,
-            deleted_at
-        from session.producers
-        where producer_id = $1
-        for update"#,
-        uid
-    )
-    .fetch_optional(tx.connection())
-    .await?;
-    Ok(row.map(|row| row.into_record(tx.tenant_id()).1))
+    let row = select_producer!("producer.find_for_update", "producer_id = $1", uid);
+    Ok(row.fetch_optional(tx.connection()).await?.map(|row| row.into_record(tx.tenant_id()).1))
 }
 
 /// Returns the producer of another resource with the same service account in the tenant, and locks its row.
@@ -105,46 +107,34 @@ pub(crate) async fn find_other_for_update(
     uid: Uuid,
     digest: &TokenDigest,
 ) -> Result<Option<(Uuid, ProducerRecord)>, Error> {
-    let row = sqlx::query_as!(
-        ProducerRow,
-        r#"-- producer.find_other_for_update
-        select
-            producer_id, operator_id as "operator_id: Text<OperatorId>", namespace, service_account, source_ids, generation,
-            deleted_at
-        from session.producers
-        where digest = $2 and deleted_at is null and producer_id <> $1
-        for update"#,
+    let row = select_producer!(
+        "producer.find_other_for_update",
+        "digest = $2 and deleted_at is null and producer_id <> $1",
         uid,
         digest.as_bytes()
-    )
-    .fetch_optional(tx.connection())
-    .await?;
-    Ok(row.map(|row| row.into_record(tx.tenant_id())))
+    );
+    Ok(row.fetch_optional(tx.connection()).await?.map(|row| row.into_record(tx.tenant_id())))
 }
 
 /// Marks a producer as deleted. Its row remains for a day, so that a delayed write does not restore it.
 pub(crate) async fn mark_deleted(tx: &mut TenantTx, uid: Uuid) -> Result<(), Error> {
-    sqlx::query!(
+    let statement = sqlx::query!(
         "-- producer.mark_deleted
         update session.producers set deleted_at = $2, updated_at = $2 where producer_id = $1 and deleted_at is null",
         uid,
         tx.now()
-    )
-    .execute(tx.connection())
-    .await?;
-    Ok(())
+    );
+    tx.execute(statement).await.map(drop)
 }
 
 /// Deletes the row of a producer, which can be stored again.
 pub(crate) async fn delete(tx: &mut TenantTx, uid: Uuid) -> Result<(), Error> {
-    sqlx::query!(
+    let statement = sqlx::query!(
         "-- producer.delete
         delete from session.producers where producer_id = $1 and deleted_at is null",
         uid
-    )
-    .execute(tx.connection())
-    .await?;
-    Ok(())
+    );
+    tx.execute(statement).await.map(drop)
 }
 
 /// Lists the producers of an operator, of all tenants, after a given one.

@@ -7,7 +7,6 @@ use database::{Database, Error, TenantCall, TenantTx};
 use hashing::TokenDigest;
 use serde_json::Value;
 use sqlx::PgExecutor;
-use sqlx::types::Text;
 use tenancy::{SessionId, TenantId, UserId};
 
 use crate::domain::account_status::AccountVersions;
@@ -27,8 +26,8 @@ pub(crate) async fn insert(tx: &mut TenantTx, new: &NewSession, stored: &StoredS
     Ok(())
 }
 
-/// Inserts a session in one statement with the messages of the call. Returns `None` without a change if these are not the stored records, or
-/// the user has [`MAX_SESSIONS`].
+/// Inserts a session in one statement with the messages of the call. Returns `None` without a change if these are not the
+/// stored records, or the user has [`MAX_SESSIONS`].
 pub(crate) async fn insert_if_stored(
     call: TenantCall,
     records: (&TenantRecord, &SubjectRecord),
@@ -155,33 +154,34 @@ impl From<SessionRow> for StoredSession {
     }
 }
 
+/// A statement that returns sessions: its text before and after the columns, and its parameters.
+macro_rules! sessions {
+    ($start:literal, $end:literal, $($parameter:expr),+ $(,)?) => {
+        sqlx::query_as!(
+            SessionRow,
+            $start + r#"
+                session_id as "session_id: SessionId", user_id as "user_id: UserId", credential_version, session_version,
+                digest as "digest: TokenDigest", last_seen_at, idle_seconds, idle_expires_at, expires_at, inactive_since
+            "# + $end,
+            $($parameter),+
+        )
+    };
+}
+
 /// Returns the session with this id, in any state, and locks its row.
 pub(crate) async fn find_for_update(
     tx: &mut TenantTx,
     session_id: SessionId,
 ) -> Result<Option<StoredSession>, Error> {
-    let row = sqlx::query_as!(
-        SessionRow,
-        r#"-- session.find_for_update
-        select
-            session_id as "session_id: SessionId",
-            user_id as "user_id: UserId",
-            credential_version,
-            session_version,
-            digest as "digest: TokenDigest",
-            last_seen_at,
-            idle_seconds,
-            idle_expires_at,
-            expires_at,
-            inactive_since
-        from session.sessions
+    let row = sessions!(
+        "-- session.find_for_update
+        select",
+        "from session.sessions
         where session_id = $1
-        for no key update"#,
+        for no key update",
         session_id.0
-    )
-    .fetch_optional(tx.connection())
-    .await?;
-    Ok(row.map(StoredSession::from))
+    );
+    Ok(row.fetch_optional(tx.connection()).await?.map(StoredSession::from))
 }
 
 /// Saves the time of revocation.
@@ -190,17 +190,15 @@ pub(crate) async fn save_revocation(
     session_id: SessionId,
     lifecycle: &SessionLifecycle,
 ) -> Result<(), Error> {
-    sqlx::query!(
+    let statement = sqlx::query!(
         "-- session.save_revocation
         update session.sessions
         set inactive_since = $2
         where session_id = $1",
         session_id.0,
         lifecycle.inactive_since
-    )
-    .execute(tx.connection())
-    .await?;
-    Ok(())
+    );
+    tx.execute(statement).await.map(drop)
 }
 
 /// Revokes all sessions of a user except `kept`. Returns their number.
@@ -209,7 +207,7 @@ pub(crate) async fn mark_all_revoked(
     user_id: UserId,
     kept: Option<SessionId>,
 ) -> Result<u64, Error> {
-    let revoked = sqlx::query!(
+    let statement = sqlx::query!(
         "-- session.mark_all_revoked
         update session.sessions
         set inactive_since = least(valid_until, $3)
@@ -217,10 +215,8 @@ pub(crate) async fn mark_all_revoked(
         user_id.0,
         kept.map(|id| id.0),
         tx.now()
-    )
-    .execute(tx.connection())
-    .await?;
-    Ok(revoked.rows_affected())
+    );
+    tx.execute(statement).await
 }
 
 /// Revokes sessions of the tenant that were created before a time and are not due to be recorded as expired, at most `limit`. Returns them.
@@ -229,9 +225,8 @@ pub(crate) async fn mark_revoked_before(
     time: DateTime<Utc>,
     limit: i64,
 ) -> Result<Vec<StoredSession>, Error> {
-    let rows = sqlx::query_as!(
-        SessionRow,
-        r#"-- session.mark_revoked_before
+    let rows = sessions!(
+        "-- session.mark_revoked_before
         update session.sessions
         set inactive_since = least(valid_until, $2)
         where session_id = any(array(
@@ -240,25 +235,14 @@ pub(crate) async fn mark_revoked_before(
             where created_at < $1 and valid_until > $3
             limit $4
         ))
-        returning
-            session_id as "session_id: SessionId",
-            user_id as "user_id: UserId",
-            credential_version,
-            session_version,
-            digest as "digest: TokenDigest",
-            last_seen_at,
-            idle_seconds,
-            idle_expires_at,
-            expires_at,
-            inactive_since"#,
+        returning",
+        "",
         time,
         tx.now(),
         tx.now() - EXPIRY_DELAY,
         limit
-    )
-    .fetch_all(tx.connection())
-    .await?;
-    Ok(rows.into_iter().map(StoredSession::from).collect())
+    );
+    Ok(rows.fetch_all(tx.connection()).await?.into_iter().map(StoredSession::from).collect())
 }
 
 /// Lists sessions of all tenants that expired by a time, by tenant, at most `limit`.
@@ -286,9 +270,8 @@ pub(crate) async fn mark_expired(
     session_ids: &[SessionId],
     by: DateTime<Utc>,
 ) -> Result<Vec<StoredSession>, Error> {
-    let rows = sqlx::query_as!(
-        SessionRow,
-        r#"-- session.mark_expired
+    let rows = sessions!(
+        "-- session.mark_expired
         update session.sessions
         set inactive_since = valid_until
         where session_id = any(array(
@@ -297,37 +280,24 @@ pub(crate) async fn mark_expired(
             where session_id = any($1) and valid_until <= $2
             for no key update skip locked
         ))
-        returning
-            session_id as "session_id: SessionId",
-            user_id as "user_id: UserId",
-            credential_version,
-            session_version,
-            digest as "digest: TokenDigest",
-            last_seen_at,
-            idle_seconds,
-            idle_expires_at,
-            expires_at,
-            inactive_since"#,
+        returning",
+        "",
         session_ids as &[SessionId],
         by
-    )
-    .fetch_all(tx.connection())
-    .await?;
-    Ok(rows.into_iter().map(StoredSession::from).collect())
+    );
+    Ok(rows.fetch_all(tx.connection()).await?.into_iter().map(StoredSession::from).collect())
 }
 
 /// Erases the personal data of the sessions of a user.
 pub(crate) async fn erase_user(tx: &mut TenantTx, user_id: UserId) -> Result<(), Error> {
-    sqlx::query!(
+    let statement = sqlx::query!(
         "-- session.erase_user
         update session.sessions
         set ip = null, user_agent = null, client_name = null
         where user_id = $1",
         user_id.0
-    )
-    .execute(tx.connection())
-    .await?;
-    Ok(())
+    );
+    tx.execute(statement).await.map(drop)
 }
 
 /// A session as the API shows it.
@@ -337,7 +307,7 @@ struct ListedRow {
     last_seen_at: DateTime<Utc>,
     expires_at: DateTime<Utc>,
     idle_expires_at: DateTime<Utc>,
-    method: Text<SessionMethod>,
+    method: SessionMethod,
     ip: Option<String>,
     user_agent: Option<String>,
     client_name: Option<String>,
@@ -351,7 +321,7 @@ impl From<ListedRow> for contract::session::Session {
             last_seen_at: row.last_seen_at,
             expires_at: row.expires_at,
             idle_expires_at: row.idle_expires_at,
-            method: row.method.0,
+            method: row.method,
             ip: row.ip,
             user_agent: row.user_agent,
             client_name: row.client_name,
@@ -360,35 +330,38 @@ impl From<ListedRow> for contract::session::Session {
     }
 }
 
+/// Selects sessions as the API shows them: the span name of the statement, its end, and the parameters.
+macro_rules! listed {
+    ($name:literal, $end:literal, $($parameter:expr),+ $(,)?) => {
+        sqlx::query_as!(
+            ListedRow,
+            "-- " + $name + r#"
+            select
+                session_id as "session_id!: SessionId", created_at as "created_at!", last_seen_at as "last_seen_at!",
+                expires_at as "expires_at!", idle_expires_at as "idle_expires_at!", method as "method!: SessionMethod",
+                ip, user_agent, client_name
+            "# + $end,
+            $($parameter),+
+        )
+    };
+}
+
 /// Returns the stored sessions of a user in any state, oldest first.
 pub(crate) async fn list_stored(
     tx: &mut TenantTx,
     user_id: UserId,
     limit: i64,
 ) -> Result<Vec<contract::session::Session>, Error> {
-    let rows = sqlx::query_as!(
-        ListedRow,
-        r#"-- session.list_stored
-        select
-            session_id as "session_id: SessionId",
-            created_at,
-            last_seen_at,
-            expires_at,
-            idle_expires_at,
-            method as "method: Text<SessionMethod>",
-            ip,
-            user_agent,
-            client_name
-        from session.sessions
+    let rows = listed!(
+        "session.list_stored",
+        "from session.sessions
         where user_id = $1
         order by session_id
-        limit $2"#,
+        limit $2",
         user_id.0,
         limit
-    )
-    .fetch_all(tx.connection())
-    .await?;
-    Ok(rows.into_iter().map(From::from).collect())
+    );
+    Ok(rows.fetch_all(tx.connection()).await?.into_iter().map(From::from).collect())
 }
 
 /// Returns a user's active sessions after a given one, oldest first.
@@ -398,31 +371,18 @@ pub(crate) async fn list(
     after: Option<SessionId>,
     limit: i64,
 ) -> Result<Vec<contract::session::Session>, Error> {
-    let rows = sqlx::query_as!(
-        ListedRow,
-        r#"-- session.list
-        select
-            session_id as "session_id!: SessionId",
-            created_at as "created_at!",
-            last_seen_at as "last_seen_at!",
-            expires_at as "expires_at!",
-            idle_expires_at as "idle_expires_at!",
-            method as "method!: Text<SessionMethod>",
-            ip,
-            user_agent,
-            client_name
-        from session.active_sessions($4)
+    let rows = listed!(
+        "session.list",
+        "from session.active_sessions($4)
         where user_id = $1 and ($2::uuid is null or session_id > $2)
         order by session_id
-        limit $3"#,
+        limit $3",
         user_id.0,
         after.map(|id| id.0),
         limit,
         tx.now()
-    )
-    .fetch_all(tx.connection())
-    .await?;
-    Ok(rows.into_iter().map(From::from).collect())
+    );
+    Ok(rows.fetch_all(tx.connection()).await?.into_iter().map(From::from).collect())
 }
 
 /// Returns the number of sessions of all tenants that are neither revoked nor expired.
