@@ -16,6 +16,7 @@ mod domain {
     pub(crate) mod reset;
     pub(crate) mod throttle;
 }
+mod first_tenant;
 mod http;
 mod mail;
 mod message;
@@ -27,6 +28,7 @@ mod wiring;
 pub use config::Config;
 #[cfg(fuzzing)]
 pub use domain::email::fuzzed as fuzzed_email;
+pub use first_tenant::FirstTenant;
 #[cfg(fuzzing)]
 pub use texts::fuzzed as fuzzed_language;
 pub use wiring::{Identity, MIGRATIONS, Parts, build};

@@ -4,7 +4,6 @@
 //! system; `make test` uses the servers only.
 
 pub mod command;
-mod first_tenant;
 pub mod run_file;
 pub mod services;
 mod wiring;

@@ -1,17 +1,18 @@
 //! Starts the services in this process: migrations, public port, admin listener, and a first tenant with an invite for its
 //! administrator.
 
+use std::error::Error;
 use std::io;
 use std::net::Ipv4Addr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use anyhow::{Context as _, bail};
+use anyhow::{Context as _, anyhow, bail};
 use database::DatabaseAccess;
 use database::migrations::Migrations;
 use devservers::{DataDir, NatsUser, PostgresRole, Servers, secret};
 use hashing::{RawToken, SystemEntropy, TokenKind};
-use identity::Identity;
+use identity::{FirstTenant, Identity};
 use ingest::Ingest;
 use rustix::process::{Pid, Signal, kill_process};
 use service::Tasks;
@@ -23,13 +24,14 @@ use session::Session;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 
-use crate::first_tenant::{FirstTenant, PlatformClient};
 use crate::services::{self, NatsUrls, Settings};
 
 /// The database of the services.
 pub(crate) const DATABASE: &str = "svc";
 /// How long the services may take until they are ready.
 const READY_TIMEOUT: Duration = Duration::from_mins(1);
+/// How often the status of the first invite is read.
+const INVITE_POLL: Duration = Duration::from_secs(1);
 
 /// Defaults for one machine.
 const DEFAULTS: [(&str, &str); 3] =
@@ -53,8 +55,8 @@ pub(crate) struct StartOptions<'a> {
 
 /// The services, ready.
 pub(crate) struct StartedServices {
-    /// The first tenant. It changes when its invite is used.
-    pub(crate) first_tenant: watch::Receiver<FirstTenant>,
+    /// The invite token of the administrator of the first tenant, until it is used.
+    pub(crate) invite_token: watch::Receiver<Option<String>>,
     /// The origin of the admin listener.
     pub(crate) admin_url: String,
 }
@@ -86,10 +88,10 @@ pub(crate) async fn start(options: StartOptions<'_>, tasks: &Tasks) -> anyhow::R
     tasks.spawn_listener(service::http::serve_public(public, router, connections, tracked, metrics));
     wait_until_ready(&readiness, tasks).await?;
 
-    let invite_file = data.secrets().join("first-invite");
-    let client = PlatformClient::new(base_url, &settings.platform_token, &invite_file)?;
-    let first_tenant = client.ensure_first_tenant().await.context("failed to create the first tenant")?;
-    Ok(StartedServices { first_tenant: watch_invite(client, first_tenant, tasks), admin_url })
+    let invite_token = first_invite(base_url, &settings.platform_token, tasks).await;
+    let invite_token =
+        invite_token.map_err(|error| anyhow!(error)).context("failed to create the first tenant")?;
+    Ok(StartedServices { invite_token, admin_url })
 }
 
 /// Checks the configuration before anything is created. Placeholders replace the addresses of the servers and the secrets.
@@ -214,17 +216,26 @@ async fn wait_until_ready(readiness: &Readiness, tasks: &Tasks) -> anyhow::Resul
     }
 }
 
-/// Removes the invite token from the first tenant when the invite is used.
-fn watch_invite(client: PlatformClient, first: FirstTenant, tasks: &Tasks) -> watch::Receiver<FirstTenant> {
-    let (sender, receiver) = watch::channel(first);
-    if sender.borrow().invite_token.is_some() {
-        let stopping = tasks.stopping().clone();
-        tasks.spawn_short(async move {
-            tokio::select! {
-                () = client.wait_until_invite_used() => sender.send_modify(|first| first.invite_token = None),
-                () = stopping.cancelled() => {}
+/// Creates the first tenant. Returns the invite token of its administrator, which is removed when the invite is used.
+async fn first_invite(
+    base_url: &str,
+    platform_token: &str,
+    tasks: &Tasks,
+) -> Result<watch::Receiver<Option<String>>, Box<dyn Error + Send + Sync>> {
+    let tenant = FirstTenant::new(base_url, platform_token)?;
+    let invite = tenant.invite().await?;
+    let (sender, receiver) = watch::channel(invite.map(|token| token.expose().to_owned()));
+    let stopping = tasks.stopping().clone();
+    let until_used = async move {
+        while sender.borrow().is_some() {
+            tokio::time::sleep(INVITE_POLL).await;
+            match tenant.is_invited().await {
+                Ok(true) => {}
+                Ok(false) => drop(sender.send_replace(None)),
+                Err(error) => tracing::debug!(%error, "failed to read first invite"),
             }
-        });
-    }
-    receiver
+        }
+    };
+    tasks.spawn_short(async move { stopping.run_until_cancelled(until_used).await.unwrap_or_default() });
+    Ok(receiver)
 }

@@ -12,6 +12,7 @@ use clap::Args;
 use devservers::{
     DataDir, Durability, Lock, LockAttempt, NatsUser, PostgresRole, Servers, ServersConfig, StartError, Tools,
 };
+use identity::FirstTenant;
 use service::Tasks;
 use service::config::{Environment, Variables as _};
 use service::telemetry::{LOG, Output, Telemetry, TraceSettings};
@@ -19,7 +20,6 @@ use tokio::net::TcpListener;
 use tokio::sync::watch;
 
 use super::{StopSignals, ToolsFile};
-use crate::first_tenant::FirstTenant;
 use crate::run_file::{self, RunFile, RunFiles, Summary};
 use crate::services;
 use crate::wiring::{self, DATABASE, StartOptions, StartedServices};
@@ -113,7 +113,7 @@ async fn serve(
 ) -> anyhow::Result<ExitCode> {
     let base_url = format!("http://{}", public.local_addr()?);
     let options = StartOptions { servers, data, environment, telemetry, public, base_url: &base_url };
-    let StartedServices { first_tenant, admin_url } = wiring::start(options, tasks).await?;
+    let StartedServices { invite_token, admin_url } = wiring::start(options, tasks).await?;
     let program = std::env::current_exe()?;
     let base = RunFile {
         base_url,
@@ -121,15 +121,15 @@ async fn serve(
         audit_nats_url: servers.nats_url(NatsUser::AuditAdministrator),
         database_url: servers.database_url(PostgresRole::Superuser, DATABASE),
         platform_token_file: wiring::platform_token_file(data),
-        tenant: String::new(),
-        admin_email: String::new(),
+        tenant: FirstTenant::ID.to_owned(),
+        admin_email: FirstTenant::ADMINISTRATOR.to_owned(),
         admin_invite_token: None,
         mail_dir: data.mails(),
         svc: program.with_file_name("svc"),
         pid: std::process::id(),
         children: *servers.pids().borrow(),
     };
-    let run_file = current(&base, servers, &first_tenant);
+    let run_file = current(&base, servers, &invite_token);
     run_files.write(&run_file)?;
     print(Summary {
         run_file: &run_file,
@@ -140,17 +140,14 @@ async fn serve(
     });
     tokio::select! {
         code = tasks.run_until_shutdown() => Ok(code),
-        never = update_run_files(base, servers, first_tenant, run_files) => match never {},
+        never = update_run_files(base, servers, invite_token, run_files) => match never {},
     }
 }
 
 /// The run file with the current process ids and invite.
-fn current(base: &RunFile, servers: &Servers, first_tenant: &watch::Receiver<FirstTenant>) -> RunFile {
-    let first_tenant = first_tenant.borrow().clone();
+fn current(base: &RunFile, servers: &Servers, invite_token: &watch::Receiver<Option<String>>) -> RunFile {
     RunFile {
-        tenant: first_tenant.tenant,
-        admin_email: first_tenant.admin_email,
-        admin_invite_token: first_tenant.invite_token,
+        admin_invite_token: invite_token.borrow().clone(),
         children: *servers.pids().borrow(),
         ..base.clone()
     }
@@ -160,7 +157,7 @@ fn current(base: &RunFile, servers: &Servers, first_tenant: &watch::Receiver<Fir
 async fn update_run_files(
     base: RunFile,
     servers: &Servers,
-    mut first_tenant: watch::Receiver<FirstTenant>,
+    mut invite_token: watch::Receiver<Option<String>>,
     files: &RunFiles,
 ) -> Infallible {
     let mut pids = servers.pids();
@@ -168,10 +165,10 @@ async fn update_run_files(
         // A branch is disabled when its sender is dropped.
         tokio::select! {
             Ok(()) = pids.changed() => {}
-            Ok(()) = first_tenant.changed() => {}
+            Ok(()) = invite_token.changed() => {}
             else => std::future::pending().await,
         }
-        if let Err(error) = files.write(&current(&base, servers, &first_tenant)) {
+        if let Err(error) = files.write(&current(&base, servers, &invite_token)) {
             tracing::warn!(%error, "failed to write run file");
         }
     }
