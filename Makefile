@@ -44,6 +44,7 @@ pictures: ## Make pictures of every page and mail (light, dark, narrow, failures
 lint: ## Check wording, structure, formatting, lints and generated files, as CI does
 	@$(PYTHON) tests/wording/check.py
 	@$(PYTHON) tests/structure/circles.py
+	@$(PYTHON) tests/structure/lines.py
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets -- --deny warnings
 	@before=$$(git diff 2>/dev/null; git status --porcelain 2>/dev/null); $(MAKE) --no-print-directory gen; \

@@ -1,4 +1,4 @@
-"""The check of circles finds modules that use each other, and ignores tests and comments."""
+"""The checks of circles and of long lines find them, and ignore tests."""
 
 import subprocess
 import sys
@@ -7,6 +7,7 @@ import unittest
 from pathlib import Path
 
 import circles
+import lines
 
 
 def found(**files):
@@ -20,6 +21,12 @@ def found(**files):
             paths.append(path)
         crate = circles.Crate("cli", Path(root), paths)
         return [("::".join(folder), group) for folder, group, _ in crate.circles()]
+
+
+class Lines(unittest.TestCase):
+    def test_reports_long_lines_and_comments_except_in_inline_tests(self):
+        long = "/// " + "x" * lines.COLUMNS
+        self.assertEqual(lines.long_lines(f"use a;\n{long}\nfn a() {{}}\n\n#[cfg(test)]\nmod tests {{\n{long}\n}}\n"), [2])
 
 
 class Circles(unittest.TestCase):

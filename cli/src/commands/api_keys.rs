@@ -75,7 +75,8 @@ pub(crate) struct Create {
     #[arg(long, value_name = "NAME")]
     name: String,
     /// Scope of the key; repeatable.
-    #[arg(long, value_name = "SCOPE", default_value = "events:write", value_parser = enum_parser::<Scope>(Scope::ALL.iter().map(|it| it.as_str())))]
+    #[arg(long, value_name = "SCOPE", default_value = "events:write")]
+    #[arg(value_parser = enum_parser::<Scope>(Scope::ALL.iter().map(|it| it.as_str())))]
     scope: Vec<Scope>,
     /// Source of the events that the key may send and read; repeatable [default: all sources].
     #[arg(long, value_name = "SOURCE_ID")]

@@ -28,8 +28,8 @@ group!(
 
 /// List audit events.
 ///
-/// Lists the oldest first. An administrator gets the events of the tenant, a member those that the member caused or is affected by. With the
-/// platform token, lists those of all tenants, or of --tenant.
+/// Lists the oldest first. An administrator gets the events of the tenant, a member those that the member caused or is affected
+/// by. With the platform token, lists those of all tenants, or of --tenant.
 #[derive(Args)]
 pub(crate) struct List {
     /// Name of the event [default: all].
@@ -93,8 +93,9 @@ impl Command for List {
         ("List failed logins of the last week", "svc audit list --kind authn_login_fail --since 7d --all"),
         ("Save all stored events", "svc audit list --since 400d --all --output ndjson"),
     ];
-    const AGENT_NOTES: &'static str = "Requires a session or the platform token; API keys are rejected. A member gets only events that the member caused or is affected by. \
-        Lists at most 100 events without --limit or --all. To collect events regularly, pass the `position` of the last \
+    const AGENT_NOTES: &'static str = "Requires a session or the platform token; API keys are rejected. A member gets only \
+        events that the member caused or is affected by. Lists at most 100 events without --limit or --all. To collect events \
+        regularly, pass the `position` of the last \
         one with --after. An event can occur twice with the same id.";
     const SEE_ALSO: Names = &["users list", "auth sessions list"];
 

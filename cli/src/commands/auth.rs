@@ -49,8 +49,8 @@ group!(
 
 /// Log out.
 ///
-/// Revokes the current session and deletes it from the keyring or the file. The context stays. If the service is unreachable, the session stays
-/// active and stored.
+/// Revokes the current session and deletes it from the keyring or the file. The context stays. If the service is unreachable,
+/// the session stays active and stored.
 #[derive(Args)]
 pub(crate) struct Logout {}
 

@@ -66,8 +66,14 @@ impl JsonSchema for Shown {
             "type": "object",
             "anyOf": [
                 {"description": "The catalog.", "required": ["$schema", "version", "cli", "description", "commands"]},
-                {"description": "With COMMAND: one of `commands`, complete.", "required": ["name", "synopsis", "options", "arguments", "exit_codes", "errors"]},
-                {"description": "With --summary: `commands` have name, group, synopsis and description.", "required": ["version", "cli", "description", "commands"]},
+                {
+                    "description": "With COMMAND: one of `commands`, complete.",
+                    "required": ["name", "synopsis", "options", "arguments", "exit_codes", "errors"],
+                },
+                {
+                    "description": "With --summary: `commands` have name, group, synopsis and description.",
+                    "required": ["version", "cli", "description", "commands"],
+                },
             ],
         })
     }

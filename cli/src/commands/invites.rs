@@ -105,7 +105,8 @@ impl Command for InviteCommand {
         invites resend` issues a new token.",
     );
     const AGENT_NOTES: &'static str = "Not idempotent: a second invite while one is pending fails with \
-        invite_pending. After three mails to one address, a further one fails with rate_limited, except one per 20 minutes. With --delivery response, the output contains a credential that is shown only once. \
+        invite_pending. After three mails to one address, a further one fails with rate_limited, except one per 20 minutes. \
+        With --delivery response, the output contains a credential that is shown only once. \
         Uses SVC_PLATFORM_TOKEN only if neither SVC_TOKEN nor SVC_API_KEY is set.";
     const SEE_ALSO: Names = &["users accept-invite", "invites list", "invites resend", "tenants create"];
 
@@ -222,9 +223,10 @@ impl Command for List {
 
 /// Resend a pending invite with a new token.
 ///
-/// The expiry starts again. The old token becomes invalid when the mail server has accepted the new mail. The mail counts towards the invites that are mailed to one address: three, then one per 20 minutes. Requires an
-/// administrator, an API key with the scope `users:write`, or the platform token and a tenant. With `--delivery response`, an
-/// administrator must have logged in with the password in the last ten minutes.
+/// The expiry starts again. The old token becomes invalid when the mail server has accepted the new mail. The mail counts
+/// towards the invites that are mailed to one address: three, then one per 20 minutes. Requires an administrator, an API key
+/// with the scope `users:write`, or the platform token and a tenant. With `--delivery response`, an administrator must have
+/// logged in with the password in the last ten minutes.
 #[derive(Args)]
 pub(crate) struct Resend {
     /// Invite id, or 4 or more characters of its start or end.
@@ -249,8 +251,9 @@ impl Command for Resend {
         "Run `svc invites list`. A later expiry means that a new token was issued. To replace this one \
         too, run the command again.",
     );
-    const AGENT_NOTES: &'static str = "Each run invalidates the previous token, by mail as soon as the mail server has accepted the new one. Exit status 3 means that \
-        the invite has expired or was revoked: invite the user again. With --delivery response, the output \
+    const AGENT_NOTES: &'static str = "Each run invalidates the previous token, by mail as soon as the mail server has \
+        accepted the new one. Exit status 3 means that the invite has expired or was revoked: invite the user again. With \
+        --delivery response, the output \
         contains a credential that is shown only once.";
     const SEE_ALSO: Names = &["invites list", "invites revoke", "users invite"];
 

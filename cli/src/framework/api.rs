@@ -154,7 +154,7 @@ impl Api {
     pub(crate) fn call_path(&self, method: Method, path: &str) -> Call<'_> {
         let url = self.base.api(path);
         // A path that the table does not have gets a response of the service or of something else.
-        let route = routes::of_request(method.as_str(), path);
+        let route = routes::match_request(method.as_str(), path);
         let idempotent = route.map_or_else(|| method.is_idempotent(), Route::is_idempotent);
         let call = Call { api: self, method, url, idempotent, headers: HeaderMap::new(), body: None };
         let (credential, user) = (self.credential.as_ref(), self.user);

@@ -114,7 +114,7 @@ fn read_request(connection: &TcpStream) -> Option<String> {
 }
 
 fn is_idempotent(method: &str, path: &str) -> bool {
-    match routes::of_request(method, path) {
+    match routes::match_request(method, path) {
         Some(route) => route.is_idempotent(),
         None => method != "POST",
     }

@@ -336,7 +336,7 @@ mod tests {
     fn caller(credential: Credential) -> Caller {
         let tenant_id = "acme".parse().unwrap();
         let subject = Subject { credential, tenant_id, quota: Quota::default(), expires_at: LOGIN };
-        Caller { subject: Arc::new(subject), digest: TokenDigest::of_text("a") }
+        Caller { subject: Arc::new(subject), digest: TokenDigest::from_text("a") }
     }
 
     fn session(method: SessionMethod) -> Caller {

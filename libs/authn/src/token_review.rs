@@ -65,7 +65,7 @@ pub(crate) fn is_service_account_token(text: &str) -> bool {
 /// The digest under which session finds the producer of a service account. No bearer credential has this digest, because a header
 /// cannot contain a line break.
 pub fn service_account_digest(account: &ServiceAccount) -> TokenDigest {
-    TokenDigest::of_text(&format!("service account\n{}\n{}", account.namespace, account.name))
+    TokenDigest::from_text(&format!("service account\n{}\n{}", account.namespace, account.name))
 }
 
 /// Reviews service account tokens. Clones share the cached results.
@@ -131,7 +131,7 @@ impl TokenReviewer {
         let is_over =
             |cell: &Arc<OnceCell<Review>>| cell.get().is_some_and(|review| review.ends_at <= Instant::now());
         let entry =
-            self.0.reviews.entry(TokenDigest::of_text(token)).or_insert_with_if(Arc::default, is_over);
+            self.0.reviews.entry(TokenDigest::from_text(token)).or_insert_with_if(Arc::default, is_over);
         let cell = entry.into_value();
         let review = cell.get_or_try_init(|| self.0.review(token)).await;
         Ok(review.map_err(Unavailable::because)?.account.clone())

@@ -166,7 +166,7 @@ async fn each_route_accepts_its_kinds_of_callers() {
     let platform = RawToken::generate(TokenKind::PlatformAdmin, &SystemEntropy).expose().to_owned();
     let unknown = RawToken::generate(TokenKind::Session, &SystemEntropy).expose().to_owned();
     let account = "eyJhbGciOiJSUzI1NiJ9.e30.c2ln".to_owned();
-    let digest = TokenDigest::of_text("collector");
+    let digest = TokenDigest::from_text("collector");
     credentials.service_accounts.insert(account.clone(), digest);
     // Not reviewed: it does not have the form of a service account token.
     let malformed = "x".to_owned();

@@ -67,13 +67,13 @@ impl Fixture {
     }
 
     async fn check(&self) {
-        assert_eq!(self.cache.introspect(TokenDigest::of_text("key")).await.unwrap(), None);
+        assert_eq!(self.cache.introspect(TokenDigest::from_text("key")).await.unwrap(), None);
     }
 
     /// Publishes invalidations until the cache has received one.
     async fn wait_for_feed(&self, publisher: &InvalidationPublisher) {
         wait_until("an invalidation is received", async || {
-            publisher.publish([Invalidation::Credential(TokenDigest::of_text("key"))]);
+            publisher.publish([Invalidation::Credential(TokenDigest::from_text("key"))]);
             self.has_received().then_some(())
         })
         .await;
@@ -107,7 +107,7 @@ async fn a_published_invalidation_takes_effect_before_the_entry_expires() -> any
     fixture.check().await;
     let before = fixture.lookups.load(Ordering::Relaxed);
     wait_until("an invalidation causes a lookup", async || {
-        publisher.publish([Invalidation::Credential(TokenDigest::of_text("key"))]);
+        publisher.publish([Invalidation::Credential(TokenDigest::from_text("key"))]);
         fixture.check().await;
         (fixture.lookups.load(Ordering::Relaxed) > before).then_some(())
     })
@@ -122,7 +122,7 @@ async fn a_panic_of_the_listener_terminates_the_process() -> anyhow::Result<()> 
     let publisher = fixture.publisher()?;
     let draining = fixture.tasks.draining().clone();
     wait_until("the process shuts down", async || {
-        publisher.publish([Invalidation::Credential(TokenDigest::of_text("key"))]);
+        publisher.publish([Invalidation::Credential(TokenDigest::from_text("key"))]);
         draining.is_cancelled().then_some(())
     })
     .await;

@@ -261,7 +261,7 @@ async fn a_credential_is_introspected_by_its_digest() {
         "tenant_id": "acme", "quota": {}, "expires_at": DateTime::UNIX_EPOCH,
     });
     let (client, requests) = session_service(200, json!({ "subjects": [owner] })).await;
-    let digest = TokenDigest::of_text("x");
+    let digest = TokenDigest::from_text("x");
     assert_eq!(client.introspect(digest).await.unwrap().unwrap().tenant_id.as_str(), "acme");
     assert_eq!(client.look_up(&[digest]).await.unwrap().len(), 1);
     assert_eq!(requests.lock()[0], "POST /internal/v1/introspect");

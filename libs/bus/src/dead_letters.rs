@@ -28,8 +28,8 @@ pub struct DeadLetters {
     context: Context,
 }
 
-/// An event that a consumer could not handle, or an item that ingest has quarantined. A consumer wrote all of its dead letters, so only tenant and consumer, which the broker
-/// checks, are certain.
+/// An event that a consumer could not handle, or an item that ingest has quarantined. A consumer wrote all of its dead letters,
+/// so only tenant and consumer, which the broker checks, are certain.
 #[derive(Clone, Debug)]
 pub struct DeadLetter {
     /// Number in the stream of dead letters.

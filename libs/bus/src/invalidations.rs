@@ -166,8 +166,8 @@ impl Sender {
         let _ = timeout(FLUSH_TIMEOUT, connection.client.flush()).await;
     }
 
-    /// Passes a message to the client library, or skips its sequence number if the library cannot send it now: it would queue the message and
-    /// send it late.
+    /// Passes a message to the client library, or skips its sequence number if the library cannot send it now: it would queue
+    /// the message and send it late.
     #[expect(
         clippy::disallowed_methods,
         reason = "an invalidation needs no acknowledgement: listeners detect a missing sequence number"
@@ -194,7 +194,7 @@ mod tests {
 
     #[test]
     fn messages_keep_their_wire_format() {
-        let digest = TokenDigest::of_text("token").to_hex();
+        let digest = TokenDigest::from_text("token").to_hex();
         let text = format!(
             concat!(
                 r#"{{"publisher":"018f2e6e-7c1d-7000-8000-000000000001","sequence":7,"#,

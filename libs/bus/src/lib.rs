@@ -1,5 +1,5 @@
-//! NATS: connection, subject grammar, stream definitions, durable consumers, dead letters, audit events, acknowledged publication, the invalidation feed
-//! and the number of replicas.
+//! NATS: connection, subject grammar, stream definitions, durable consumers, dead letters, audit events, acknowledged
+//! publication, the invalidation feed and the number of replicas.
 
 mod audit;
 mod budget;

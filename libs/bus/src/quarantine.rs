@@ -28,8 +28,8 @@ pub fn quarantine_subject(tenant: Option<&TenantId>) -> String {
     format!("{SUBJECT_PREFIX}.{}.{QUARANTINE}", tenant.map_or("*", TenantId::as_str))
 }
 
-/// Returns an id that follows from the bytes of an item and its number among equal items of its request. Therefore, a repeated request has the
-/// same ids, and equal items of a request have different ones.
+/// Returns an id that follows from the bytes of an item and its number among equal items of its request. Therefore, a repeated
+/// request has the same ids, and equal items of a request have different ones.
 pub fn content_id(item: &[u8], number: usize) -> String {
     digest_id([number.to_string().as_bytes(), item])
 }

@@ -36,7 +36,7 @@ impl Place {
         Self { sequence, mark: u32::from_be_bytes([a, b, c, d]) }
     }
 
-    pub(crate) fn of_unknown_time(sequence: u64) -> Self {
+    pub(crate) fn without_time(sequence: u64) -> Self {
         Self { sequence, mark: 0 }
     }
 

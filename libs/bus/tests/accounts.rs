@@ -495,7 +495,8 @@ async fn send(client: &Client, (subject, payload, header): Request, reply: &'sta
     client.flush().await.unwrap();
 }
 
-/// The accounts of the durables `consumer` and `victim` of the tenant `acme`, as the service derives them. The password of a user is its name.
+/// The accounts of the durables `consumer` and `victim` of the tenant `acme`, as the service derives them. The password of a
+/// user is its name.
 fn consumers() -> String {
     let durable = |(account, name): (u16, &str)| Durable {
         name: name.to_owned(),

@@ -97,8 +97,8 @@ pub struct EventResult {
     pub retryable: Option<bool>,
 }
 
-/// Response of `POST /events/batch`: 202 (all events stored or quarantined), 207 (some), 422, 429 or 503 (none). With `invalid=quarantine`, some
-/// events can be stored also with 429 and 503.
+/// Response of `POST /events/batch`: 202 (all events stored or quarantined), 207 (some), 422, 429 or 503 (none). With
+/// `invalid=quarantine`, some events can be stored also with 429 and 503.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[schemars(example = json!({
     "batch_id": "019c1373-2f00-7000-8000-000000000004", "total_events": 2, "successful_events": 1, "failed_events": 1,

@@ -27,7 +27,8 @@ pub fn check(name: &str, max_chars: usize) -> Result<&str, String> {
 
 /// Characters of no width. They are part of names in several scripts, and of emoji.
 fn is_invisible(c: char) -> bool {
-    matches!(c, '\u{ad}' | '\u{34f}' | '\u{115f}' | '\u{1160}' | '\u{200b}'..='\u{200d}' | '\u{2060}'..='\u{2064}' | '\u{3164}' | '\u{fe00}'..='\u{fe0f}' | '\u{feff}' | '\u{ffa0}')
+    matches!(c, '\u{ad}' | '\u{34f}' | '\u{115f}' | '\u{1160}' | '\u{200b}'..='\u{200d}' | '\u{2060}'..='\u{2064}')
+        || matches!(c, '\u{3164}' | '\u{fe00}'..='\u{fe0f}' | '\u{feff}' | '\u{ffa0}')
 }
 
 /// Returns what can be shown of a name that a program has sent, cut off after `max_chars`. `None` if nothing is left.

@@ -94,56 +94,79 @@ macro_rules! problems {
 
 problems! {
     MalformedJson = "malformed_json", 400, "The body is not valid JSON", "Send valid JSON in UTF-8.";
-    MalformedEncoding = "malformed_encoding", 400, "The compressed body is corrupt", "Send the complete body, compressed as stated in Content-Encoding, or uncompressed.";
+    MalformedEncoding = "malformed_encoding", 400, "The compressed body is corrupt",
+        "Send the complete body, compressed as stated in Content-Encoding, or uncompressed.";
     HeaderMissing = "header_missing", 400, "A required header is missing", "Send the header named in `detail`.";
     HeaderInvalid = "header_invalid", 400, "A header is malformed", "Send the header named in `detail` once and in the required form.";
-    TokenInvalid = "token_invalid", 400, "The token is not valid", "The token was used, has expired, was replaced or is unknown. Request a new one.";
+    TokenInvalid = "token_invalid", 400, "The token is not valid",
+        "The token was used, has expired, was replaced or is unknown. Request a new one.";
     EmptyBatch = "empty_batch", 400, "The batch contains no event", "Send at least one event.";
     Unauthenticated = "unauthenticated", 401, "A credential is required", "Send a session token or an API key as `Authorization: Bearer`.";
-    CredentialInvalid = "credential_invalid", 401, "The credential is not valid", "The credential has expired, was revoked or is malformed. Log in again, or send another API key or the current platform token.";
-    LoginFailed = "login_failed", 401, "Login failed", "Check tenant, e-mail address and password. After several failures, wait a few minutes or reset the password.";
+    CredentialInvalid = "credential_invalid", 401, "The credential is not valid",
+        "The credential has expired, was revoked or is malformed. Log in again, or send another API key or the current platform token.";
+    LoginFailed = "login_failed", 401, "Login failed",
+        "Check tenant, e-mail address and password. After several failures, wait a few minutes or reset the password.";
     Forbidden = "forbidden", 403, "Not allowed", "Send a credential of a caller that `detail` names.";
     InsufficientScope = "insufficient_scope", 403, "The API key lacks a scope", "Use an API key with the scope named in `detail`.";
-    TenantMismatch = "tenant_mismatch", 403, "The credential belongs to another tenant", "Omit X-Tenant-ID, or send the tenant of the credential.";
-    SourceNotAllowed = "source_not_allowed", 403, "The credential does not allow this source", "Use an API key that allows the source, or add the source to `sourceIds` of the SvcProducer.";
-    ReauthenticationRequired = "reauthentication_required", 403, "A recent login is required", "Log in with the password again and repeat the request.";
-    NotFound = "not_found", 404, "Not found", "Check the path, and the ids and codes in the request. An object may have been deleted, or belong to another tenant.";
+    TenantMismatch = "tenant_mismatch", 403, "The credential belongs to another tenant",
+        "Omit X-Tenant-ID, or send the tenant of the credential.";
+    SourceNotAllowed = "source_not_allowed", 403, "The credential does not allow this source",
+        "Use an API key that allows the source, or add the source to `sourceIds` of the SvcProducer.";
+    ReauthenticationRequired = "reauthentication_required", 403, "A recent login is required",
+        "Log in with the password again and repeat the request.";
+    NotFound = "not_found", 404, "Not found",
+        "Check the path, and the ids and codes in the request. An object may have been deleted, or belong to another tenant.";
     SessionNotFound = "session_not_found", 404, "Session not found", "Send the raw session token from the login response.";
     MethodNotAllowed = "method_not_allowed", 405, "The method is not allowed", "Use a method listed in the Allow header.";
     BodyTimeout = "body_timeout", 408, "The body did not arrive in time", "Send the body without pauses, or send a smaller one.";
-    TenantExists = "tenant_exists", 409, "The tenant id is already used", "An existing or a deleted tenant has this id. Choose another one.";
+    TenantExists = "tenant_exists", 409, "The tenant id is already used",
+        "An existing or a deleted tenant has this id. Choose another one.";
     UserExists = "user_exists", 409, "The user already exists", "An active user can log in or reset the password. Enable a disabled one.";
     UserInvited = "user_invited", 409, "The user has not accepted the invite", "Revoke the invite, or wait until the user accepts it.";
     InvitePending = "invite_pending", 409, "An invite is already pending", "Resend or revoke the pending invite.";
     LastAdmin = "last_admin", 409, "The tenant would have no administrator", "Make another user an administrator first.";
-    TenantActive = "tenant_active", 409, "The tenant is active", "Suspend the tenant first. A suspended tenant can be resumed, a deleted one cannot.";
+    TenantActive = "tenant_active", 409, "The tenant is active",
+        "Suspend the tenant first. A suspended tenant can be resumed, a deleted one cannot.";
     TooManyApiKeys = "too_many_api_keys", 409, "The tenant has too many API keys", "Revoke an unused key, or wait until a key expires.";
-    TooManyInvites = "too_many_invites", 409, "The tenant has too many pending invites", "Revoke pending invites, or wait until they are accepted or expire.";
-    TooManyUsers = "too_many_users", 409, "The tenant has too many users", "Ask the platform administrator to invite the person or to raise `SVC_MAX_USERS`.";
-    MailUnavailable = "mail_unavailable", 409, "E-mail is not configured", "Request the token in the response with `\"delivery\": \"response\"`, or configure e-mail.";
-    ConsumerExists = "consumer_exists", 409, "A consumer with another definition has this name", "Choose another name, or delete the existing consumer.";
-    EventIdConflict = "event_id_conflict", 409, "Another event in the batch has the same id", "Use a different event id for each event of a source.";
+    TooManyInvites = "too_many_invites", 409, "The tenant has too many pending invites",
+        "Revoke pending invites, or wait until they are accepted or expire.";
+    TooManyUsers = "too_many_users", 409, "The tenant has too many users",
+        "Ask the platform administrator to invite the person or to raise `SVC_MAX_USERS`.";
+    MailUnavailable = "mail_unavailable", 409, "E-mail is not configured",
+        "Request the token in the response with `\"delivery\": \"response\"`, or configure e-mail.";
+    ConsumerExists = "consumer_exists", 409, "A consumer with another definition has this name",
+        "Choose another name, or delete the existing consumer.";
+    EventIdConflict = "event_id_conflict", 409, "Another event in the batch has the same id",
+        "Use a different event id for each event of a source.";
     BodyTooLarge = "body_too_large", 413, "The body is too large", "Send at most the size named in `detail`.";
     EventTooLarge = "event_too_large", 413, "The event is too large", "Send events of at most 256 KiB.";
     BatchTooLarge = "batch_too_large", 413, "The batch is too large", "Send at most 1,000 events and 10 MiB per batch.";
     MediaType = "media_type", 415, "The media type is not supported", "Send the Content-Type named in `detail`.";
-    ContentEncoding = "content_encoding", 415, "The content encoding is not supported", "Compress with gzip or zstd, or send the body uncompressed.";
+    ContentEncoding = "content_encoding", 415, "The content encoding is not supported",
+        "Compress with gzip or zstd, or send the body uncompressed.";
     ValidationFailed = "validation_failed", 422, "The request is not valid", "Correct the fields listed in `errors`.";
     PasswordTooShort = "password_too_short", 422, "The password is too short", "Use a longer password, for example several words.";
     PasswordTooLong = "password_too_long", 422, "The password is too long", "Use a password of at most 128 characters.";
     PasswordCommon = "password_common", 422, "The password is too common", "Use a password that is not on lists of common passwords.";
-    PasswordBreached = "password_breached", 422, "The password is known from a data breach", "Use a password that you have not used elsewhere.";
-    PasswordContext = "password_context", 422, "The password is easy to guess from the account", "Use a password without the e-mail address, the tenant or the product name.";
+    PasswordBreached = "password_breached", 422, "The password is known from a data breach",
+        "Use a password that you have not used elsewhere.";
+    PasswordContext = "password_context", 422, "The password is easy to guess from the account",
+        "Use a password without the e-mail address, the tenant or the product name.";
     PasswordInvalid = "password_invalid", 422, "The password contains an invalid character", "Remove control characters.";
     PasswordUnchanged = "password_unchanged", 422, "The new password is the current one", "Choose another password.";
     RateLimited = "rate_limited", 429, "Too many requests", "Wait for the time in Retry-After and repeat the request.";
-    QuotaExceeded = "quota_exceeded", 429, "The quota of the tenant is exceeded", "Wait for the time in Retry-After and send the events again. The platform administrator can raise the quota.";
-    TooManyStreams = "too_many_streams", 429, "The tenant reads too many event streams", "Close an event stream of the tenant, or repeat the request after the time in Retry-After.";
+    QuotaExceeded = "quota_exceeded", 429, "The quota of the tenant is exceeded",
+        "Wait for the time in Retry-After and send the events again. The platform administrator can raise the quota.";
+    TooManyStreams = "too_many_streams", 429, "The tenant reads too many event streams",
+        "Close an event stream of the tenant, or repeat the request after the time in Retry-After.";
     Internal = "internal", 500, "Internal error", "Try again later. If the problem persists, report the request id.";
-    TransferEncoding = "transfer_encoding", 501, "The transfer encoding is not supported", "Send `Transfer-Encoding: chunked` or `Content-Length`, and name a compression in `Content-Encoding`.";
+    TransferEncoding = "transfer_encoding", 501, "The transfer encoding is not supported",
+        "Send `Transfer-Encoding: chunked` or `Content-Length`, and name a compression in `Content-Encoding`.";
     Overloaded = "overloaded", 503, "The service is overloaded", "Wait for the time in Retry-After and repeat the request.";
-    DependencyUnavailable = "dependency_unavailable", 503, "A dependency of the service is unavailable", "Wait for the time in Retry-After and repeat the request.";
-    StreamFull = "stream_full", 503, "The event stream is full", "Keep the events and send them again later. The platform administrator must free space in the stream.";
+    DependencyUnavailable = "dependency_unavailable", 503, "A dependency of the service is unavailable",
+        "Wait for the time in Retry-After and repeat the request.";
+    StreamFull = "stream_full", 503, "The event stream is full",
+        "Keep the events and send them again later. The platform administrator must free space in the stream.";
     AckTimeout = "ack_timeout", 503, "The stream did not acknowledge in time", "Send the same events again with the same ids.";
 }
 

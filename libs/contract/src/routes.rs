@@ -23,7 +23,7 @@ use crate::API_PREFIX;
 use crate::identity::{PageLanguage, Version};
 
 /// The query parameters of every list.
-const PAGING: SchemaRef = SchemaRef::of::<crate::PageQuery>();
+const PAGING: SchemaRef = SchemaRef::new::<crate::PageQuery>();
 
 /// Related routes, shown together in the documentation.
 pub struct RouteGroup {
@@ -78,7 +78,7 @@ pub fn find(method: &str, path_template: &str) -> Option<&'static Route> {
 }
 
 /// Finds the route of a request by HTTP method and path below [`API_PREFIX`], with or without a query.
-pub fn of_request(method: &str, path: &str) -> Option<&'static Route> {
+pub fn match_request(method: &str, path: &str) -> Option<&'static Route> {
     let path = path.split('?').next()?;
     // A fixed segment has precedence over a parameter.
     all()
@@ -131,12 +131,12 @@ routes! {
 
     /// Open a page
     ///
-    /// The pages `accept-invite`, `reset-password`, `request-reset`, `change-password`, `device` and `sessions` read a token, a code or an account
-    /// from the fragment of the URL. They are in the language of `lang`, of the cookie that a request with `lang` sets, or of
-    /// `Accept-Language`.
+    /// The pages `accept-invite`, `reset-password`, `request-reset`, `change-password`, `device` and `sessions` read a token, a
+    /// code or an account from the fragment of the URL. They are in the language of `lang`, of the cookie that a request with
+    /// `lang` sets, or of `Accept-Language`.
     OPEN_PAGE = Operation::get("/pages/{name}")
         .access(&[Access::Public])
-        .query(&[SchemaRef::of::<PageLanguage>()])
+        .query(&[SchemaRef::new::<PageLanguage>()])
         .responses(&[RouteResponse::page("The page.")]);
 
     /// Load a style sheet, a script or a logo of the pages

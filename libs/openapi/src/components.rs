@@ -53,7 +53,7 @@ impl Components {
 
     /// Returns the schema in requests of a type that the route table does not name.
     pub(crate) fn request_schema_of<T: JsonSchema>(&mut self) -> Value {
-        self.request_schema(SchemaRef::of::<T>())
+        self.request_schema(SchemaRef::new::<T>())
     }
 
     /// Returns the schema of a type in responses.
@@ -63,7 +63,7 @@ impl Components {
 
     /// Returns the schema in responses of a type that the route table does not name.
     pub(crate) fn response_schema_of<T: JsonSchema>(&mut self) -> Value {
-        self.response_schema(SchemaRef::of::<T>())
+        self.response_schema(SchemaRef::new::<T>())
     }
 
     /// Stores a response under a name and returns a reference to it.
@@ -175,7 +175,10 @@ fn headers() -> Value {
 
 /// The bearer credentials.
 fn security_schemes() -> Value {
-    let bearer = |format: &str, description: &str| json!({ "type": "http", "scheme": "bearer", "bearerFormat": format, "description": description });
+    let bearer = |format: &str, text: &str| {
+        let (kind, scheme) = ("http", "bearer");
+        json!({ "type": kind, "scheme": scheme, "bearerFormat": format, "description": text })
+    };
     json!({
         "session": bearer("svc_st_…", "The session token of a user: `session_id` in the login response. Routes that list \
             `admin` require an administrator."),

@@ -154,7 +154,8 @@ fn name(kinds: &[ProblemKind]) -> String {
 }
 
 fn success(response: &RouteResponse, components: &mut Components) -> Value {
-    let mut value = json!({ "description": response.description, "headers": headers(response.status, matches!(response.status, 429 | 503)) });
+    let headers = headers(response.status, matches!(response.status, 429 | 503));
+    let mut value = json!({ "description": response.description, "headers": headers });
     match response.body {
         ResponseBody::Empty => {}
         ResponseBody::Json(of) => {

@@ -6,9 +6,9 @@
 //!
 //! Most routes use [`Limiter::wrap`], which counts in memory and shares the counts every second ([`BufferedLimiter`]). A handler that
 //! verifies a password calls [`Limiter::count`] with the limit and the [`source`] of the client address, or with another subject. One
-//! that looks up a single-use token or a user code calls [`Limiter::count_wrong`], which counts only wrong ones. [`Limiter::count_in`] counts in a
-//! transaction, for example mails: they count only if it commits. [`LocalLimiter`] counts in memory only, for a service without a
-//! database.
+//! that looks up a single-use token or a user code calls [`Limiter::count_wrong`], which counts only wrong ones.
+//! [`Limiter::count_in`] counts in a transaction, for example mails: they count only if it commits. [`LocalLimiter`] counts in
+//! memory only, for a service without a database.
 
 mod buffered;
 mod gcra;

@@ -14,7 +14,8 @@ pub const LOGIN: Variable =
 pub const RESET: Variable = variable(
     "SVC_LIMIT_RESET",
     "5/h",
-    "Rate limit of password reset requests per account and client address. A client address can request twelve times as many for all accounts.",
+    "Rate limit of password reset requests per account and client address. A client address can request twelve times as many \
+        for all accounts.",
 );
 /// Limit of invites.
 pub const INVITE: Variable =
@@ -29,7 +30,8 @@ pub const TOKEN: Variable = variable(
 pub const DEVICE: Variable = variable(
     "SVC_LIMIT_DEVICE",
     "10/min",
-    "Rate limit of device code requests and of polls with an unknown device code, per client address. `off` also disables the limit of wrong user codes (ten at once, then one per minute).",
+    "Rate limit of device code requests and of polls with an unknown device code, per client address. `off` also disables the \
+        limit of wrong user codes (ten at once, then one per minute).",
 );
 /// Limit of requests to ingest without a valid credential.
 pub const CREDENTIAL: Variable = variable(

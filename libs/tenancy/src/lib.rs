@@ -1,7 +1,8 @@
 //! Typed ids, the actor of a change, and the names of the request headers that carry ids.
 //!
 //! An id of one kind cannot be used where another kind is expected. New ids are UUIDs of version 7 (RFC 9562) and therefore
-//! sort by creation time. [`PerTenant`] keeps state of tenants in memory. The crate has no server dependencies; the feature `sqlx` adds the database encoding of the ids.
+//! sort by creation time. [`PerTenant`] keeps state of tenants in memory. The crate has no server dependencies; the feature
+//! `sqlx` adds the database encoding of the ids.
 
 mod per_tenant;
 

@@ -26,7 +26,8 @@ service::variables! {
         /// Where people use the product: pages link to it when their task is done.
         pub(crate) app_url: Option<Url> = Variable::new("SVC_APP_URL", "`https` URL").optional_with(web_address),
         /// Color of buttons and links on pages and in mails. Dark backgrounds use a lighter shade of it.
-        pub(crate) accent: Accent = Variable::new("SVC_ACCENT_COLOR", "`#rrggbb`, dark enough for white text").default("#1d4ed8").required(),
+        pub(crate) accent: Accent =
+            Variable::new("SVC_ACCENT_COLOR", "`#rrggbb`, dark enough for white text").default("#1d4ed8").required(),
         /// Where people get help: on every page and in every mail.
         pub(crate) support: Option<Support> =
             Variable::new("SVC_SUPPORT_ADDRESS", "e-mail address or `https` URL").optional(),
@@ -225,7 +226,8 @@ mod tests {
     fn an_accent_color_without_contrast_is_rejected_with_the_reason() {
         assert_eq!(
             load("SVC_ACCENT_COLOR", "#ffdd00").unwrap_err(),
-            "SVC_ACCENT_COLOR=#ffdd00: its contrast with a light background is 1.3, but readable text needs 4.5; use a darker color (expected `#rrggbb`, dark enough for white text)"
+            "SVC_ACCENT_COLOR=#ffdd00: its contrast with a light background is 1.3, but readable text needs 4.5; use a darker \
+                color (expected `#rrggbb`, dark enough for white text)"
         );
         for malformed in ["blue", "#12345", "#12345g", "123456", "#éé12"] {
             assert!(load("SVC_ACCENT_COLOR", malformed).unwrap_err().contains("#rrggbb"), "{malformed}");

@@ -33,7 +33,8 @@ pub(crate) const FINALIZER: &str = "svc.internal/suspend";
     printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp")
 )]
 #[serde(rename_all = "camelCase")]
-#[x_kube(validation = Rule::new("has(self.adminEmail) == has(oldSelf.adminEmail) && (!has(self.adminEmail) || self.adminEmail == oldSelf.adminEmail)")
+#[x_kube(validation = Rule::new("has(self.adminEmail) == has(oldSelf.adminEmail) && \
+        (!has(self.adminEmail) || self.adminEmail == oldSelf.adminEmail)")
     .message("adminEmail cannot be changed: invite further administrators with `svc users invite`"))]
 pub struct TenantSpec {
     /// Display name.
@@ -120,8 +121,10 @@ pub struct QuotaSpec {
 
 /// A label selector. All requirements must match.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
-#[x_kube(validation = Rule::new("(has(self.matchLabels) && self.matchLabels.size() > 0) || (has(self.matchExpressions) && self.matchExpressions.size() > 0)")
-    .message("allowedNamespaces must not be empty: to allow all namespaces, use matchExpressions with the key kubernetes.io/metadata.name and the operator Exists"))]
+#[x_kube(validation = Rule::new("(has(self.matchLabels) && self.matchLabels.size() > 0) || \
+        (has(self.matchExpressions) && self.matchExpressions.size() > 0)")
+    .message("allowedNamespaces must not be empty: to allow all namespaces, use matchExpressions with the key \
+        kubernetes.io/metadata.name and the operator Exists"))]
 #[serde(rename_all = "camelCase")]
 pub struct NamespaceSelector {
     /// Labels with these values.
@@ -213,7 +216,8 @@ pub struct ProducerSpec {
     pub tenant: String,
     /// The service account of the pods, in the namespace of the producer. It cannot be changed.
     #[schemars(length(min = 1, max = 253), regex(pattern = "^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$"))]
-    #[x_kube(validation = Rule::new("self == oldSelf").message("serviceAccount cannot be changed: delete the producer and create another one"))]
+    #[x_kube(validation = Rule::new("self == oldSelf")
+        .message("serviceAccount cannot be changed: delete the producer and create another one"))]
     pub service_account: String,
     /// The `source_id` values of its events.
     #[schemars(length(min = 1, max = 100), inner(length(min = 1, max = 256), regex(pattern = r"\S")))]
@@ -247,7 +251,10 @@ fn conditions(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
                 "status": { "type": "string", "enum": ["True", "False", "Unknown"], "description": "Whether the condition holds." },
                 "reason": { "type": "string", "description": "Why, as one word." },
                 "message": { "type": "string", "description": "Why, as a sentence." },
-                "observedGeneration": { "type": "integer", "format": "int64", "description": "The generation of the resource that the condition describes." },
+                "observedGeneration": {
+                    "type": "integer", "format": "int64",
+                    "description": "The generation of the resource that the condition describes.",
+                },
                 "lastTransitionTime": { "type": "string", "format": "date-time", "description": "Time of the last change of the status." },
             },
         },

@@ -184,8 +184,9 @@ impl Command for ConfirmResetCommand {
         command again.",
     );
     const AGENT_NOTES: &'static str = "Requires a terminal unless --password-stdin or --password-file is set. Never pass the \
-        token as an argument: it is rejected. A token works once, until the time in the mail or until a newer one is sent. Pass --revoke-api-keys only if the user \
-        asked for it: programs that use the keys stop working. Does not log in: run `svc auth login` next.";
+        token as an argument: it is rejected. A token works once, until the time in the mail or until a newer one is sent. \
+        Pass --revoke-api-keys only if the user asked for it: programs that use the keys stop working. Does not log in: run \
+        `svc auth login` next.";
     const SEE_ALSO: Names = &["auth password reset", "auth login", "api-keys list"];
     const INPUT_SCHEMA: Option<SchemaOf> =
         Some(|| text_input("A line each: the token for `-`, and the new password for --password-stdin."));

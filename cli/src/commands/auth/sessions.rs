@@ -49,8 +49,8 @@ impl CommandOutput for RevokedSession {
 
 /// List active sessions.
 ///
-/// An asterisk marks the current session. Each session has an absolute lifetime, and expires earlier if it reaches its idle timeout. Listing sessions of another user requires
-/// an administrator.
+/// An asterisk marks the current session. Each session has an absolute lifetime, and expires earlier if it reaches its idle
+/// timeout. Listing sessions of another user requires an administrator.
 #[derive(Args)]
 pub(crate) struct List {
     /// User, by e-mail address or id [default: yourself].

@@ -173,8 +173,9 @@ impl Command for Show {
         ("Print an invalid item, to correct it and send it again", "svc events dlq show _ingest 1"),
         ("Print an item with its reason and sender", "svc events dlq show _ingest 1 --output json"),
     ];
-    const AGENT_NOTES: &'static str = "Only quarantined items. Redirect the output to a file to get the original bytes. The JSON output has one object on one line per item; \
-        quarantine.payload is base64 of the stored bytes. quarantine.truncated_from is set if the item was larger than the stored \
+    const AGENT_NOTES: &'static str = "Only quarantined items. Redirect the output to a file to get the original bytes. The \
+        JSON output has one object on one line per item; quarantine.payload is base64 of the stored bytes. \
+        quarantine.truncated_from is set if the item was larger than the stored \
         256 KiB. After sending the corrected item, delete the original: svc events dlq delete _ingest SEQUENCE.";
     const SEE_ALSO: Names = &["events dlq list", "events dlq delete", "events send"];
 

@@ -45,8 +45,8 @@ use crate::framework::output::{CommandOutput, RequestLog, Table, text};
 ///
 /// Rejects are always kept, with the ids of their events: send only the rejects again. The service stores events with the same
 /// `event_id` once within two minutes. In a file, an event without an `event_id` gets an id derived from the content of the file
-/// and the number of the event, so that a second run sends the same ids. On standard input it gets a random id, so that a second run sends new
-/// events.
+/// and the number of the event, so that a second run sends the same ids. On standard input it gets a random id, so that a
+/// second run sends new events.
 ///
 /// With --invalid quarantine, the service stores invalid events as dead letters of the tenant, and they count as success: `svc events dlq
 /// list _ingest` lists them. Lines that are not JSON objects are not sent, and are kept with the rejects.

@@ -36,33 +36,51 @@ macro_rules! error_kinds {
 }
 
 error_kinds! {
-    Usage = "usage", Usage, "Invalid command line", "Correct what the message names. `svc catalog show <command>` and --help describe the command.";
-    NotLoggedIn = "not_logged_in", Authentication, "Not logged in", "Run `svc auth login` (without a terminal: with --email, --tenant and --password-stdin), or set SVC_TOKEN or SVC_API_KEY.";
-    PlatformTokenMissing = "platform_token_missing", Authentication, "Platform token required", "Set SVC_PLATFORM_TOKEN_FILE to the file with the token, or SVC_PLATFORM_TOKEN to the token. `svc-standalone up` prints the path; an installation has it in a Secret.";
-    DevicePending = "device_pending", Pending, "Device authorization was not approved before the code expired", "Run the command again and approve the new code before it expires.";
+    Usage = "usage", Usage, "Invalid command line",
+        "Correct what the message names. `svc catalog show <command>` and --help describe the command.";
+    NotLoggedIn = "not_logged_in", Authentication, "Not logged in",
+        "Run `svc auth login` (without a terminal: with --email, --tenant and --password-stdin), or set SVC_TOKEN or SVC_API_KEY.";
+    PlatformTokenMissing = "platform_token_missing", Authentication, "Platform token required",
+        "Set SVC_PLATFORM_TOKEN_FILE to the file with the token, or SVC_PLATFORM_TOKEN to the token. `svc-standalone up` prints the path; \
+            an installation has it in a Secret.";
+    DevicePending = "device_pending", Pending, "Device authorization was not approved before the code expired",
+        "Run the command again and approve the new code before it expires.";
     DeviceDenied = "device_denied", Permission, "Device authorization was denied", "Run the command again and approve the new code.";
-    ScopeMissing = "scope_missing", Permission, "The credential lacks a scope", "Set SVC_API_KEY to a key with the scope. An administrator creates it: `svc api-keys create --scope`.";
-    Unreachable = "unreachable", Unavailable, "Cannot connect to the service, or the connection broke", "Check --base-url (SVC_BASE_URL) and the network, and that the service is running.";
+    ScopeMissing = "scope_missing", Permission, "The credential lacks a scope",
+        "Set SVC_API_KEY to a key with the scope. An administrator creates it: `svc api-keys create --scope`.";
+    Unreachable = "unreachable", Unavailable, "Cannot connect to the service, or the connection broke",
+        "Check --base-url (SVC_BASE_URL) and the network, and that the service is running.";
     TimedOut = "timed_out", Unavailable, "Request timed out", "Set a longer --timeout, or try again.";
-    ResponseLost = "response_lost", Uncertain, "The response was lost; the request may have had its effect", "Check whether the command had its effect before you run it again.";
-    UnexpectedResponse = "unexpected_response", Failed, "Unexpected response", "Check that --base-url (SVC_BASE_URL) is the address of the service and that no proxy responds in its place.";
+    ResponseLost = "response_lost", Uncertain, "The response was lost; the request may have had its effect",
+        "Check whether the command had its effect before you run it again.";
+    UnexpectedResponse = "unexpected_response", Failed, "Unexpected response",
+        "Check that --base-url (SVC_BASE_URL) is the address of the service and that no proxy responds in its place.";
     ConfigurationInvalid = "configuration_invalid", Configuration, "Invalid configuration", "Correct the setting that the message names.";
-    CredentialsExposed = "credentials_exposed", Configuration, "Stored credentials are accessible to other users", "Set the mode of the credentials file to 600. If another user may have read it, log out and log in again.";
-    CredentialsUnusable = "credentials_unusable", Configuration, "Cannot read or write the stored credentials", "Correct or remove the file that the message names, then run `svc auth login`.";
+    CredentialsExposed = "credentials_exposed", Configuration, "Stored credentials are accessible to other users",
+        "Set the mode of the credentials file to 600. If another user may have read it, log out and log in again.";
+    CredentialsUnusable = "credentials_unusable", Configuration, "Cannot read or write the stored credentials",
+        "Correct or remove the file that the message names, then run `svc auth login`.";
     InputNeeded = "input_needed", InputNeeded, "Input required, but prompting is not possible", "Pass the option that the message names.";
     Declined = "declined", Failed, "Not confirmed; nothing was changed", "Run the command again and answer y, or pass --yes.";
-    InputUnreadable = "input_unreadable", InvalidInput, "Cannot read the input", "Check the path that the message names, and its permissions.";
+    InputUnreadable = "input_unreadable", InvalidInput, "Cannot read the input",
+        "Check the path that the message names, and its permissions.";
     InputInvalid = "input_invalid", InvalidInput, "Invalid input", "Correct the input that the message names.";
-    AmbiguousId = "ambiguous_id", InvalidInput, "The part of the id matches several objects", "Pass more characters of the id, or one of the listed ids.";
-    EventsInvalid = "events_invalid", InvalidInput, "No event was accepted", "Correct the events in the rejects file that the summary names, and send this file.";
-    PartialSuccess = "partial_success", Partial, "Some events were rejected", "Do not send the input again. Correct the events in the rejects file that the summary names, and send only this file.";
+    AmbiguousId = "ambiguous_id", InvalidInput, "The part of the id matches several objects",
+        "Pass more characters of the id, or one of the listed ids.";
+    EventsInvalid = "events_invalid", InvalidInput, "No event was accepted",
+        "Correct the events in the rejects file that the summary names, and send this file.";
+    PartialSuccess = "partial_success", Partial, "Some events were rejected",
+        "Do not send the input again. Correct the events in the rejects file that the summary names, and send only this file.";
     OutputFailed = "output_failed", Failed, "Cannot write the output", "Check free space and permissions of the destination.";
     Defect = "defect", Defect, "Internal error of svc", "Report the message and the command that you ran.";
-    HungUp = "hung_up", HungUp, "The terminal was closed", "Run the command again. If it is not read-only, first check whether it had its effect.";
-    Interrupted = "interrupted", Interrupted, "Interrupted", "Run the command again. If it is not read-only, first check whether it had its effect.";
+    HungUp = "hung_up", HungUp, "The terminal was closed",
+        "Run the command again. If it is not read-only, first check whether it had its effect.";
+    Interrupted = "interrupted", Interrupted, "Interrupted",
+        "Run the command again. If it is not read-only, first check whether it had its effect.";
     Quit = "quit", Quit, "Quit", "Run the command again. If it is not read-only, first check whether it had its effect.";
     BrokenPipe = "broken_pipe", BrokenPipe, "The reader closed the output", "No action is needed.";
-    Terminated = "terminated", Terminated, "Terminated", "Run the command again. If it is not read-only, first check whether it had its effect.";
+    Terminated = "terminated", Terminated, "Terminated",
+        "Run the command again. If it is not read-only, first check whether it had its effect.";
 }
 
 impl ErrorKind {

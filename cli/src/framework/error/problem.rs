@@ -52,7 +52,8 @@ impl ProblemText {
 }
 
 /// Returns whether a request with this problem may have had its effect: the service can lose a dependency after a commit, and
-/// an event can be stored although its acknowledgement was late. All other problems that are retryable reject a request before it is processed.
+/// an event can be stored although its acknowledgement was late. All other problems that are retryable reject a request before
+/// it is processed.
 pub(crate) const fn may_have_effect(kind: P) -> bool {
     matches!(kind, P::DependencyUnavailable | P::AckTimeout)
 }
@@ -101,7 +102,8 @@ pub(crate) const fn remediation_for(kind: P) -> &'static str {
             "Check the password, --email and --tenant. After several failures, wait a few minutes or run `svc auth password reset`."
         }
         P::Forbidden => {
-            "Use the credential of an allowed caller: `svc auth login`, SVC_API_KEY or SVC_PLATFORM_TOKEN. Or ask an administrator of the tenant."
+            "Use the credential of an allowed caller: `svc auth login`, SVC_API_KEY or SVC_PLATFORM_TOKEN. Or ask an \
+                administrator of the tenant."
         }
         P::InsufficientScope => {
             "Set SVC_API_KEY to a key with the scope that the message names. An administrator creates it: `svc api-keys create --scope`."

@@ -28,7 +28,7 @@ fn scripted() -> (IntrospectionBatcher, Lookups) {
 }
 
 fn digest(number: usize) -> TokenDigest {
-    TokenDigest::of_text(&number.to_string())
+    TokenDigest::from_text(&number.to_string())
 }
 
 /// Runs every task until it waits.

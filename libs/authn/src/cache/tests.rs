@@ -64,7 +64,7 @@ fn message(publisher: u128, sequence: u64, invalidations: Vec<Invalidation>) -> 
 }
 
 fn digest(number: usize) -> TokenDigest {
-    TokenDigest::of_text(&number.to_string())
+    TokenDigest::from_text(&number.to_string())
 }
 
 fn user(number: usize) -> UserId {

@@ -7,7 +7,8 @@ use super::api_requests::{API_REQUESTS, MAPPED};
 use super::login::by_account;
 
 /// First line of the file.
-pub const ACCOUNTS_HEADER: &str = "# Accounts of consumers, derived from their durables. Changes of this file are lost (docs/consumers.md).";
+pub const ACCOUNTS_HEADER: &str = "# Accounts of consumers, derived from their durables. Changes of this file are lost \
+    (docs/consumers.md).";
 /// Empty accounts after the last one that is used: nats-server starts the imports of an account that a reload adds at the next reload,
 /// and those of an existing one at once.
 const SPARE: u16 = 32;

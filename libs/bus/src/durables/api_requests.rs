@@ -1,5 +1,5 @@
-//! Requests of clients that list consumers, or create one before they read, for example `CreateOrUpdateConsumer` of nats.go. The accounts of
-//! consumers map them to ingest: it answers with the durable of the login, and creates nothing.
+//! Requests of clients that list consumers, or create one before they read, for example `CreateOrUpdateConsumer` of nats.go.
+//! The accounts of consumers map them to ingest: it answers with the durable of the login, and creates nothing.
 
 use async_nats::Message;
 use async_nats::jetstream::Context;

@@ -79,7 +79,7 @@ impl Cursor {
                 ConsumerErrorKind::JetStream(cause) if cause.code() < 500 => ReadError::because(error),
                 _ => ReadError::from_server(error),
             })?;
-        let before_first = Place::of_unknown_time(consumer.cached_info().delivered.stream_sequence);
+        let before_first = Place::without_time(consumer.cached_info().delivered.stream_sequence);
         let position = match start {
             // A replica that lags behind would deliver earlier messages again.
             CursorStart::After(place) => place.max(before_first),
@@ -218,7 +218,7 @@ impl Cursor {
             return Err(ReadError::because("a message is missing"));
         }
         let is_complete = info.num_pending == 0;
-        self.position = self.position.max(Place::of_unknown_time(info.delivered.stream_sequence));
+        self.position = self.position.max(Place::without_time(info.delivered.stream_sequence));
         if is_complete {
             self.position = self.position.max(self.last_at_request);
         }

@@ -44,7 +44,8 @@ pub struct StoredEvent {
 }
 
 impl EventFilter {
-    /// Returns subjects that include all selected events in these partitions of a stream. Empty if no event of these partitions is selected.
+    /// Returns subjects that include all selected events in these partitions of a stream. Empty if no event of these partitions
+    /// is selected.
     pub(super) fn subjects(&self, partitions: RangeInclusive<u8>) -> Vec<String> {
         let is_whole = EventStreams::ONE.with_ranges().any(|(_, whole)| whole == partitions);
         let mut selected: Vec<Option<u8>> = if !self.source_ids.is_empty() {

@@ -11,7 +11,8 @@ pub struct Position {
 }
 
 impl Position {
-    /// Returns the position as bytes: the tag, and of each place the number and the mark, in big endian. The length depends on the number of streams only.
+    /// Returns the position as bytes: the tag, and of each place the number and the mark, in big endian. The length depends on
+    /// the number of streams only.
     pub fn to_bytes(&self) -> Vec<u8> {
         let mut bytes = self.tag.to_be_bytes().to_vec();
         for place in &self.places {

@@ -55,7 +55,7 @@ impl StreamState {
 
     /// The last message that is not stored any more.
     pub(super) fn last_removed(&self) -> Place {
-        Place::of_unknown_time(self.first.saturating_sub(1))
+        Place::without_time(self.first.saturating_sub(1))
     }
 }
 
@@ -122,12 +122,12 @@ mod tests {
 
     fn state(first: u64, last: u64) -> StreamState {
         let first_time = nats_time(DateTime::from_timestamp(10, 0).unwrap()).unwrap();
-        StreamState { created: 7, first, first_time, last: Place::of_unknown_time(last) }
+        StreamState { created: 7, first, first_time, last: Place::without_time(last) }
     }
 
     #[test]
     fn a_position_is_lost_if_a_later_message_was_removed_or_the_stream_is_another_one() {
-        let place = Place::of_unknown_time;
+        let place = Place::without_time;
         let after = |tag, sequence| Start::After(Position { tag, places: vec![place(sequence)] });
         let start = |start: Start, state: StreamState| CursorStart::new(&start, 1, 0, &state);
         assert_eq!(start(after(1, 4), state(5, 9)), (CursorStart::After(place(4)), false));

@@ -45,7 +45,8 @@ pub enum StreamError {
     },
     /// Other streams have the subjects of events, because the number of streams was changed.
     #[error(
-        "the subjects of events belong to {}, but SVC_STREAMS={count} needs {}: set SVC_STREAMS to the previous number, or follow \"Number of streams\" in docs/streams.md",
+        "the subjects of events belong to {}, but SVC_STREAMS={count} needs {}: set SVC_STREAMS to the previous number, or \
+            follow \"Number of streams\" in docs/streams.md",
         .found.join(", "), .expected.join(", ")
     )]
     Division {

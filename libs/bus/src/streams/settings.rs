@@ -26,8 +26,8 @@ service::variables! {
     /// Settings of all streams.
     #[derive(Clone, Copy)]
     pub struct StreamSettings {
-        /// Handling of the streams at start: `ensure` creates missing ones, and ingest updates retention, size and compression of its existing
-        /// ones; `verify` changes nothing. A warning is logged if these settings differ.
+        /// Handling of the streams at start: `ensure` creates missing ones, and ingest updates retention, size and compression
+        /// of its existing ones; `verify` changes nothing. A warning is logged if these settings differ.
         pub mode: StreamMode = Variable::new("SVC_STREAM_MODE", "`ensure` or `verify`")
             .default("ensure")
             .one_of([("verify", StreamMode::Verify), ("ensure", StreamMode::Ensure)]),

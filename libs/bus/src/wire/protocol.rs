@@ -82,8 +82,8 @@ pub(crate) fn parse(bytes: &[u8]) -> Result<Option<(ServerOperation<'_>, usize)>
     Ok(Some((operation, length)))
 }
 
-/// Parses a message. `start` is the position after its line. The arguments are subject, subscription, an optional reply subject, the size of
-/// the headers if there are any, and the size of headers and payload.
+/// Parses a message. `start` is the position after its line. The arguments are subject, subscription, an optional reply
+/// subject, the size of the headers if there are any, and the size of headers and payload.
 fn parse_message<'a>(
     arguments: &'a [u8],
     bytes: &'a [u8],

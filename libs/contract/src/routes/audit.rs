@@ -16,7 +16,7 @@ routes! {
     LIST_AUDIT = Operation::get("/audit")
         .access(&[Access::Member, Access::PlatformAdmin])
         .rate_limit(RateLimit::Credential)
-        .query(&[PAGING, SchemaRef::of::<AuditQuery>()])
+        .query(&[PAGING, SchemaRef::new::<AuditQuery>()])
         .responses(&[RouteResponse::json::<Page<AuditRecord>>(200, "A page of audit events.")])
         .problems(&[ProblemKind::Forbidden, ProblemKind::NotFound, ProblemKind::Overloaded]);
 }

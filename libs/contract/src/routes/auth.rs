@@ -39,7 +39,8 @@ routes! {
 
     /// Change a password
     ///
-    /// Requires the current password; a wrong one is `login_failed`, whether or not the user exists. Revokes all sessions of the user, except the one sent as bearer.
+    /// Requires the current password; a wrong one is `login_failed`, whether or not the user exists. Revokes all sessions of
+    /// the user, except the one sent as bearer.
     CHANGE_PASSWORD = Operation::post("/auth/password/change")
         .access(&[Access::RequestSecret, Access::Owner])
         .rate_limit(RateLimit::Login)
@@ -115,7 +116,7 @@ routes! {
     REVOKE_SESSIONS = Operation::delete("/auth/sessions")
         .access(&[Access::Owner, Access::Admin])
         .headers(&[Header::User])
-        .query(&[SchemaRef::of::<RevokeSessions>()])
+        .query(&[SchemaRef::new::<RevokeSessions>()])
         .responses(&[RouteResponse::empty(204, "The sessions are revoked.")])
         .problems(&[ProblemKind::NotFound]);
 

@@ -87,8 +87,8 @@ routes! {
 
     /// Read from another event
     ///
-    /// The consumer reads all events again from this one, also those that it has acknowledged, or skips those before it. A client that waits
-    /// for events gets an error and reads again.
+    /// The consumer reads all events again from this one, also those that it has acknowledged, or skips those before it. A
+    /// client that waits for events gets an error and reads again.
     RESET_CONSUMER = Operation::post("/consumers/{consumer_name}/reset")
         .idempotent()
         .access(PLATFORM_ADMIN)

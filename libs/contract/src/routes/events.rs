@@ -20,7 +20,7 @@ routes! {
     SEND_EVENT = Operation::post("/events")
         .access(WRITER)
         .rate_limit(RateLimit::Credential)
-        .query(&[SchemaRef::of::<SendEvents>()])
+        .query(&[SchemaRef::new::<SendEvents>()])
         .body(RequestBody::Event)
         .responses(&[RouteResponse::json::<AcceptedEvent>(202, "The event is stored or quarantined.")])
         .problems(&[
@@ -46,7 +46,7 @@ routes! {
     SEND_EVENTS = Operation::post("/events/batch")
         .access(WRITER)
         .rate_limit(RateLimit::Credential)
-        .query(&[SchemaRef::of::<SendEvents>()])
+        .query(&[SchemaRef::new::<SendEvents>()])
         .body(RequestBody::Events)
         .responses(&[
             RouteResponse::json::<BatchResponse>(202, "All events are stored, or quarantined with `invalid=quarantine`."),
@@ -79,18 +79,18 @@ routes! {
     READ_EVENTS = Operation::get("/events/stream")
         .access(&[Access::Admin, Access::Key(Scope::EventsRead)])
         .rate_limit(RateLimit::Credential)
-        .query(&[SchemaRef::of::<ReadEvents>()])
+        .query(&[SchemaRef::new::<ReadEvents>()])
         .responses(&[RouteResponse::event_stream::<StreamedEvent>("The events.")])
         .problems(&[ProblemKind::SourceNotAllowed, ProblemKind::TooManyStreams, ProblemKind::Overloaded]);
 
     /// List quarantined items
     ///
-    /// Lists the items that were sent with `invalid=quarantine` and are not valid events, the oldest first. An administrator of a tenant gets
-    /// those of this tenant. A page ends early when its items exceed 4 MiB.
+    /// Lists the items that were sent with `invalid=quarantine` and are not valid events, the oldest first. An administrator of
+    /// a tenant gets those of this tenant. A page ends early when its items exceed 4 MiB.
     LIST_QUARANTINED = Operation::get("/events/quarantine")
         .access(ADMINS)
         .rate_limit(RateLimit::Credential)
-        .query(&[PAGING, SchemaRef::of::<QuarantineQuery>()])
+        .query(&[PAGING, SchemaRef::new::<QuarantineQuery>()])
         .responses(&[RouteResponse::json::<Page<DeadLetter>>(200, "A page of quarantined items, ordered by number.")])
         .problems(&[ProblemKind::Overloaded]);
 

@@ -161,11 +161,11 @@ impl Operation {
     }
 
     pub(super) const fn json<T: JsonSchema>(self) -> Self {
-        Self { body: Some(SchemaRef::of::<T>()), ..self.body(RequestBody::Json) }
+        Self { body: Some(SchemaRef::new::<T>()), ..self.body(RequestBody::Json) }
     }
 
     pub(super) const fn form<T: JsonSchema>(self) -> Self {
-        Self { body: Some(SchemaRef::of::<T>()), ..self.body(RequestBody::Form) }
+        Self { body: Some(SchemaRef::new::<T>()), ..self.body(RequestBody::Form) }
     }
 
     pub(super) const fn body(mut self, body: RequestBody) -> Self {
@@ -353,14 +353,14 @@ impl Route {
 /// Returns the type of a path parameter.
 fn parameter(name: &str) -> SchemaRef {
     match name {
-        "tenant_id" => SchemaRef::of::<TenantId>(),
-        "user_id" => SchemaRef::of::<UserId>(),
-        "invite_id" => SchemaRef::of::<InviteId>(),
-        "session_id" => SchemaRef::of::<SessionId>(),
-        "key_id" => SchemaRef::of::<KeyId>(),
-        "consumer_name" => SchemaRef::of::<ConsumerName>(),
-        "sequence" => SchemaRef::of::<u64>(),
-        _ => SchemaRef::of::<String>(),
+        "tenant_id" => SchemaRef::new::<TenantId>(),
+        "user_id" => SchemaRef::new::<UserId>(),
+        "invite_id" => SchemaRef::new::<InviteId>(),
+        "session_id" => SchemaRef::new::<SessionId>(),
+        "key_id" => SchemaRef::new::<KeyId>(),
+        "consumer_name" => SchemaRef::new::<ConsumerName>(),
+        "sequence" => SchemaRef::new::<u64>(),
+        _ => SchemaRef::new::<String>(),
     }
 }
 
@@ -382,7 +382,7 @@ pub struct SchemaRef(fn(&mut SchemaGenerator) -> Schema);
 
 impl SchemaRef {
     /// Returns a reference to the schema of `T`.
-    pub const fn of<T: JsonSchema>() -> Self {
+    pub const fn new<T: JsonSchema>() -> Self {
         Self(SchemaGenerator::subschema_for::<T>)
     }
 
@@ -441,12 +441,12 @@ impl RouteResponse {
 
     /// A status with a JSON body.
     pub const fn json<T: JsonSchema>(status: u16, description: &'static str) -> Self {
-        Self { status, body: ResponseBody::Json(SchemaRef::of::<T>()), description }
+        Self { status, body: ResponseBody::Json(SchemaRef::new::<T>()), description }
     }
 
     /// 200 with server-sent events that contain this type.
     pub const fn event_stream<T: JsonSchema>(description: &'static str) -> Self {
-        Self { status: 200, body: ResponseBody::EventStream(SchemaRef::of::<T>()), description }
+        Self { status: 200, body: ResponseBody::EventStream(SchemaRef::new::<T>()), description }
     }
 
     /// 200 with a JSON document.

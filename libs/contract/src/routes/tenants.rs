@@ -16,7 +16,7 @@ routes! {
     LIST_USERS = Operation::get("/users")
         .access(&[Access::Admin, Access::Key(Scope::UsersRead), Access::PlatformAdmin])
         .headers(&[Header::TenantOfPlatformAdmin])
-        .query(&[PAGING, SchemaRef::of::<UserFilter>()])
+        .query(&[PAGING, SchemaRef::new::<UserFilter>()])
         .responses(&[RouteResponse::json::<Page<User>>(200, "A page of users, oldest first.")])
         .problems(&[ProblemKind::NotFound]);
 
@@ -90,7 +90,7 @@ routes! {
     LIST_INVITES = Operation::get("/users/invites")
         .access(&[Access::Admin, Access::Key(Scope::UsersRead), Access::PlatformAdmin])
         .headers(&[Header::TenantOfPlatformAdmin])
-        .query(&[PAGING, SchemaRef::of::<InviteFilter>()])
+        .query(&[PAGING, SchemaRef::new::<InviteFilter>()])
         .responses(&[RouteResponse::json::<Page<Invite>>(200, "A page of invites, oldest first.")])
         .problems(&[ProblemKind::NotFound]);
 

@@ -14,7 +14,9 @@ use crate::mail::{Delivery, MailSettings, sender};
 
 const SMTP_URL: Variable =
     Variable::new("SVC_SMTP_URL", "smtps://user:password@host:465, or smtp://user:password@host:587").secret().meaning(
-        "Mail server. `smtps` uses TLS from the start; `smtp` requires STARTTLS. Connections to loopback addresses and URLs with `?tls=none` are not encrypted. Without `SVC_SMTP_URL` and `SVC_MAIL_DIR`, no mail can be sent. A changed file is used for the next mail.",
+        "Mail server. `smtps` uses TLS from the start; `smtp` requires STARTTLS. Connections to loopback addresses and URLs \
+            with `?tls=none` are not encrypted. Without `SVC_SMTP_URL` and `SVC_MAIL_DIR`, no mail can be sent. A changed \
+            file is used for the next mail.",
     );
 const SMTP_CA_FILE: Variable = Variable::new("SVC_SMTP_CA_FILE", "file of certificates (PEM)")
     .meaning("Additional CA certificates that are trusted for the mail server.");
