@@ -1,5 +1,5 @@
-//! Runs the Python tests of the chart, the images, the Tiltfile, and the checks of wording and structure with the Python that fetched their tools.
-//! They are in Python because the output of Helm is YAML and the Tiltfile is Starlark.
+//! Runs the Python tests of the chart, the images, the Tiltfile, and the checks of wording and structure with the Python that
+//! fetched their tools. They are in Python because the output of Helm is YAML and the Tiltfile is Starlark.
 
 use std::path::Path;
 use std::process::Command;

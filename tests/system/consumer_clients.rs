@@ -1,5 +1,5 @@
-//! Clients that are not of this project read with the login of a consumer, and with the options that they have by default. A client that is not
-//! installed is skipped.
+//! Clients that are not of this project read with the login of a consumer, and with the options that they have by default. A
+//! client that is not installed is skipped.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

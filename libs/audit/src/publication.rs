@@ -3,7 +3,6 @@
 //! NATS has no limit per tenant: its limits apply to a stream or to each subject. So the relay asks the server how many messages
 //! of the tenant the stream has. Only the publication depends on it, so no state is shared between the replicas.
 
-use std::hash::{BuildHasher as _, RandomState};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,9 +15,8 @@ use database::audit::{Record, Recorded};
 use database::outbox::{DELIVERY_TIMEOUT, Deliver, DeliveryError, OutboxMessage, Relay, RetryPolicy};
 use serde_json::json;
 use service::telemetry::{self, Metrics};
-use service::{Clock, Tasks};
+use service::{Clock, KeyedLocks, Tasks};
 use tenancy::{PerTenant, TenantId};
-use tokio::sync::Mutex as Turn;
 use tokio::time::Instant;
 
 /// A tenant can fill this fraction of the stream.
@@ -39,8 +37,6 @@ const ACK_TIMEOUT: Duration = Duration::from_secs(5);
 /// The number of deliveries at the same time. Those that end together are settled by one statement, and a claim of many costs less for
 /// each.
 const CONCURRENCY: u16 = 500;
-/// The number of measurements of shares at the same time.
-const TURNS: usize = 32;
 /// A tenant can use a quarter, which must fit the half of the deliveries that a relay starts for it, with 4 KiB each.
 const IN_FLIGHT: PublishLimits =
     PublishLimits { messages: 2 * CONCURRENCY as usize, bytes: 2 * CONCURRENCY as usize * 4096 };
@@ -171,9 +167,8 @@ struct Shares {
     /// A share is this fraction of the stream.
     fraction: u64,
     measurements: PerTenant<Option<Measurement>>,
-    /// Each for many tenants.
-    turns: [Turn<()>; TURNS],
-    hasher: RandomState,
+    /// Deliveries of a tenant measure one after the other, so that all but the first one use its measurement.
+    measuring: KeyedLocks,
 }
 
 #[derive(Clone, Copy)]
@@ -193,12 +188,7 @@ impl Measurement {
 
 impl Shares {
     fn new(fraction: u64) -> Self {
-        Self {
-            fraction,
-            measurements: PerTenant::default(),
-            turns: Default::default(),
-            hasher: RandomState::new(),
-        }
+        Self { fraction, measurements: PerTenant::default(), measuring: KeyedLocks::default() }
     }
 
     /// Returns whether the tenant has used its share. If this is unknown, publication decides.
@@ -206,7 +196,7 @@ impl Shares {
         if let Some(exhausted) = self.known(tenant_id) {
             return exhausted;
         }
-        let _turn = self.turn_of(tenant_id).lock().await;
+        let _measuring = self.measuring.lock(tenant_id).await;
         // Another delivery may have measured meanwhile.
         if let Some(exhausted) = self.known(tenant_id) {
             return exhausted;
@@ -221,12 +211,6 @@ impl Shares {
             tracing::warn!(%tenant_id, "tenant has used its share of the audit stream; its events wait in the outbox");
         }
         exhausted
-    }
-
-    /// Deliveries of a tenant measure one after the other, so that all but the first one use its measurement.
-    fn turn_of(&self, tenant_id: &TenantId) -> &Turn<()> {
-        let index = self.hasher.hash_one(tenant_id) % self.turns.len() as u64;
-        &self.turns[usize::try_from(index).unwrap_or(0)]
     }
 
     /// Returns the result of a recent measurement, and counts the message that is published if there was space.

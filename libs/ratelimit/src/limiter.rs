@@ -1,7 +1,6 @@
 //! Counts requests in the table `limits` of a schema, which all replicas share. Requests of a subject that exceeds a limit
 //! need no statement until the limit allows one.
 
-use std::hash::{BuildHasher as _, RandomState};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,9 +9,9 @@ use database::Database;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use service::telemetry::{Labels, Metrics};
-use service::{Clock, Problem, Tasks, chain};
+use service::{Clock, KeyedLocks, Problem, Tasks, chain};
 use sqlx::{PgConnection, PgExecutor};
-use tokio::sync::{Mutex, MutexGuard};
+use tokio::sync::MutexGuard;
 
 use crate::gcra::lead;
 use crate::memory::MemoryStore;
@@ -31,7 +30,8 @@ struct Shared {
     clock: Arc<dyn Clock>,
     /// The subjects that this replica has rejected.
     rejected: MemoryStore,
-    guesses: Guesses,
+    /// Of lookups of tokens and codes, by limit and source.
+    lookups: KeyedLocks,
     metrics: LimiterMetrics,
 }
 
@@ -98,7 +98,7 @@ impl Limiter {
             table: PostgresStore { schema, database },
             clock,
             rejected: MemoryStore::default(),
-            guesses: Guesses::default(),
+            lookups: KeyedLocks::default(),
             metrics: LimiterMetrics::new(metrics),
         }))
     }
@@ -219,7 +219,7 @@ impl Limiter {
         let Some(rate) = &limit.rate else { return lookup.await };
         let source = source.into();
         self.check(limit, &source)?;
-        let _turn = self.turn(limit, &source).await;
+        let _lookup = self.lock(limit, &source).await;
         self.count(limit, &source).await?;
         let result = lookup.await;
         if !result.as_ref().is_err_and(is_wrong) {
@@ -234,9 +234,9 @@ impl Limiter {
     }
 
     /// Waits until no other lookup of the source runs in this replica, so that a client that guesses uses one connection to the database
-    /// at a time. The turn ends when the guard is dropped.
-    pub async fn turn(&self, limit: &Limit, source: &Source) -> Option<MutexGuard<'_, ()>> {
-        self.0.guesses.turn(limit.name, source).await
+    /// at a time. The lookup ends when the guard is dropped.
+    pub async fn lock(&self, limit: &Limit, source: &Source) -> MutexGuard<'_, ()> {
+        self.0.lookups.lock((limit.name, source.to_string())).await
     }
 
     /// Purges expired rows periodically until the process stops.
@@ -258,29 +258,5 @@ impl Limiter {
     /// The database is unavailable.
     pub async fn purge_once(&self) -> Result<(), database::Error> {
         self.0.table.delete_before(self.0.clock.now()).await
-    }
-}
-
-/// Number of locks of [`Guesses`]. Sources with the same lock wait for each other, which costs the time of a lookup.
-const TURNS: usize = 256;
-
-/// Locks of the lookups of [`Limiter::count_wrong`], by limit and source.
-struct Guesses {
-    hasher: RandomState,
-    turns: Vec<Mutex<()>>,
-}
-
-impl Default for Guesses {
-    fn default() -> Self {
-        Self { hasher: RandomState::new(), turns: (0..TURNS).map(|_| Mutex::default()).collect() }
-    }
-}
-
-impl Guesses {
-    /// Waits until no other lookup of the source runs in this replica.
-    async fn turn(&self, limit: &'static str, source: &Source) -> Option<MutexGuard<'_, ()>> {
-        let hash = self.hasher.hash_one((limit, source.to_string()));
-        let turn = self.turns.get(usize::try_from(hash).unwrap_or_default() % TURNS)?;
-        Some(turn.lock().await)
     }
 }

@@ -2,6 +2,7 @@
 //!
 //! - `clock`, `config`, `lifecycle`: time, variables, and tasks from start to shutdown
 //! - `telemetry`: logs, metrics, traces, and the id of the current request
+//! - `keyed_locks`: locks of tasks that do the same work
 //! - `http`, `health`: listeners with limits of connections, the edge, bodies and extractors; health checks
 //! - `process`: starts a service with all of these
 //! - `operator`: the variables of the operator
@@ -10,6 +11,7 @@ pub mod clock;
 pub mod config;
 pub mod health;
 pub mod http;
+mod keyed_locks;
 pub mod lifecycle;
 pub mod operator;
 pub mod process;
@@ -17,5 +19,6 @@ pub mod telemetry;
 
 pub use clock::Clock;
 pub use http::problem::Problem;
+pub use keyed_locks::KeyedLocks;
 pub use lifecycle::Tasks;
 pub use telemetry::{LogThrottle, chain};

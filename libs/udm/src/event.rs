@@ -148,7 +148,7 @@ pub struct Metadata {
 
 impl Metadata {
     /// Returns metadata with an event type only.
-    pub fn of_type(event_type: impl Into<String>) -> Self {
+    pub fn new(event_type: impl Into<String>) -> Self {
         Self { event_type: Some(event_type.into()), ..Self::default() }
     }
 
@@ -334,7 +334,7 @@ mod tests {
         let host = |name: &str| Noun { hostname: Some(name.to_owned()), ..Noun::default() };
         let event = UdmEvent::new("fw")
             .with_event_id("e-1")
-            .with_metadata(Metadata::of_type("NETWORK_DNS").at(time))
+            .with_metadata(Metadata::new("NETWORK_DNS").at(time))
             .with_principal(host("a"))
             .with_target(host("b"))
             .with_field("severity", 3);

@@ -178,7 +178,7 @@ macro_rules! field {
         field!($description, $name, rule!($rule), 0)
     };
     ($description:expr, $name:ident, $rule:expr, $max:expr) => {{
-        const JSON_NAME: &JsonName = &JsonName::of(stringify!($name));
+        const JSON_NAME: &JsonName = &JsonName::from_original(stringify!($name));
         Field {
             name: stringify!($name),
             json_name: JSON_NAME.as_str(),

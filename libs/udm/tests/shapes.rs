@@ -1,5 +1,5 @@
-//! Shapes of events as products and Google SecOps write them: all are accepted and typed in both spellings. Each line of `shapes.ndjson` is an
-//! invented event with the fields of the published field list, its type, its time and its id.
+//! Shapes of events as products and Google SecOps write them: all are accepted and typed in both spellings. Each line of
+//! `shapes.ndjson` is an invented event with the fields of the published field list, its type, its time and its id.
 
 use std::collections::HashSet;
 

@@ -50,7 +50,8 @@ service::variables! {
         /// Maximum number of quarantined items of a tenant; 0 disables the quarantine. Above it, invalid items are rejected.
         pub(crate) max_items: u64 = Variable::new("SVC_QUARANTINE_MAX_ITEMS", "number, 0 to 10000").default("10000").between(0, 10_000),
         /// Maximum size of the quarantined items of a tenant. Above it, invalid items are rejected.
-        pub(crate) max_bytes: u64 = Variable::new("SVC_QUARANTINE_MAX_BYTES", "size, as in `64MiB`").default("64MiB").required_with(parse_bytes),
+        pub(crate) max_bytes: u64 =
+            Variable::new("SVC_QUARANTINE_MAX_BYTES", "size, as in `64MiB`").default("64MiB").required_with(parse_bytes),
     }
 }
 

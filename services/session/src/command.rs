@@ -92,7 +92,8 @@ impl InvalidateBefore {
         Ok(all)
     }
 
-    /// Revokes credentials of one tenant, with their audit events, which contain ids only. ingest rejects them when its cached results expire.
+    /// Revokes credentials of one tenant, with their audit events, which contain ids only. ingest rejects them when its cached
+    /// results expire.
     async fn revoke_batch(&self, database: &Database, tenant_id: TenantId) -> Result<Revoked, Error> {
         let mut tx = database.begin(&tenant_id, Actor::System, SystemClock.now()).await?;
         device_grant::deny_created_before(&mut tx, self.time).await?;

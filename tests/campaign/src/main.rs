@@ -140,7 +140,8 @@ fn seed_of_time() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
 }
 
-/// Removes faults, first halves of the schedule, then smaller parts, and keeps each shorter schedule that violates a guarantee in a new system.
+/// Removes faults, first halves of the schedule, then smaller parts, and keeps each shorter schedule that violates a guarantee
+/// in a new system.
 async fn shrink(mut schedule: Schedule, target: &PathBuf) -> anyhow::Result<Round> {
     let mut result = Campaign::start(Load::Full).await?.run(&schedule, true).await?;
     if result.violations.is_empty() {

@@ -1,4 +1,5 @@
-//! The first minutes after a crash: the events that were in flight are tried one at a time. Only crashes during the attempts of an event cost it.
+//! The first minutes after a crash: the events that were in flight are tried one at a time. Only crashes during the attempts of
+//! an event cost it.
 
 use std::collections::HashMap;
 use std::future::pending;

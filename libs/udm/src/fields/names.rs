@@ -18,7 +18,7 @@ pub(crate) struct JsonName {
 impl JsonName {
     /// Derives the name from the original one, as protobuf does (`ToJsonName` in `descriptor.cc`): removes each `_` and makes the
     /// following letter upper case.
-    pub(crate) const fn of(original: &str) -> Self {
+    pub(crate) const fn from_original(original: &str) -> Self {
         let (original, mut name) = (original.as_bytes(), Self { bytes: [0; MAX_NAME_BYTES], length: 0 });
         let (mut index, mut is_upper) = (0, false);
         while index < original.len() {

@@ -129,7 +129,7 @@ fn the_second_spelling_is_that_of_protobuf() {
         ("_a", "A"),
         ("aB_c", "aBC"),
     ] {
-        assert_eq!(JsonName::of(original).as_str(), expected);
+        assert_eq!(JsonName::from_original(original).as_str(), expected);
         assert_eq!(json_name(original), expected);
     }
     for (_, field) in known() {

@@ -14,8 +14,8 @@ pub(super) type RuleError = (&'static str, Cow<'static, str>);
 pub(super) const UNKNOWN_EVENT_TYPE: &str =
     "no event type of the Unified Data Model has this number; send the name of the type";
 
-const EXPECTED_TIME: &str = "expected an RFC 3339 time such as 2026-01-31T12:00:00Z, with at most 9 digits of a second and in the years 0001 \
-    to 9999, or an object with seconds and nanos";
+const EXPECTED_TIME: &str = "expected an RFC 3339 time such as 2026-01-31T12:00:00Z, with at most 9 digits of a second and in \
+    the years 0001 to 9999, or an object with seconds and nanos";
 const EXPECTED_DURATION: &str = "expected seconds such as 1.5s, with at most 9 digits after the point, or an object with seconds and nanos";
 
 /// Maximum absolute value of a duration in seconds: 10,000 years, as in protobuf.

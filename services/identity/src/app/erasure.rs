@@ -42,7 +42,7 @@ impl App {
         erasure::delete_user(&mut tx, user_id, deleted_by).await?;
         let tenant_id = admin.tenant_id();
         erasure::delete_login_attempts(&mut tx, &self.accounts(tenant_id, user_id, &email)).await?;
-        tx.audit(AuditEvent { user_id: Some(user_id), ..AuditEvent::of(EventName::UserDeleted) });
+        tx.audit(AuditEvent { user_id: Some(user_id), ..AuditEvent::new(EventName::UserDeleted) });
         tx.send(&Message::PushUserStatus { user_id });
         tx.commit().await?;
         tracing::info!(%tenant_id, %user_id, "user deleted");
@@ -61,7 +61,7 @@ impl App {
             return Err(ProblemKind::TenantActive.into());
         }
         erasure::mark_tenant_deleted(&mut tx).await?;
-        tx.audit(AuditEvent { about: Some("tenant_deleted"), ..AuditEvent::of(EventName::AuthzAdmin) });
+        tx.audit(AuditEvent { about: Some("tenant_deleted"), ..AuditEvent::new(EventName::AuthzAdmin) });
         tx.send(&Message::PushTenantStatus);
         tx.commit().await?;
         tracing::info!(%tenant_id, "tenant deleted");

@@ -55,7 +55,8 @@ impl InviteRights {
         match (delivery, self) {
             (Delivery::Email, _) | (Delivery::Response, Self::Everyone) => Ok(()),
             (Delivery::Response, Self::EveryoneAfterLogin) => {
-                let detail = "The response contains the token only after a recent login. Log in with the password again, or send it by e-mail.";
+                let detail = "The response contains the token only after a recent login. Log in with the password again, or \
+                    send it by e-mail.";
                 Err(Problem::new(ProblemKind::ReauthenticationRequired).detail(detail))
             }
             (Delivery::Response, Self::Members) => {
@@ -165,7 +166,7 @@ impl App {
         tx.audit(AuditEvent {
             about: Some("invite"),
             invite_id: Some(invite_id),
-            ..AuditEvent::of(EventName::AuthnTokenRevoked)
+            ..AuditEvent::new(EventName::AuthnTokenRevoked)
         });
         Ok(tx.commit().await?)
     }
@@ -253,7 +254,7 @@ impl App {
                 user_id: Some(user_id),
                 invite_id: Some(invite_id),
                 email: Some(accepted.email.clone()),
-                ..AuditEvent::of(EventName::UserCreated)
+                ..AuditEvent::new(EventName::UserCreated)
             }
             .credential(&digest),
         );
@@ -307,7 +308,7 @@ impl Work<'_> {
             user_id: Some(user_id),
             invite_id: Some(invite.id),
             email: Some(invite.email.clone()),
-            ..AuditEvent::of(EventName::AuthnTokenCreated)
+            ..AuditEvent::new(EventName::AuthnTokenCreated)
         });
         self.notify_admins(&admins, AdminChange::Invited, user_id).await?;
         Ok(written(invite, token.as_ref()))
@@ -323,7 +324,7 @@ impl Work<'_> {
         self.audit(AuditEvent {
             about: Some("invite"),
             invite_id: Some(resent.id),
-            ..AuditEvent::of(EventName::AuthnTokenCreated)
+            ..AuditEvent::new(EventName::AuthnTokenCreated)
         });
         if delivery == Delivery::Email {
             self.mail_invite(&resent).await?;

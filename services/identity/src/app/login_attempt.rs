@@ -32,8 +32,8 @@ const LIMIT: &str = "account";
 /// `Retry-After` when too many attempts are in flight.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
 
-/// How often a change of the state is repeated because other attempts changed it meanwhile. Each of them has made progress, and only as many
-/// attempts as there are hash workers end at the same time, so more repetitions are a defect or an overload.
+/// How often a change of the state is repeated because other attempts changed it meanwhile. Each of them has made progress, and
+/// only as many attempts as there are hash workers end at the same time, so more repetitions are a defect or an overload.
 const MAX_REPETITIONS: usize = 100;
 
 /// An attempt in flight. [`App::verify`] ends it, or passes it on as [`Verified`].
@@ -48,8 +48,8 @@ pub(crate) struct Attempt {
     started: Started,
 }
 
-/// An attempt with the correct password, at an account that can log in. Nothing is recorded before [`App::settle`]: until then, the use case
-/// can object.
+/// An attempt with the correct password, at an account that can log in. Nothing is recorded before [`App::settle`]: until then,
+/// the use case can object.
 #[must_use = "the attempt stays in flight until it is settled"]
 pub(crate) struct Verified {
     attempt: Attempt,
@@ -140,8 +140,8 @@ impl App {
         Err(AttemptError::Contended)
     }
 
-    /// Verifies a password against an account, or at the cost of a stored password against a dummy hash. A wrong password, and an account that
-    /// cannot log in, are recorded as a failure.
+    /// Verifies a password against an account, or at the cost of a stored password against a dummy hash. A wrong password, and
+    /// an account that cannot log in, are recorded as a failure.
     ///
     /// # Errors
     /// 401 `login_failed`; 503 if the password was not verified or the failure was not recorded. Then the attempt does not count.
@@ -172,11 +172,12 @@ impl App {
         Ok(self.hashes.verify(requester, prepared, stored).await? && is_valid)
     }
 
-    /// Ends a verified attempt. `decision` is what the rest of the use case decided. If it is an error, the attempt is no success and no failure,
-    /// and the error is returned.
+    /// Ends a verified attempt. `decision` is what the rest of the use case decided. If it is an error, the attempt is no
+    /// success and no failure, and the error is returned.
     ///
     /// # Errors
-    /// The error of `decision`; 401 `login_failed` if the account was locked while the attempt was in flight; 503 if the outcome was not recorded.
+    /// The error of `decision`; 401 `login_failed` if the account was locked while the attempt was in flight; 503 if the
+    /// outcome was not recorded.
     pub(super) async fn settle<T>(
         &self,
         verified: Verified,
@@ -267,7 +268,8 @@ fn requester(permit: &Permit, address: IpAddr, tenant_id: &TenantId, account: &A
 }
 
 impl Work<'_> {
-    /// Deletes the counted failures of an account, from all sources. Its owner or an administrator has acted. Returns whether it was locked.
+    /// Deletes the counted failures of an account, from all sources. Its owner or an administrator has acted. Returns whether
+    /// it was locked.
     pub(super) async fn delete_failures(&mut self, email: &EmailKey) -> Result<bool, Error> {
         let tenant_id = self.tenant_id().clone();
         let account = self.app.limiter_keys.get().account(&AccountRef::Email(&tenant_id, email));
@@ -290,7 +292,7 @@ impl Attempt {
 
     fn event(&self, name: EventName) -> AuditEvent {
         let (ip, email) = (Some(self.address), self.email.clone());
-        AuditEvent { user_id: self.user_id(), ip, email, ..AuditEvent::of(name) }
+        AuditEvent { user_id: self.user_id(), ip, email, ..AuditEvent::new(name) }
     }
 }
 

@@ -106,7 +106,8 @@ impl Work<'_> {
         match self.count_mail(&INVITE_MAILS, &invite.email_key).await {
             Ok(()) => {}
             Err(error @ RateLimitError::Limited { .. }) => {
-                let text = "Too many invites were mailed to this address, by this tenant or others. Wait, or get the token in the response.";
+                let text = "Too many invites were mailed to this address, by this tenant or others. Wait, or get the token in \
+                    the response.";
                 return Err(Problem::from(error).detail(text));
             }
             Err(error) => return Err(error.into()),

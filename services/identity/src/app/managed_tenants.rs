@@ -78,7 +78,7 @@ impl App {
             if stored.is_none_or(|stored| stored.operator != *by || stored.released_at.is_some()) {
                 tx.audit(AuditEvent {
                     about: Some("tenant_adopted"),
-                    ..AuditEvent::of(EventName::AuthzAdmin)
+                    ..AuditEvent::new(EventName::AuthzAdmin)
                 });
             }
         } else {
@@ -151,7 +151,7 @@ impl App {
         stored.require(by, owner)?;
         let released_at = Some(tx.now());
         managed_tenant::save(&mut tx, &Ownership { owner, released_at, ..stored }).await?;
-        tx.audit(AuditEvent { about: Some("tenant_released"), ..AuditEvent::of(EventName::AuthzAdmin) });
+        tx.audit(AuditEvent { about: Some("tenant_released"), ..AuditEvent::new(EventName::AuthzAdmin) });
         Ok(tx.commit().await?)
     }
 

@@ -123,7 +123,7 @@ impl App {
         tx.audit(AuditEvent {
             about: Some("change"),
             user_id: Some(user_id),
-            ..AuditEvent::of(EventName::AuthnPasswordChange)
+            ..AuditEvent::new(EventName::AuthnPasswordChange)
         });
         tx.password_changed(user_id, &account.email).await?;
         Ok(tx.commit().await?)

@@ -171,7 +171,7 @@ impl App {
             AuditEvent {
                 about: Some("reset"),
                 user_id: Some(user_id),
-                ..AuditEvent::of(EventName::AuthnPasswordChange)
+                ..AuditEvent::new(EventName::AuthnPasswordChange)
             }
             .by(Actor::User { user_id })
             .credential(&digest),

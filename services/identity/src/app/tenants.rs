@@ -73,7 +73,7 @@ impl Work<'_> {
                 Problem::from(error)
             }
         })?;
-        self.audit(AuditEvent { about: Some("tenant_created"), ..AuditEvent::of(EventName::AuthzAdmin) });
+        self.audit(AuditEvent { about: Some("tenant_created"), ..AuditEvent::new(EventName::AuthzAdmin) });
         let invite = match admin {
             Some(email) => {
                 let invitation = Invitation { email, role: Role::Admin, delivery: request.delivery };
@@ -115,7 +115,7 @@ impl Work<'_> {
             TenantStatus::Active => "tenant_resumed",
         };
         tenant::update(self, &changed, suspends).await?;
-        self.audit(AuditEvent { about: Some(about), ..AuditEvent::of(EventName::AuthzAdmin) });
+        self.audit(AuditEvent { about: Some(about), ..AuditEvent::new(EventName::AuthzAdmin) });
         self.send(&Message::PushTenantStatus);
         Ok(Some(changed))
     }

@@ -113,7 +113,7 @@ impl App {
         let keys_revoked = patch.revoke_api_keys.then_some((EventName::UserUpdated, "api_keys_revoked"));
         let unlocked = unlocks.then_some((EventName::UserUpdated, "unlocked"));
         for (name, about) in [role_changed, status_changed, unlocked, keys_revoked].into_iter().flatten() {
-            tx.audit(AuditEvent { about: Some(about), user_id: Some(user_id), ..AuditEvent::of(name) });
+            tx.audit(AuditEvent { about: Some(about), user_id: Some(user_id), ..AuditEvent::new(name) });
         }
         if role != found.role {
             let change = if role == Role::Admin { AdminChange::Promoted } else { AdminChange::Demoted };

@@ -162,7 +162,7 @@ mod tests {
     }
 
     fn digest(text: &str) -> TokenDigest {
-        TokenDigest::of_text(text)
+        TokenDigest::from_text(text)
     }
 
     #[test]

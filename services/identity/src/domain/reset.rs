@@ -69,7 +69,7 @@ mod tests {
             mail_id: OutboxId::generate(),
             user_id: UserId::generate(),
             created_at: at(created),
-            digest: TokenDigest::of_text("token"),
+            digest: TokenDigest::from_text("token"),
             expires_at: at(expires),
             state: ResetState::Pending,
         }
@@ -77,12 +77,12 @@ mod tests {
 
     #[test]
     fn the_token_is_used_once_until_the_reset_expires() {
-        let digest = TokenDigest::of_text("token");
+        let digest = TokenDigest::from_text("token");
         let used = reset(0, 100).confirm(&digest, at(99)).unwrap();
         assert_eq!(used.state, ResetState::Used { at: at(99) });
         assert_eq!(used.state.settled_at(), Some(at(99)));
         assert!(used.confirm(&digest, at(99)).is_none());
         assert!(reset(0, 100).confirm(&digest, at(100)).is_none());
-        assert!(reset(0, 100).confirm(&TokenDigest::of_text("other"), at(1)).is_none());
+        assert!(reset(0, 100).confirm(&TokenDigest::from_text("other"), at(1)).is_none());
     }
 }

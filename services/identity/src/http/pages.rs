@@ -163,7 +163,7 @@ struct Error<'a> {
 }
 
 impl<'a> Error<'a> {
-    fn of(page: &'a PageContext, kind: ProblemKind) -> Self {
+    fn new(page: &'a PageContext, kind: ProblemKind) -> Self {
         let (title, content) = match kind {
             ProblemKind::NotFound => ("missing.title", "missing"),
             ProblemKind::RateLimited => ("failed.later", "limited.later"),
@@ -225,7 +225,7 @@ impl Pages {
         let language = Language::from_headers(headers, self.default_language);
         let page = self.languages.get(&language);
         // A template that is rendered at the start cannot fail later.
-        let html = page.and_then(|page| Error::of(page, kind).render().ok()).unwrap_or_default();
+        let html = page.and_then(|page| Error::new(page, kind).render().ok()).unwrap_or_default();
         let mut response =
             (negotiated("accept, accept-language, cookie", language), document(HTML, html)).into_response();
         response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));

@@ -372,7 +372,7 @@ async fn device_approvals_and_denials_are_audited_with_the_client_address() {
             "id": audited[0]["id"], "occurred_at": audited[0]["occurred_at"], "context": "session", "tenant_id": "acme",
             "event": name, "about": "device_grant", "actor": { "type": "user", "user_id": user_id },
             "user_id": user_id, "ip": "127.0.0.1",
-            "credential": TokenDigest::of_text(codes.device_code.expose()).prefix()
+            "credential": TokenDigest::from_text(codes.device_code.expose()).prefix()
         });
         assert_eq!(audited, [expected]);
     }

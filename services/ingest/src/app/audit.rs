@@ -78,7 +78,7 @@ impl App {
         if let Some(tenant) = &request.tenant {
             started.check_and_count(&Source::from(tenant.as_str()))?;
         }
-        let key = self.positions.of(Stream::Audit, request.tenant.as_ref());
+        let key = self.positions.key(Stream::Audit, request.tenant.as_ref());
         let cursor = place(&key, "/cursor", paging.after.as_deref())?;
         let after = place(&key, "/after", request.after.as_deref())?;
         let _reservation = self.audit.reserve(request.tenant.as_ref())?;

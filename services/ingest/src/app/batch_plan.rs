@@ -157,7 +157,7 @@ impl<'a> BatchPlan<'a> {
                 return self.plan_invalid(
                     submission,
                     item,
-                    InvalidItem::of(event, index, event_id, kind, pointer),
+                    InvalidItem::from_event(event, index, event_id, kind, pointer),
                 );
             }
         };
@@ -168,7 +168,7 @@ impl<'a> BatchPlan<'a> {
             Entry::Occupied(_) => {
                 let pointer = Some(format!("/{}", event.event_id_path));
                 let kind = ProblemKind::EventIdConflict;
-                let invalid = InvalidItem::of(event, index, Some(ids.event_id), kind, pointer);
+                let invalid = InvalidItem::from_event(event, index, Some(ids.event_id), kind, pointer);
                 self.plan_invalid(submission, item, invalid)
             }
             Entry::Vacant(entry) => {
@@ -230,7 +230,7 @@ impl InvalidItem {
     }
 
     /// Returns a valid event that its sender must not send.
-    fn of(
+    fn from_event(
         event: &Event<'_>,
         index: usize,
         event_id: Option<String>,

@@ -30,8 +30,8 @@ pub(crate) struct OverQuota {
 pub(crate) enum Admit {
     /// The first ones.
     First,
-    /// All if the tenant has any tokens left, else none. Later requests wait for the tokens that it takes of the future. So a request that is
-    /// repeated as a whole succeeds at last.
+    /// All if the tenant has any tokens left, else none. Later requests wait for the tokens that it takes of the future. So a
+    /// request that is repeated as a whole succeeds at last.
     AllOrNone,
 }
 

@@ -36,7 +36,7 @@ impl PositionKeys {
     }
 
     /// Returns the keys of a tenant, or those of the platform administrator, who reads all tenants.
-    pub(crate) fn of(&self, stream: Stream, tenant: Option<&TenantId>) -> PositionKey {
+    pub(crate) fn key(&self, stream: Stream, tenant: Option<&TenantId>) -> PositionKey {
         let stream = match stream {
             Stream::Events => "events",
             Stream::Audit => "audit",
@@ -98,7 +98,7 @@ mod tests {
 
     fn key(token: &str, stream: Stream, tenant: Option<&str>) -> PositionKey {
         let tenant = tenant.map(|tenant| tenant.parse().unwrap());
-        PositionKeys::new(ServiceSecret::new(token).unwrap()).of(stream, tenant.as_ref())
+        PositionKeys::new(ServiceSecret::new(token).unwrap()).key(stream, tenant.as_ref())
     }
 
     #[test]

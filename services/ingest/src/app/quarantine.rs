@@ -1,8 +1,9 @@
 //! The quarantine: invalid items of requests, stored as dead letters of their tenant. Its size is bounded for each tenant.
 //!
-//! NATS counts the items of a tenant, and not their bytes. So each replica estimates the bytes: it knows the size of what it has stored itself,
-//! and takes the average for the rest. Before it stores items, it asks for their number, so that deleted and expired items do not count.
-//! Items that other replicas store at the same time can exceed the bounds a little; NATS stores at most 10,000 for a tenant.
+//! NATS counts the items of a tenant, and not their bytes. So each replica estimates the bytes: it knows the size of what it
+//! has stored itself, and takes the average for the rest. Before it stores items, it asks for their number, so that deleted and
+//! expired items do not count. Items that other replicas store at the same time can exceed the bounds a little; NATS stores at
+//! most 10,000 for a tenant.
 //!
 //! Quarantined items use at most half of the stream, of which one tenant gets its share. The other half is for the dead letters of
 //! consumers.
@@ -21,7 +22,7 @@ use service::telemetry::Metrics;
 use tenancy::{PerTenant, TenantId};
 use tokio::time::{Instant, sleep};
 
-use super::stream_share::{of_free, with_overhead};
+use super::stream_share::{share_of_free, with_overhead};
 use crate::config::QuarantineSettings;
 
 /// Interval at which the metric of the used part is measured.
@@ -203,7 +204,7 @@ impl Usage {
             let fits = items < bounds.max_items
                 && bytes + size as u64 <= bounds.max_bytes
                 && with_overhead(size) <= free
-                && (items == 0 || in_stream < of_free(bounds.stream_share, free));
+                && (items == 0 || in_stream < share_of_free(bounds.stream_share, free));
             if !fits {
                 if together {
                     self.in_flight = before;

@@ -84,12 +84,12 @@ impl StreamShare {
 
     /// Returns how many bytes of one tenant this replica can store while this many are free.
     fn limit(&self, free: u64) -> u64 {
-        of_free(self.percent, free) / u64::from(self.replicas.count())
+        share_of_free(self.percent, free) / u64::from(self.replicas.count())
     }
 }
 
 /// Returns how many bytes one tenant can store while this many are free. `percent` is its share of an otherwise empty stream.
-pub(super) fn of_free(percent: u8, free: u64) -> u64 {
+pub(super) fn share_of_free(percent: u8, free: u64) -> u64 {
     if percent >= 100 {
         return u64::MAX;
     }

@@ -51,7 +51,7 @@ async fn limit(
     }
     let digest = match bearer(request.headers(), &[TokenKind::Session, TokenKind::ApiKey]) {
         Bearer::Token(token) => Some(token.digest()),
-        Bearer::ServiceAccountToken(token) => Some(TokenDigest::of_text(&token)),
+        Bearer::ServiceAccountToken(token) => Some(TokenDigest::from_text(&token)),
         Bearer::Missing | Bearer::Malformed => None,
     };
     let source = source(address);

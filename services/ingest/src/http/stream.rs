@@ -36,7 +36,7 @@ pub(super) async fn read(
     Filters(query): Filters<ReadEvents>,
 ) -> Result<Response, Problem> {
     caller.require(Scope::EventsRead)?;
-    let key = app.positions.of(Stream::Events, Some(caller.tenant_id()));
+    let key = app.positions.key(Stream::Events, Some(caller.tenant_id()));
     let opened = app.read_events(&caller, request(query, &headers, &key)?).await?;
     let mut response = Sse::new(frames(opened, key).map(Ok::<_, Infallible>)).into_response();
     let headers = response.headers_mut();

@@ -60,7 +60,7 @@ impl App {
         let event = AuditEvent {
             about: Some("api_key"),
             key_id: Some(id),
-            ..AuditEvent::of(EventName::AuthnTokenCreated).credential(&token.digest())
+            ..AuditEvent::new(EventName::AuthnTokenCreated).credential(&token.digest())
         };
         tx.audit(event);
         let created_at = tx.now();
@@ -133,6 +133,6 @@ pub(crate) fn revoked(key_id: KeyId) -> AuditEvent {
     AuditEvent {
         about: Some("api_key"),
         key_id: Some(key_id),
-        ..AuditEvent::of(EventName::AuthnTokenRevoked)
+        ..AuditEvent::new(EventName::AuthnTokenRevoked)
     }
 }

@@ -126,10 +126,10 @@ impl App {
     ) -> Result<DeviceSession, RedeemError> {
         let invalid_grant = || RedeemError::Device(DeviceError::InvalidGrant);
         let device_code = RawToken::parse(TokenKind::DeviceCode, device_code).map_err(|_| invalid_grant())?;
-        let turn = self.limiter.turn(&self.rate_limits.device, &source(device.ip)).await;
+        let lookup = self.limiter.lock(&self.rate_limits.device, &source(device.ip)).await;
         let now = self.clock.now();
         let polled = device_grant::poll(&self.database, device_code.digest(), now).await?;
-        drop(turn);
+        drop(lookup);
         let polled = polled.ok_or_else(invalid_grant)?;
         let versions = polled.grant.redeem(polled.early).map_err(RedeemError::Device)?;
 
@@ -201,7 +201,7 @@ impl App {
             let event = AuditEvent {
                 about: Some("device_grant"),
                 user_id: Some(user_id),
-                ..AuditEvent::of(name).credential(&stored.digest)
+                ..AuditEvent::new(name).credential(&stored.digest)
             };
             tx.audit(event);
             Ok(tx.commit().await?)

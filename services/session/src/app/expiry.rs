@@ -42,7 +42,7 @@ fn event(StoredSession { session, digest }: &StoredSession) -> AuditEvent {
         user_id: Some(session.created_under.user_id),
         session_id: Some(session.id),
         occurred_at: Some(lifecycle.idle_expires_at),
-        ..AuditEvent::of(EventName::SessionExpired).credential(digest)
+        ..AuditEvent::new(EventName::SessionExpired).credential(digest)
     }
 }
 

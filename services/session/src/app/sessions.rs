@@ -88,8 +88,8 @@ impl App {
         Ok(inserted.map(|()| draft.issued(&tenant.tenant_id)))
     }
 
-    /// Creates a session of the transaction's actor. `account` is their locked status. Returns `None` if the account status does not permit it.
-    /// If the user would have more than [`MAX_SESSIONS`], revokes the least recently used ones.
+    /// Creates a session of the transaction's actor. `account` is their locked status. Returns `None` if the account status
+    /// does not permit it. If the user would have more than [`MAX_SESSIONS`], revokes the least recently used ones.
     pub(super) async fn create_session(
         &self,
         tx: &mut TenantTx,
@@ -103,7 +103,7 @@ impl App {
             let event = AuditEvent {
                 about: Some("surplus_sessions"),
                 user_id: Some(user_id),
-                ..AuditEvent::of(EventName::AuthnTokenRevoked)
+                ..AuditEvent::new(EventName::AuthnTokenRevoked)
             };
             tx.audit(event);
         }
@@ -133,7 +133,7 @@ impl App {
             user_id: Some(new.versions.user_id),
             session_id: Some(session.id),
             ip: new.ip,
-            ..AuditEvent::of(EventName::SessionCreated).credential(&token.digest())
+            ..AuditEvent::new(EventName::SessionCreated).credential(&token.digest())
         };
         unit.audit(event);
         let stored = StoredSession { session, digest: token.digest() };
@@ -214,7 +214,7 @@ impl App {
             let event = AuditEvent {
                 about: Some("all_sessions"),
                 user_id: Some(user_id),
-                ..AuditEvent::of(EventName::AuthnTokenRevoked)
+                ..AuditEvent::new(EventName::AuthnTokenRevoked)
             };
             tx.audit(event);
             self.invalidate(&mut tx, Invalidation::User(user_id));
@@ -239,7 +239,7 @@ pub(crate) fn revoked(stored: &StoredSession) -> AuditEvent {
         about: Some("session"),
         user_id: Some(stored.session.created_under.user_id),
         session_id: Some(stored.session.id),
-        ..AuditEvent::of(EventName::AuthnTokenRevoked).credential(&stored.digest)
+        ..AuditEvent::new(EventName::AuthnTokenRevoked).credential(&stored.digest)
     }
 }
 

@@ -38,7 +38,7 @@ impl Feed {
 }
 
 fn credential(raw: &str) -> Invalidation {
-    Invalidation::Credential(TokenDigest::of_text(raw))
+    Invalidation::Credential(TokenDigest::from_text(raw))
 }
 
 #[tokio::test]

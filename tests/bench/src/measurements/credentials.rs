@@ -37,7 +37,7 @@ impl Bench<'_> {
     pub(crate) async fn credentials(&mut self) -> anyhow::Result<()> {
         let sessions = SessionTable::connect(&self.system.run_file.database_url, self.user.user_id()).await?;
         let before = sessions.bytes().await?;
-        let digests: Vec<_> = (0..SESSIONS).map(|n| TokenDigest::of_text(&format!("bench-{n}"))).collect();
+        let digests: Vec<_> = (0..SESSIONS).map(|n| TokenDigest::from_text(&format!("bench-{n}"))).collect();
         sessions.insert(&digests).await?;
         let table_size = mebibytes(sessions.bytes().await? - before);
         self.introspections(&sessions, &digests).await?;

@@ -75,7 +75,7 @@ impl Bench<'_> {
 
     async fn many_sessions(&mut self, sessions: &SessionTable) -> anyhow::Result<()> {
         let digests: Vec<_> =
-            (0..SESSIONS).map(|n| TokenDigest::of_text(&format!("bench-scale-{n}"))).collect();
+            (0..SESSIONS).map(|n| TokenDigest::from_text(&format!("bench-scale-{n}"))).collect();
         for chunk in digests.chunks(CHUNK) {
             sessions.insert(chunk).await?;
         }

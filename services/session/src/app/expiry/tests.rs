@@ -71,7 +71,7 @@ impl Fixture {
         let id = SessionId::generate();
         let stored = StoredSession {
             session: Session { id, created_under: versions, lifecycle },
-            digest: TokenDigest::of_text(&id.to_string()),
+            digest: TokenDigest::from_text(&id.to_string()),
         };
         session::insert(&mut tx, &new, &stored).await.unwrap();
         tx.commit().await.unwrap();
