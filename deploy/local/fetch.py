@@ -38,6 +38,7 @@ WHEELS = ("--only-binary", ":all:")
 # Program and modules, then libraries.
 PGBOUNCER = ("pgbouncer", "libc-ares2", "libevent-2.1-7")
 SYSLOG_NG = ("syslog-ng-core", "syslog-ng-mod-http", "libivykis0", "libnet1", "libpcre3", "libwrap0")
+RSYSLOG = ("rsyslog", "libestr0", "libfastjson4", "liblognorm5")
 # Suffix of directories with files for one version of Python only.
 THIS_PYTHON = f"-cp{sys.version_info[0]}{sys.version_info[1]}"
 
@@ -258,7 +259,12 @@ def vector(tools, _):
 
 def syslog_ng(tools, _):
     """Returns None if no pin matches this machine: the test of the recipe is skipped then."""
-    return packaged(tools, SYSLOG_NG, "syslog-ng", "--module-path")
+    return packaged(tools, SYSLOG_NG, "syslog-ng", ("--module-path=", "usr/lib/syslog-ng/[0-9]*"))
+
+
+def rsyslog(tools, _):
+    """Like `syslog_ng`."""
+    return packaged(tools, RSYSLOG, "rsyslogd", ("-M", "usr/lib/*-linux-gnu/rsyslog"), "-v")
 
 
 def pgbouncer(tools, _):
@@ -266,26 +272,27 @@ def pgbouncer(tools, _):
     return packaged(tools, PGBOUNCER, "pgbouncer")
 
 
-def packaged(tools, packages, program, modules_flag=None):
-    """Returns a script that starts a program of the first package with the libraries of all, which are not installed. The flag is for a
-    search path of modules."""
+def packaged(tools, packages, program, modules=None, version_flag="--version"):
+    """Returns a script that starts a program of the first package with the libraries of all, which are not installed. `modules` is the
+    option for a search path of modules, and their directory."""
     homes = [debian.unpacked(tools, package) for package in packages]
     if all(homes):
         directories = ("lib/*-linux-gnu", "usr/lib/*-linux-gnu", f"usr/lib/{program}")
         libraries = [f'"$tools"/{home.name}/{path}' for home in homes for path in directories]
-        modules = [f'"$tools"/{home.name}/usr/lib/{program}/[0-9]*' for home in homes]
-        option = f'{modules_flag}="$modules" ' if modules_flag else ""
+        option, directory = modules or ("", "")
+        found = [f'"$tools"/{home.name}/{directory}' for home in homes]
+        search_path = f'{option}"${{modules#:}}" ' if option else ""
         lines = [
             "#!/bin/sh",
             'tools=$(dirname "$0")',
             f'for path in {" ".join(libraries)}; do libraries="$libraries:$path"; done',
-            f'for path in {" ".join(modules)}; do modules="$modules:$path"; done',
-            f'LD_LIBRARY_PATH="$libraries" exec "$tools"/{homes[0].name}/usr/sbin/{program} {option}"$@"',
+            f'for path in {" ".join(found)}; do modules="$modules:$path"; done',
+            f'LD_LIBRARY_PATH="$libraries" exec "$tools"/{homes[0].name}/usr/sbin/{program} {search_path}"$@"',
         ]
         script = tools / f"{homes[0].name}.sh"
         script.write_text("\n".join(lines) + "\n")
         script.chmod(0o755)
-        if version(script):
+        if version(script, version_flag):
             return script
     print(f"{program} cannot be fetched for this machine: its test is skipped")
     return None
@@ -314,7 +321,7 @@ FINDERS = {
     "fastjsonschema_path": fastjsonschema, "yaml_path": yaml, "starlark_path": starlark,
     "schemathesis_path": schemathesis, "client_generator_path": client_generator, "prometheus": prometheus,
     "promtool": promtool, "chromium": chromium, "chromedriver": chromedriver, "axe_path": axe, "go": go,
-    "vector": vector, "syslog_ng": syslog_ng, "pgbouncer": pgbouncer, "nats_cli": nats_cli,
+    "vector": vector, "syslog_ng": syslog_ng, "rsyslog": rsyslog, "pgbouncer": pgbouncer, "nats_cli": nats_cli,
     "oldest_nats_py_path": oldest_nats_py, "jnats_path": jnats,
 }  # fmt: skip
 SERVERS = ["postgres_bin_dir", "nats_server"]

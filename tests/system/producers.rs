@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::body::Bytes;
-use axum::extract::State;
+use axum::extract::{DefaultBodyLimit, State};
 use axum::http::{HeaderMap, StatusCode, Uri};
 use axum::response::{IntoResponse as _, Response};
 use contract::Page;
@@ -53,7 +53,7 @@ impl UnreliableProxy {
         let upstream = Upstream { base_url: base_url.to_owned(), requests: Arc::default() };
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let endpoint = format!("http://{}", listener.local_addr().unwrap());
-        let router = Router::new().fallback(forward).with_state(upstream);
+        let router = Router::new().fallback(forward).layer(DefaultBodyLimit::disable()).with_state(upstream);
         let mut task = JoinSet::new();
         task.spawn(async move { axum::serve(listener, router).await.unwrap() });
         Self { endpoint, _task: task }
@@ -170,13 +170,13 @@ fn invalid_line(n: usize) -> Vec<u8> {
     }
 }
 
-#[tokio::test]
-async fn syslog_ng_loses_no_line_and_does_not_stop_if_one_percent_of_the_lines_are_invalid() {
+/// Runs a shipper with a file of which one percent is invalid, over a proxy that rejects the first request and loses the response to the
+/// second one. Then the file gets lines that together exceed a request, and an event.
+async fn check_shipper(program: impl FnOnce(&Installation) -> Command) {
     const LINES: usize = 5000;
-    let Some(syslog_ng) = installed("syslog_ng") else { return };
+    const LARGE: usize = 40;
     let installation = Installation::with_cheap_hashes();
     let run = installation.up().await;
-    // The first request fails, and the response to the second one is lost.
     let proxy = UnreliableProxy::start(&run.run_file.base_url).await;
     let is_invalid = |n: usize| n % 100 == 50;
     let line = |n| {
@@ -192,11 +192,7 @@ async fn syslog_ng_loses_no_line_and_does_not_stop_if_one_percent_of_the_lines_a
     std::fs::create_dir(installation.path("storage")).unwrap();
     let admin = ApiUser::first_admin(&run.run_file).await;
     let key: Value = admin.client.post("/api-keys", &json!({ "name": "producer" })).await.expect(201);
-    let mut command = Command::new(syslog_ng);
-    command.args(["--foreground", "--no-caps", "--stderr", "--cfgfile"]).arg(documented("syslog-ng.conf"));
-    for (option, file) in [("--persist-file", "persist"), ("--control", "control"), ("--pidfile", "pid")] {
-        command.arg(option).arg(installation.path(file));
-    }
+    let mut command = program(&installation);
     command.env("SVC_ENDPOINT", &proxy.endpoint).env("SVC_API_KEY", key["key"].as_str().unwrap());
     command.env("LOG_FILE", &input).env("STORAGE", installation.path("storage"));
     let mut process = Process::start(&mut command, &installation.path("output"));
@@ -211,7 +207,22 @@ async fn syslog_ng_loses_no_line_and_does_not_stop_if_one_percent_of_the_lines_a
     };
     let ids = stored(LINES / 100 * 99).await;
     assert_eq!((ids.len(), ids.values().max()), (LINES / 100 * 99, Some(&1)));
+    let sent = lines.iter().enumerate().filter(|(n, _)| is_invalid(*n));
+    let expected: Vec<_> = sent.map(|(_, line)| line[..line.len().min(256 * 1024)].to_vec()).collect();
+    expect_quarantined(&admin, expected.clone()).await;
 
+    let large: Vec<_> = (0..LARGE).map(|n| invalid_line(4 * (LINES + n) + 3)).collect();
+    let mut file = std::fs::OpenOptions::new().append(true).open(&input).unwrap();
+    let last = b"{\"source_id\":\"fw\",\"event_id\":\"last\"}".to_vec();
+    let added = [&large[..], &[last, Vec::new()]].concat();
+    std::io::Write::write_all(&mut file, &added.join(&b'\n')).unwrap();
+    assert!(stored(LINES / 100 * 99 + 1).await.contains_key("last"));
+    let large = large.into_iter().map(|line| line[..256 * 1024].to_vec());
+    expect_quarantined(&admin, expected.into_iter().chain(large).collect()).await;
+}
+
+/// Expects that the quarantine contains exactly these items, in any order.
+async fn expect_quarantined(admin: &ApiUser, mut expected: Vec<Vec<u8>>) {
     let mut quarantined = Vec::new();
     let mut query = "?limit=200".to_owned();
     loop {
@@ -227,13 +238,38 @@ async fn syslog_ng_loses_no_line_and_does_not_stop_if_one_percent_of_the_lines_a
         let details = admin.client.get(&path).await.expect::<DeadLetter>(200).quarantine.unwrap();
         bytes.push(BASE64.decode(details.payload.unwrap().as_bytes()).unwrap());
     }
-    let sent = lines.iter().enumerate().filter(|(n, _)| is_invalid(*n));
-    let expected: Vec<_> = sent.map(|(_, line)| line[..line.len().min(256 * 1024)].to_vec()).collect();
+    bytes.sort_unstable();
+    expected.sort_unstable();
     assert!(bytes == expected, "{} of {} invalid lines are quarantined", bytes.len(), expected.len());
+}
 
-    let mut file = std::fs::OpenOptions::new().append(true).open(&input).unwrap();
-    std::io::Write::write_all(&mut file, b"{\"source_id\":\"fw\",\"event_id\":\"last\"}\n").unwrap();
-    assert!(stored(LINES / 100 * 99 + 1).await.contains_key("last"));
+#[tokio::test]
+async fn syslog_ng_loses_no_line_and_does_not_stop_if_one_percent_of_the_lines_are_invalid() {
+    let Some(syslog_ng) = installed("syslog_ng") else { return };
+    check_shipper(|installation| {
+        let mut command = Command::new(syslog_ng);
+        command
+            .args(["--foreground", "--no-caps", "--stderr", "--cfgfile"])
+            .arg(documented("syslog-ng.conf"));
+        for (option, file) in [("--persist-file", "persist"), ("--control", "control"), ("--pidfile", "pid")]
+        {
+            command.arg(option).arg(installation.path(file));
+        }
+        command
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn rsyslog_loses_no_line_and_does_not_stop_if_one_percent_of_the_lines_are_invalid() {
+    let Some(rsyslog) = installed("rsyslog") else { return };
+    check_shipper(|installation| {
+        let mut command = Command::new(rsyslog);
+        command.arg("-n").arg("-i").arg(installation.path("pid")).arg("-f").arg(documented("rsyslog.conf"));
+        command.env("SENDER", documented("rsyslog.sh"));
+        command
+    })
+    .await;
 }
 
 #[tokio::test]

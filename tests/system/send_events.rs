@@ -65,7 +65,7 @@ fn quarantined_line(n: usize) -> (String, &'static str, Value) {
     (sent.to_string(), code, corrected)
 }
 
-/// Runs a command with `--output json` whose summary can contain an error.
+/// Runs a command with `--output json`. Returns its summary, also after an error.
 async fn summary(svc: &Svc, arguments: &[&str]) -> (SvcOutput, Value) {
     let output = svc.run(&[arguments, &["--output", "json"]].concat(), "").await;
     let summary = serde_json::from_str(&output.stdout).unwrap_or_else(|error| panic!("{error}: {output:?}"));
@@ -96,10 +96,10 @@ async fn quarantined_events_of_a_file_are_listed_corrected_sent_and_deleted_and_
     let input = installation.path("events.ndjson");
     std::fs::write(&input, lines.join("\n")).unwrap();
     let rejects = installation.path("rejects.ndjson");
-    let send = ["events", "send", "--invalid", "quarantine", "--file", input.to_str().unwrap()];
-    let send = [&send[..], &["--concurrency", "1", "--rejects", rejects.to_str().unwrap()]].concat();
+    let command = ["events", "send", "--invalid", "quarantine", "--file", input.to_str().unwrap()];
+    let command = [&command[..], &["--concurrency", "1", "--rejects", rejects.to_str().unwrap()]].concat();
 
-    let (output, sent) = summary(&producer, &send).await;
+    let (output, sent) = summary(&producer, &command).await;
     let counts = |summary: &Value| {
         ["total", "accepted", "quarantined", "rejected", "failed"]
             .map(|name| usize::try_from(summary[name].as_u64().unwrap()).unwrap())
@@ -125,8 +125,8 @@ async fn quarantined_events_of_a_file_are_listed_corrected_sent_and_deleted_and_
         assert_eq!(shown.trim_end_matches('\n'), &line[..line.len().min(256 * 1024)], "{code}");
         let file = installation.path("item.json");
         std::fs::write(&file, corrected.to_string()).unwrap();
-        let resend = ["events", "send", "--invalid", "quarantine", "--file", file.to_str().unwrap()];
-        let (output, sent) = summary(&producer, &resend).await;
+        let again = ["events", "send", "--invalid", "quarantine", "--file", file.to_str().unwrap()];
+        let (output, sent) = summary(&producer, &again).await;
         assert_eq!((output.code, counts(&sent)), (Some(0), [1, 1, 0, 0, 0]), "{sent}");
         let deleted = admin.json(&["events", "dlq", "delete", "_ingest", &sequence], "").await;
         assert_eq!(deleted, json!({ "deleted": [letter.sequence], "skipped": [] }));
@@ -157,9 +157,9 @@ async fn a_full_quarantine_makes_the_rest_rejects_and_a_repeated_run_stores_noth
     };
     let input = installation.path("events.ndjson");
     std::fs::write(&input, (0..10).map(line).collect::<Vec<_>>().join("\n")).unwrap();
-    let send = ["events", "send", "--invalid", "quarantine", "--file", input.to_str().unwrap()];
+    let command = ["events", "send", "--invalid", "quarantine", "--file", input.to_str().unwrap()];
     for (duplicates, quarantined) in [(0, 3), (5, 0)] {
-        let (output, sent) = summary(&producer, &send).await;
+        let (output, sent) = summary(&producer, &command).await;
         let counts =
             ["accepted", "duplicates", "quarantined", "rejected"].map(|name| sent[name].as_u64().unwrap());
         assert_eq!(
