@@ -29,7 +29,7 @@ def tools():
 
 def write_postgres(target, reference):
     directory = Path(tools()["postgres_bin_dir"])
-    programs = [directory / name for name in ("postgres", "initdb", "psql")]
+    programs = [directory / name for name in ("postgres", "initdb", "psql", "pg_dump", "pg_restore")]
     directories = {flag: directory_of(programs[0], flag) for flag in ("sharedir", "pkglibdir")}
     # Without the JIT compiler, which is most of the size and not needed for development.
     modules = [module for module in sorted(directories["pkglibdir"].glob("*.so")) if "llvmjit" not in module.name]
@@ -84,7 +84,7 @@ def write_python(target, reference):
     ]  # fmt: skip
     files = {**USERS, **with_libraries([program, *(file for file in modules if file.suffix == ".so")])}
     files |= {str(file): file for file in modules}
-    files |= {f"/{name}": HERE / name for name in ("reader.py", "mail_server.py")}
+    files |= {f"/{name}": HERE / name for name in ("reader.py", "consumer_client.py", "mail_server.py")}
     files |= {"/nats-py": Path(tools()["nats_py_path"]), "/aiosmtpd": Path(tools()["aiosmtpd_path"])}
     environment = {"PYTHONPATH": "/nats-py:/aiosmtpd", "PYTHONHOME": sys.base_prefix, "PYTHONDONTWRITEBYTECODE": "1"}
     archive.write(target, reference, files, [str(program)], environment=environment)

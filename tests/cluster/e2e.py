@@ -32,6 +32,7 @@ sys.path[:0] = [str(HERE), str(HERE.parents[1] / "deploy")]
 
 import autoscaling  # noqa: E402
 import builds  # noqa: E402
+import consumers  # noqa: E402
 import disturbances  # noqa: E402
 import drain  # noqa: E402
 import ingest_scale  # noqa: E402
@@ -46,6 +47,7 @@ import names  # noqa: E402
 import other_build  # noqa: E402
 import production  # noqa: E402
 import rejections  # noqa: E402
+import restore  # noqa: E402
 import rotation  # noqa: E402
 import routes  # noqa: E402
 import trial  # noqa: E402
@@ -70,6 +72,8 @@ STEPS = {
     "abandoned-upgrade": rejections.upgrade_after_abandoned_one,
     "autoscaling": autoscaling.scale_ingest,
     "rotation": rotation.rotate_secrets,
+    "consumers": consumers.read_with_consumers,
+    "restore": restore.restore_database,
     "ipv6": ipv6.connect_over_ipv6,
     "operator-names": names.compare_names,
     "operator": managed.manage_tenants,
