@@ -5,6 +5,7 @@ mod create;
 
 use std::time::Duration;
 
+use chrono::TimeDelta;
 use clap::Args;
 use contract::consumers::{Consumer, ConsumerName};
 use contract::routes;
@@ -16,7 +17,7 @@ use crate::framework::catalog::{Errors, Examples, Names, Requirement, Routes};
 use crate::framework::command::{Command, group};
 use crate::framework::context::Context;
 use crate::framework::error::{ErrorKind, Result};
-use crate::framework::output::{Cell, CommandOutput, ItemList, Row, Table, optional, text, time};
+use crate::framework::output::{Cell, CommandOutput, ItemList, Row, Table, duration, optional, text, time};
 
 use control::{Config, Pause, Reset, Resume};
 use create::{Create, RotateLogin};
@@ -56,6 +57,7 @@ fn fields(consumer: &Consumer) -> Vec<(&'static str, Option<Cell>)> {
         ("pending", Some(text(consumer.pending))),
         ("unacked", Some(text(consumer.ack_pending))),
         ("redelivered", Some(text(consumer.redelivered))),
+        ("oldest unread", oldest_unread(consumer)),
         ("last delivery", consumer.last_delivered_at.as_ref().map(time)),
         ("last ack", consumer.last_acknowledged_at.as_ref().map(time)),
         ("ack wait", Some(text(format!("{} s", consumer.ack_wait_seconds)))),
@@ -75,6 +77,7 @@ impl Row for Consumer {
             ("PENDING", text(self.pending)),
             ("UNACKED", text(self.ack_pending)),
             ("REDELIVERED", text(self.redelivered)),
+            ("OLDEST UNREAD", optional(oldest_unread(self))),
             ("LAST ACK", optional(self.last_acknowledged_at.as_ref().map(time))),
         ]
     }
@@ -82,6 +85,13 @@ impl Row for Consumer {
 
 fn tenant(consumer: &Consumer) -> String {
     consumer.tenant_id.as_ref().map_or_else(|| "all".to_owned(), ToString::to_string)
+}
+
+/// Returns the age of the oldest unread event, if there is one.
+fn oldest_unread(consumer: &Consumer) -> Option<Cell> {
+    let seconds = consumer.oldest_unread_seconds.filter(|seconds| *seconds > 0)?;
+    let age = i64::try_from(seconds).ok().and_then(TimeDelta::try_seconds)?;
+    Some(text(duration(age)))
 }
 
 fn event_types(consumer: &Consumer) -> String {

@@ -11,7 +11,7 @@ use crate::stub::{Stub, StubRequest, problem};
 fn consumer(name: &str) -> Value {
     json!({
         "name": name, "tenant_id": "acme", "event_types": ["USER_LOGIN"], "partitions": {"first": 0, "last": 31},
-        "streams": ["UDM"], "created_at": "2026-01-01T00:00:00Z", "pending": 7, "ack_pending": 2, "redelivered": 0,
+        "streams": ["UDM"], "created_at": "2026-01-01T00:00:00Z", "pending": 7, "ack_pending": 2, "redelivered": 0, "oldest_unread_seconds": 7300,
         "ack_wait_seconds": 30, "max_ack_pending": 1000, "paused": false,
     })
 }
@@ -139,6 +139,9 @@ fn a_consumer_is_shown_paused_resumed_and_reset() {
         let run = client.run(&["consumers", command, "archive", "--output", "json"]);
         assert_valid_output(&format!("consumers {command}"), &run.json());
     }
+    let shown = client.run(&["consumers", "get", "archive"]).stdout;
+    let age = shown.lines().find_map(|line| line.trim_start().strip_prefix("oldest unread"));
+    assert_eq!(age.map(str::trim), Some("2 h"), "{shown}");
     let reset = ["consumers", "reset", "archive", "--to", "2026-01-31T12:00:00Z", "--output", "json"];
     assert_eq!(client.run(&reset).code, Some(12));
     let run = client.run(&[&reset[..], &["--yes"]].concat());
@@ -155,6 +158,8 @@ fn list_reads_all_pages() {
     assert_eq!(names, ["a", "b"]);
     let table = client(&stub).run(&["consumers", "list"]).stdout;
     assert!(table.starts_with("CONSUMER") && table.contains("USER_LOGIN"), "{table}");
+    assert!(table.contains("OLDEST UNREAD") && table.contains("  2 h\n"), "{table}");
+    assert_eq!(listed["items"][0]["oldest_unread_seconds"], 7300);
 }
 
 #[test]

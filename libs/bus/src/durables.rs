@@ -30,7 +30,6 @@ pub use api_requests::answer_api_requests;
 pub use definition::{DurableDefinition, Start};
 pub use filter::DurableFilter;
 pub use keep::{AccountsFile, CONSUMERS_SUBJECT, ConsumerLogins};
-pub use lag::DurableLag;
 pub use login::Login;
 
 use login::free_account;
@@ -65,6 +64,8 @@ pub struct Durable {
     pub login: Option<Login>,
     /// Streams that contain it.
     pub streams: Vec<String>,
+    /// For each stream, the number up to which all events are acknowledged.
+    pub ack_floors: Vec<u64>,
     /// Creation time of the oldest.
     pub created_at: DateTime<Utc>,
     /// Events that were not delivered yet.
@@ -356,6 +357,7 @@ fn merge(infos: impl IntoIterator<Item = Info>) -> BTreeMap<String, Durable> {
             definition,
             login: Login::read(&info.config.metadata),
             streams: vec![info.stream_name],
+            ack_floors: vec![info.ack_floor.stream_sequence],
             created_at: time(info.created),
             pending: info.num_pending,
             ack_pending: info.num_ack_pending as u64,
@@ -376,6 +378,7 @@ impl Durable {
     /// Adds the same durable of another stream.
     fn and(mut self, other: Self) -> Self {
         self.streams.extend(other.streams);
+        self.ack_floors.extend(other.ack_floors);
         Self {
             login: self.login.or(other.login),
             created_at: self.created_at.min(other.created_at),

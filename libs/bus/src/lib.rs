@@ -23,8 +23,7 @@ pub use connect::{Config, ConnectError, Connection, NatsSettings, NotConnected, 
 pub use dead_letters::{DeadLetter, DeadLetterError, DeadLetters};
 pub use durables::{
     ACCOUNTS_HEADER, AccountsFile, CONSUMERS_SUBJECT, ConsumerLogins, Created, Durable, DurableDefinition,
-    DurableError, DurableFilter, DurableLag, Durables, Login, Start as DurableStart, accounts_file,
-    answer_api_requests,
+    DurableError, DurableFilter, Durables, Login, Start as DurableStart, accounts_file, answer_api_requests,
 };
 pub use invalidations::{
     FeedEvent, INVALIDATION_SUBJECT, Invalidation, InvalidationListener, InvalidationMessage,

@@ -206,7 +206,7 @@ pub struct ResetConsumer {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[schemars(example = json!({
     "name": "acme-logins", "tenant_id": "acme", "event_types": ["USER_LOGIN"], "streams": ["UDM"],
-    "created_at": "2026-01-31T12:00:00Z", "pending": 12, "ack_pending": 3, "redelivered": 0,
+    "created_at": "2026-01-31T12:00:00Z", "pending": 12, "ack_pending": 3, "redelivered": 0, "oldest_unread_seconds": 90,
     "last_delivered_at": "2026-01-31T12:10:00Z", "last_acknowledged_at": "2026-01-31T12:10:00Z",
     "ack_wait_seconds": 30, "max_ack_pending": 1000, "paused": false,
 }))]
@@ -231,6 +231,10 @@ pub struct Consumer {
     pub ack_pending: u64,
     /// Events that were delivered more than once and not acknowledged yet.
     pub redelivered: u64,
+    /// Age of the oldest event that the consumer has not acknowledged, in seconds; 0 without such an event. Absent in responses that
+    /// contain a login.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub oldest_unread_seconds: Option<u64>,
     /// Time of the last delivery.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub last_delivered_at: Option<DateTime<Utc>>,

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bus::{Connection, DurableLag, Durables, EventStreams};
+use bus::{Connection, Durable, DurableError, Durables, EventStreams};
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use service::telemetry::Metrics;
@@ -44,22 +44,37 @@ pub(crate) fn start(
     let mut measured = ConsumerMetrics::new(metrics);
     let stop = tasks.stopping().clone();
     tasks.spawn("metrics of consumers", async move {
-        let measure = async {
+        let measurements = async {
             loop {
-                let lags = match Durables::over(&connection, streams).await {
-                    Ok(durables) => durables.lags(MAX_CONSUMERS).await.map_err(|error| chain(&error)),
+                let found = match Durables::over(&connection, streams).await {
+                    Ok(durables) => measure(&durables, &*clock).await.map_err(|error| chain(&error)),
                     Err(error) => Err(error.to_string()),
                 };
-                match lags {
-                    Ok((lags, count)) => measured.set(&lags, count, &*clock),
+                match found {
+                    Ok((consumers, count)) => measured.set(&consumers, count),
                     // The last values remain.
                     Err(error) => tracing::debug!(error, "failed to measure consumers"),
                 }
                 sleep(INTERVAL).await;
             }
         };
-        stop.run_until_cancelled(measure).await;
+        stop.run_until_cancelled(measurements).await;
     });
+}
+
+/// Returns the first consumers by name, each with the age of its oldest unread event, and the number of all.
+async fn measure(
+    durables: &Durables,
+    clock: &dyn Clock,
+) -> Result<(Vec<(Durable, Duration)>, usize), DurableError> {
+    let all = durables.list().await?;
+    let count = all.len();
+    let mut measured = Vec::new();
+    for durable in all.into_iter().take(MAX_CONSUMERS) {
+        let age = durables.oldest_unread_age(&durable, clock.now()).await?;
+        measured.push((durable, age));
+    }
+    Ok((measured, count))
 }
 
 impl ConsumerMetrics {
@@ -88,25 +103,23 @@ impl ConsumerMetrics {
         }
     }
 
-    fn set(&mut self, lags: &[DurableLag], count: usize, clock: &dyn Clock) {
+    fn set(&mut self, consumers: &[(Durable, Duration)], count: usize) {
         let number = |count: u64| i64::try_from(count).unwrap_or(i64::MAX);
-        let now = clock.now();
-        for lag in lags {
-            let labels = labels(&lag.name);
-            self.pending.get_or_create(&labels).set(number(lag.pending));
-            self.unacknowledged.get_or_create(&labels).set(number(lag.ack_pending));
-            self.redelivered.get_or_create(&labels).set(number(lag.redelivered));
-            let age = lag.oldest_unread_at.map_or(0, |time| (now - time).num_seconds().max(0));
-            self.oldest.get_or_create(&labels).set(age);
+        for (consumer, age) in consumers {
+            let labels = labels(&consumer.name);
+            self.pending.get_or_create(&labels).set(number(consumer.pending));
+            self.unacknowledged.get_or_create(&labels).set(number(consumer.ack_pending));
+            self.redelivered.get_or_create(&labels).set(number(consumer.redelivered));
+            self.oldest.get_or_create(&labels).set(number(age.as_secs()));
         }
-        let measured: HashSet<_> = lags.iter().map(|lag| lag.name.clone()).collect();
+        let measured: HashSet<_> = consumers.iter().map(|(consumer, _)| consumer.name.clone()).collect();
         for deleted in self.known.difference(&measured) {
             let labels = labels(deleted);
             for family in [&self.pending, &self.unacknowledged, &self.redelivered, &self.oldest] {
                 family.remove(&labels);
             }
         }
-        self.unmeasured.set(number((count - lags.len().min(count)) as u64));
+        self.unmeasured.set(number((count - consumers.len().min(count)) as u64));
         self.known = measured;
     }
 }

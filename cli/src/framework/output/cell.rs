@@ -57,19 +57,27 @@ pub(crate) fn now() -> DateTime<Utc> {
 /// Formats a time relative to `now`, such as `5 min ago` or `in 3 h`. A time more than a year away is a date.
 pub(crate) fn relative(time: &DateTime<Utc>, now: DateTime<Utc>) -> String {
     let difference = *time - now;
-    let distance = difference.abs();
-    let amount = if distance < TimeDelta::minutes(1) {
-        format!("{} s", distance.num_seconds())
-    } else if distance < TimeDelta::hours(1) {
-        format!("{} min", distance.num_minutes())
-    } else if distance < TimeDelta::hours(48) {
-        format!("{} h", distance.num_hours())
-    } else if distance < TimeDelta::days(366) {
-        format!("{} d", distance.num_days())
+    let amount = duration(difference.abs());
+    if difference.abs() >= TimeDelta::days(366) {
+        time.format("%Y-%m-%d").to_string()
+    } else if difference > TimeDelta::zero() {
+        format!("in {amount}")
     } else {
-        return time.format("%Y-%m-%d").to_string();
-    };
-    if difference > TimeDelta::zero() { format!("in {amount}") } else { format!("{amount} ago") }
+        format!("{amount} ago")
+    }
+}
+
+/// Formats a duration in its largest unit, such as `5 min`.
+pub(crate) fn duration(duration: TimeDelta) -> String {
+    if duration < TimeDelta::minutes(1) {
+        format!("{} s", duration.num_seconds())
+    } else if duration < TimeDelta::hours(1) {
+        format!("{} min", duration.num_minutes())
+    } else if duration < TimeDelta::hours(48) {
+        format!("{} h", duration.num_hours())
+    } else {
+        format!("{} d", duration.num_days())
+    }
 }
 
 #[cfg(test)]

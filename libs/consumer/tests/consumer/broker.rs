@@ -49,6 +49,7 @@ impl Broker {
             definition: DurableDefinition::default(),
             login: Some(Login { account: 0, hash: PASSWORD.to_owned() }),
             streams: streams.clone(),
+            ack_floors: vec![0; streams.len()],
             created_at: DateTime::UNIX_EPOCH,
             pending: 0,
             ack_pending: 0,

@@ -2,6 +2,7 @@
 //! know tenants, and a consumer can be created before its tenant.
 
 use std::collections::HashSet;
+use std::time::Duration;
 
 use bus::{
     ConsumerLogins, Created, Durable, DurableDefinition, DurableError, DurableFilter, DurableStart, Durables,
@@ -12,6 +13,7 @@ use contract::consumers::{
     MAX_ACK_PENDING, MAX_ACK_WAIT_SECONDS, MAX_EVENT_TYPES, Partitions,
 };
 use contract::{FieldError, Page, ProblemKind};
+use futures::future::try_join_all;
 use hashing::SystemEntropy;
 use service::Problem;
 use service::http::Paging;
@@ -76,7 +78,8 @@ impl App {
             }
             None => None,
         };
-        Ok(CreatedConsumer { consumer: consumer(created.durable, name), login })
+        // Without a request to the broker: the login would be lost if it failed.
+        Ok(CreatedConsumer { consumer: consumer(created.durable, name, None), login })
     }
 
     /// Returns the file with the accounts of all consumers.
@@ -97,13 +100,15 @@ impl App {
         tenant: Option<&TenantId>,
         paging: &Paging<ConsumerName>,
     ) -> Result<Page<Consumer>, Problem> {
-        let durables = self.durables().await?.list().await.map_err(problem)?;
-        let consumers = durables.into_iter().filter(|durable| is_of(durable, tenant)).filter_map(|durable| {
+        let durables = self.durables().await?;
+        let found = durables.list().await.map_err(problem)?;
+        let listed = found.into_iter().filter(|durable| is_of(durable, tenant)).filter_map(|durable| {
             let name: ConsumerName = durable.name.parse().ok()?;
-            let listed = paging.after.as_ref().is_none_or(|after| name > *after);
-            listed.then(|| consumer(durable, name))
+            paging.after.as_ref().is_none_or(|after| name > *after).then_some((name, durable))
         });
-        Ok(paging.page(consumers.collect(), |consumer| consumer.name.clone()))
+        let Page { items, next_cursor } = paging.page(listed.collect(), |(name, _)| name.clone());
+        let measured = items.into_iter().map(|(name, durable)| self.measured(&durables, durable, name));
+        Ok(Page { items: try_join_all(measured).await?, next_cursor })
     }
 
     /// Returns a consumer; with a tenant, only one of the tenant.
@@ -115,9 +120,21 @@ impl App {
         tenant: Option<&TenantId>,
         name: ConsumerName,
     ) -> Result<Consumer, Problem> {
-        let found = self.durables().await?.get(name.as_str()).await.map_err(problem)?;
+        let durables = self.durables().await?;
+        let found = durables.get(name.as_str()).await.map_err(problem)?;
         let durable = found.filter(|durable| is_of(durable, tenant)).ok_or(ProblemKind::NotFound)?;
-        Ok(consumer(durable, name))
+        self.measured(&durables, durable, name).await
+    }
+
+    /// Returns a consumer with the age of its oldest unread event.
+    async fn measured(
+        &self,
+        durables: &Durables,
+        durable: Durable,
+        name: ConsumerName,
+    ) -> Result<Consumer, Problem> {
+        let age = durables.oldest_unread_age(&durable, self.clock.now()).await.map_err(problem)?;
+        Ok(consumer(durable, name, Some(age)))
     }
 
     /// Deletes a durable consumer and its login.
@@ -241,7 +258,7 @@ fn definition_errors(request: &CreateConsumer) -> Vec<FieldError> {
     errors
 }
 
-fn consumer(durable: Durable, name: ConsumerName) -> Consumer {
+fn consumer(durable: Durable, name: ConsumerName, oldest_unread: Option<Duration>) -> Consumer {
     let DurableDefinition { filter, ack_wait_seconds, max_ack_pending, .. } = durable.definition;
     Consumer {
         name,
@@ -253,6 +270,7 @@ fn consumer(durable: Durable, name: ConsumerName) -> Consumer {
         pending: durable.pending,
         ack_pending: durable.ack_pending,
         redelivered: durable.redelivered,
+        oldest_unread_seconds: oldest_unread.map(|age| age.as_secs()),
         last_delivered_at: durable.last_delivered_at,
         last_acknowledged_at: durable.last_acknowledged_at,
         ack_wait_seconds: ack_wait_seconds.unwrap_or(DurableDefinition::ACK_WAIT_SECONDS),

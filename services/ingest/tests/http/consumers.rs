@@ -6,6 +6,8 @@ use contract::consumers::{Consumer, ConsumerAccounts, CreatedConsumer};
 use contract::events::AcceptedEvent;
 use futures::TryStreamExt as _;
 use serde_json::{Value, json};
+use service::Clock as _;
+use service::clock::SystemClock;
 use testkit::wait_until;
 use testsystem::{TestSystem, TestUser};
 
@@ -115,7 +117,8 @@ async fn a_repeated_request_changes_nothing_and_another_definition_is_a_conflict
     ] {
         platform.post("/consumers", &other).await.expect_problem(409, "consumer_exists");
     }
-    assert_eq!(list(&system).await, [created.consumer]);
+    let listed = Consumer { oldest_unread_seconds: Some(0), ..created.consumer };
+    assert_eq!(list(&system).await, [listed]);
 }
 
 #[tokio::test]
@@ -144,6 +147,78 @@ async fn the_list_shows_the_progress_in_pages() {
         platform.get(&format!("/consumers?limit=2&cursor={cursor}")).await.expect(200);
     assert_eq!((first.items.len(), second.items.len()), (2, 1));
     assert!(second.next_cursor.is_none());
+}
+
+/// Returns the seconds since a message was stored, rounded up.
+async fn seconds_since(system: &TestSystem, stream: &str, sequence: u64) -> impl Fn() -> i64 {
+    let context = jetstream::new(system.nats.connect("administrator").await.unwrap());
+    let stored = context.get_stream(stream).await.unwrap().get_raw_message(sequence).await.unwrap();
+    move || SystemClock.now().timestamp() - stored.time.unix_timestamp()
+}
+
+/// Checks that the oldest unread event of a consumer is this message. Waits until it is at least a second old.
+async fn expect_oldest(system: &TestSystem, name: &str, stream: &str, sequence: u64) {
+    let age = seconds_since(system, stream, sequence).await;
+    wait_until("the event is older", async || {
+        let least = age() - 1;
+        let path = format!("/consumers/{name}");
+        let consumer: Consumer = system.platform_admin().get(&path).await.expect(200);
+        let shown = i64::try_from(consumer.oldest_unread_seconds.unwrap()).unwrap();
+        assert!((least..=age()).contains(&shown), "{shown} s of message {sequence}, which has {}", age());
+        (shown > 0).then_some(())
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_consumer_shows_the_age_of_the_oldest_event_of_its_types_without_an_acknowledgement() {
+    let system = TestSystem::start().await.unwrap();
+    let (user, platform) = (system.create_tenant("acme").await, system.platform_admin());
+    let listed_age = async || list(&system).await[0].oldest_unread_seconds;
+    let types =
+        json!({ "name": "logins", "tenant_id": "acme", "event_types": ["USER_LOGIN", "USER_LOGOUT"] });
+    platform.post("/consumers", &types).await.expect::<Consumer>(201);
+    send(&user, "s", "NETWORK_DNS").await;
+    let age = seconds_since(&system, "UDM", 1).await;
+    wait_until("the event is older", async || (age() > 1).then_some(())).await;
+    assert_eq!(listed_age().await, Some(0));
+    send(&user, "s", "USER_LOGOUT").await;
+    expect_oldest(&system, "logins", "UDM", 2).await;
+    send(&user, "s", "USER_LOGIN").await;
+    expect_oldest(&system, "logins", "UDM", 2).await;
+
+    let context = jetstream::new(system.nats.connect("administrator").await.unwrap());
+    let consumer: PullConsumer = context.get_consumer_from_stream("logins", "UDM").await.unwrap();
+    let events = consumer.fetch().max_messages(2).messages().await.unwrap();
+    let events: Vec<_> = events.try_collect().await.unwrap();
+    expect_oldest(&system, "logins", "UDM", 2).await;
+    events[0].double_ack().await.unwrap();
+    expect_oldest(&system, "logins", "UDM", 3).await;
+    events[1].double_ack().await.unwrap();
+    assert_eq!(listed_age().await, Some(0));
+}
+
+#[tokio::test]
+async fn the_oldest_unread_event_is_that_of_all_streams() {
+    let system = TestSystem::start_with(&[("SVC_STREAMS", "2")]).await.unwrap();
+    let (user, platform) = (system.create_tenant("acme").await, system.platform_admin());
+    let tenant = "acme".parse().unwrap();
+    let source_in = |stream: u8| {
+        let mut sources = (0..).map(|number| format!("s{number}"));
+        sources.find(|source| bus::partition(&tenant, source) / 32 == stream).unwrap()
+    };
+    platform.post("/consumers", &json!({ "name": "a", "tenant_id": "acme" })).await.expect::<Consumer>(201);
+    send(&user, &source_in(1), "USER_LOGIN").await;
+    expect_oldest(&system, "a", "UDM_32_63", 1).await;
+    send(&user, &source_in(0), "USER_LOGIN").await;
+    expect_oldest(&system, "a", "UDM_32_63", 1).await;
+    let context = jetstream::new(system.nats.connect("administrator").await.unwrap());
+    let consumer: PullConsumer = context.get_consumer_from_stream("a", "UDM_32_63").await.unwrap();
+    let events = consumer.fetch().max_messages(1).messages().await.unwrap();
+    for event in events.try_collect::<Vec<_>>().await.unwrap() {
+        event.double_ack().await.unwrap();
+    }
+    expect_oldest(&system, "a", "UDM_00_31", 1).await;
 }
 
 #[tokio::test]
