@@ -31,7 +31,7 @@ pub use domain::email::fuzzed as fuzzed_email;
 pub use first_tenant::FirstTenant;
 #[cfg(fuzzing)]
 pub use texts::fuzzed as fuzzed_language;
-pub use wiring::{Identity, MIGRATIONS, Parts, build};
+pub use wiring::{Identity, MIGRATIONS, build};
 
 // Named so that cargo compiles this crate again when the variable changes: `make gen` checks the queries against a new database.
 const _: Option<&str> = option_env!("DATABASE_URL");

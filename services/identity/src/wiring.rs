@@ -7,18 +7,17 @@ use std::sync::Arc;
 use audit::{AuditStream, Publication};
 use authn::SessionClient;
 use chrono::TimeDelta;
-use database::Database;
+use database::Parts;
 use database::migrations::{MIGRATOR_DATABASE_LOGIN, MIGRATOR_DATABASE_URL, Migrations};
 use database::outbox::{CONCURRENCY, DELIVERY_TIMEOUT, Relay, RetryPolicy};
-use hashing::{Entropy, HashPool, SystemEntropy};
+use hashing::HashPool;
 use ratelimit::Limiter;
-use service::clock::SystemClock;
+use service::Tasks;
 use service::config::{Environment, Variable};
 use service::health::Readiness;
 use service::http::Edge;
 use service::process::{Program, Routers};
 use service::telemetry::Telemetry;
-use service::{Clock, Tasks};
 use tokio::sync::watch;
 
 use crate::app::{App, Dependencies};
@@ -61,31 +60,9 @@ impl Program for Identity {
         readiness: &Readiness,
         telemetry: &Telemetry,
     ) -> Result<Routers, Box<dyn Error + Send + Sync>> {
-        let database = config.database.pool(Identity::NAME)?;
-        MIGRATIONS.gate(&database, tasks, readiness);
-        let parts = Parts {
-            database,
-            clock: Arc::new(SystemClock),
-            entropy: Arc::new(SystemEntropy),
-            tasks: tasks.clone(),
-            telemetry: telemetry.clone(),
-        };
+        let parts = Parts::for_process(&config.database, &MIGRATIONS, tasks, readiness, telemetry)?;
         build(config, parts)
     }
-}
-
-/// The injected dependencies.
-pub struct Parts {
-    /// The database of the service.
-    pub database: Database,
-    /// The clock.
-    pub clock: Arc<dyn Clock>,
-    /// The source of random bytes.
-    pub entropy: Arc<dyn Entropy>,
-    /// The background tasks.
-    pub tasks: Tasks,
-    /// Metrics and traces.
-    pub telemetry: Telemetry,
 }
 
 /// Builds the service and starts its background tasks.

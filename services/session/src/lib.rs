@@ -21,7 +21,7 @@ mod wiring;
 
 pub use config::Config;
 pub use store::MIGRATIONS;
-pub use wiring::{Parts, Session, build};
+pub use wiring::{Session, build};
 
 // Named so that cargo compiles this crate again when the variable changes: `make gen` checks the queries against a new database.
 const _: Option<&str> = option_env!("DATABASE_URL");

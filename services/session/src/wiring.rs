@@ -7,18 +7,16 @@ use std::sync::Arc;
 use audit::{AuditStream, Publication};
 use authn::{InternalClient, IntrospectionBatcher};
 use bus::InvalidationPublisher;
-use database::Database;
+use database::Parts;
 use database::migrations::{MIGRATOR_DATABASE_LOGIN, MIGRATOR_DATABASE_URL};
 use database::outbox::{CONCURRENCY, DELIVERY_TIMEOUT, Relay, RetryPolicy};
-use hashing::{Entropy, SystemEntropy};
 use ratelimit::Limiter;
-use service::clock::SystemClock;
+use service::Tasks;
 use service::config::{Environment, Variable};
 use service::health::Readiness;
 use service::http::Edge;
 use service::process::{Program, Routers};
 use service::telemetry::Telemetry;
-use service::{Clock, Tasks};
 
 use crate::app::credential_uses::CredentialUses;
 use crate::app::introspection::CredentialLookup;
@@ -54,44 +52,21 @@ impl Program for Session {
         readiness: &Readiness,
         telemetry: &Telemetry,
     ) -> Result<Routers, Box<dyn Error + Send + Sync>> {
-        let database = config.database.pool(Self::NAME)?;
-        MIGRATIONS.gate(&database, tasks, readiness);
-        let parts = Parts {
-            database,
-            clock: Arc::new(SystemClock),
-            entropy: Arc::new(SystemEntropy),
-            tasks: tasks.clone(),
-        };
-        build(config, parts, telemetry)
+        let parts = Parts::for_process(&config.database, &MIGRATIONS, tasks, readiness, telemetry)?;
+        build(config, parts)
     }
-}
-
-/// The injected dependencies.
-pub struct Parts {
-    /// The database with the schema `session`.
-    pub database: Database,
-    /// The source of the time.
-    pub clock: Arc<dyn Clock>,
-    /// The source of random bytes.
-    pub entropy: Arc<dyn Entropy>,
-    /// The tracker of background tasks.
-    pub tasks: Tasks,
 }
 
 /// Builds the routers and starts the background tasks.
 ///
 /// # Errors
 /// The URL of the broker is malformed, or the HTTP client cannot be created.
-pub fn build(
-    config: Config,
-    parts: Parts,
-    telemetry: &Telemetry,
-) -> Result<Routers, Box<dyn Error + Send + Sync>> {
-    let Parts { database, clock, entropy, tasks } = parts;
+pub fn build(config: Config, parts: Parts) -> Result<Routers, Box<dyn Error + Send + Sync>> {
+    let Parts { database, clock, entropy, tasks, telemetry } = parts;
     let operator = config.operator.clone().access(AUDIENCE, Arc::clone(&clock))?;
     let metrics = telemetry.metrics();
     let database = database.with_pii_policy(config.audit_personal).measured(metrics, &tasks);
-    let edge = Edge::new(&config.public_url, Session::NAME, telemetry)
+    let edge = Edge::new(&config.public_url, Session::NAME, &telemetry)
         .with_trusted_proxies(&config.connections.proxies);
     let limiter = Limiter::new(Session::NAME, database.clone(), Arc::clone(&clock), metrics);
     limiter.purge_expired(&tasks);

@@ -300,6 +300,7 @@ impl Attempt {
 mod tests {
     use std::sync::Arc;
 
+    use database::Parts;
     use hashing::SystemEntropy;
     use service::Tasks;
     use service::clock::SystemClock;
@@ -309,7 +310,7 @@ mod tests {
 
     use super::*;
     use crate::config::Config;
-    use crate::wiring::{self, Parts};
+    use crate::wiring;
 
     const EMAIL: &str = "ada@acme.example";
     const SECRET: &str = "a secret of thirty-two characters or more";

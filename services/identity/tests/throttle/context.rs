@@ -5,6 +5,7 @@ use std::sync::Arc;
 use axum::Router;
 use axum::body::Body;
 use chrono::{DateTime, TimeDelta, Utc};
+use database::Parts;
 use hashing::{Entropy, RawToken, SystemEntropy, TokenKind};
 use http::{Request, Response};
 use http_body_util::BodyExt as _;
@@ -208,15 +209,15 @@ async fn serve_session(database: &TestDatabase, clock: &Arc<ManualClock>, tasks:
         ("SVC_SERVICE_TOKEN", SECRET),
         ("SVC_NATS_URL", "nats://127.0.0.1:1"),
     ]);
-    let parts = session::Parts {
+    let parts = Parts {
         database: database.pool("svc_session").unwrap(),
         clock: clock.clone(),
         entropy: Arc::new(SystemEntropy),
         tasks: tasks.clone(),
+        telemetry: Telemetry::start("test", &TraceSettings::default()).unwrap(),
     };
-    let telemetry = Telemetry::start("test", &TraceSettings::default()).unwrap();
     let config = session::Config::load(&environment).unwrap();
-    let router = session::build(config, parts, &telemetry).unwrap().internal.unwrap();
+    let router = session::build(config, parts).unwrap().internal.unwrap();
     tasks.spawn_listener(service::http::serve(listener, router, tasks.clone(), tasks.draining().clone()));
     url
 }
@@ -228,7 +229,7 @@ fn build(
     entropy: Arc<dyn Entropy>,
     tasks: &Tasks,
 ) -> Routers {
-    let parts = identity::Parts {
+    let parts = Parts {
         database: database.pool("svc_identity").unwrap(),
         clock: clock.clone(),
         entropy,

@@ -12,6 +12,7 @@ use contract::internal::{
 };
 use contract::session::{IssuedSession, SessionMethod};
 use contract::{Role, TenantStatus, UserStatus};
+use database::Parts;
 use hashing::{Entropy, RawToken, SystemEntropy, TokenKind};
 use http::{Method, Request, Response, StatusCode};
 use http_body_util::BodyExt as _;
@@ -201,14 +202,14 @@ fn build(
     entropy: Arc<dyn Entropy>,
     tasks: &Tasks,
 ) -> Routers {
-    let telemetry = Telemetry::start("test", &TraceSettings::default()).unwrap();
-    let parts = session::Parts {
+    let parts = Parts {
         database: database.pool("svc_session").unwrap(),
         clock: clock.clone(),
         entropy,
         tasks: tasks.clone(),
+        telemetry: Telemetry::start("test", &TraceSettings::default()).unwrap(),
     };
-    session::build(config.clone(), parts, &telemetry).unwrap()
+    session::build(config.clone(), parts).unwrap()
 }
 
 async fn request(
