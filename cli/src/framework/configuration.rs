@@ -10,15 +10,14 @@ use clap::ValueEnum;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
-use tenancy::TenantId;
+use tenancy::{TenantId, serde_as_text};
 
 use crate::framework::endpoint::BaseUrl;
 use crate::framework::error::{CliError, ErrorKind, Result};
 use crate::framework::files::Document;
 
 /// Name of a context: up to 100 letters, digits and `._:@[]-`.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
-#[serde(try_from = "String", into = "String")]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, JsonSchema)]
 pub(crate) struct ContextName(String);
 
 impl ContextName {
@@ -32,17 +31,9 @@ impl FromStr for ContextName {
     type Err = String;
 
     fn from_str(text: &str) -> std::result::Result<Self, String> {
-        Self::try_from(text.to_owned())
-    }
-}
-
-impl TryFrom<String> for ContextName {
-    type Error = String;
-
-    fn try_from(text: String) -> std::result::Result<Self, String> {
         let is_allowed = |c: char| c.is_ascii_alphanumeric() || "._:@[]-".contains(c);
         if (1..=100).contains(&text.len()) && text.chars().all(is_allowed) && !text.starts_with('-') {
-            Ok(Self(text))
+            Ok(Self(text.to_owned()))
         } else {
             Err("a context name has 1 to 100 letters, digits and ._:@[]- and does not start with -"
                 .to_owned())
@@ -50,11 +41,7 @@ impl TryFrom<String> for ContextName {
     }
 }
 
-impl From<ContextName> for String {
-    fn from(name: ContextName) -> Self {
-        name.0
-    }
-}
+serde_as_text!(ContextName);
 
 impl fmt::Display for ContextName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -205,7 +192,7 @@ impl Configuration {
         };
         let numbered = (2_u32..).map(|number| format!("{tenant}-{number}"));
         let mut candidates =
-            names.into_iter().chain(numbered).filter_map(|name| ContextName::try_from(name).ok());
+            names.into_iter().chain(numbered).filter_map(|name| name.parse::<ContextName>().ok());
         let is_taken = |name: &ContextName| self.contexts.contains_key(name) || is_of_other(name);
         candidates.find(|name| !is_taken(name)).unwrap_or_else(ContextName::first)
     }

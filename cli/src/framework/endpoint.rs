@@ -1,9 +1,10 @@
 //! The base URL of the service to connect to, validated and normalized. Stored credentials are keyed by it.
 
 use std::fmt;
+use std::str::FromStr;
 
 use contract::API_PREFIX;
-use serde::{Deserialize, Serialize};
+use tenancy::serde_as_text;
 use transport::Endpoint;
 
 use crate::framework::error::{ErrorKind, Result};
@@ -12,8 +13,7 @@ use crate::framework::error::{ErrorKind, Result};
 pub(crate) const DEFAULT_BASE_URL: &str = "http://127.0.0.1:8080";
 
 /// A normalized base URL: `http` or `https`, host, port and optional path prefix, without `/api/v1` and trailing slash.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct BaseUrl(String);
 
 impl BaseUrl {
@@ -58,19 +58,15 @@ impl BaseUrl {
     }
 }
 
-impl TryFrom<String> for BaseUrl {
-    type Error = String;
+impl FromStr for BaseUrl {
+    type Err = String;
 
-    fn try_from(text: String) -> std::result::Result<Self, String> {
-        Self::parse(&text).map_err(|error| error.message)
+    fn from_str(text: &str) -> std::result::Result<Self, String> {
+        Self::parse(text).map_err(|error| error.message)
     }
 }
 
-impl From<BaseUrl> for String {
-    fn from(url: BaseUrl) -> Self {
-        url.0
-    }
-}
+serde_as_text!(BaseUrl);
 
 impl fmt::Display for BaseUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -8,7 +8,7 @@ use chrono::{DateTime, SecondsFormat, Utc};
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
-use tenancy::TenantId;
+use tenancy::{TenantId, serde_as_text};
 
 use crate::value;
 
@@ -21,24 +21,14 @@ pub const MAX_ACK_PENDING: u32 = 10_000;
 
 /// Name of a consumer: 1 to 63 characters of `a-z`, `0-9` and `-`, without a leading or trailing hyphen. It is a token of NATS
 /// subjects.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
-#[serde(try_from = "String", into = "String")]
-#[schemars(!try_from, !into, transparent)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, JsonSchema)]
+#[schemars(transparent)]
 pub struct ConsumerName(#[schemars(pattern("^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$"))] String);
 
 /// The text is not a name of a consumer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("a consumer name has 1 to 63 characters of a-z, 0-9 and '-', without a leading or trailing hyphen")]
 pub struct InvalidConsumerName;
-
-impl fmt::Display for InvalidConsumerName {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(
-            "a consumer name has 1 to 63 characters of a-z, 0-9 and '-', without a leading or trailing hyphen",
-        )
-    }
-}
-
-impl std::error::Error for InvalidConsumerName {}
 
 impl ConsumerName {
     /// Returns the name as text.
@@ -51,27 +41,15 @@ impl FromStr for ConsumerName {
     type Err = InvalidConsumerName;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        Self::try_from(text.to_owned())
-    }
-}
-
-impl TryFrom<String> for ConsumerName {
-    type Error = InvalidConsumerName;
-
-    fn try_from(text: String) -> Result<Self, Self::Error> {
         // The form of a tenant id.
         match text.parse::<TenantId>() {
-            Ok(_) => Ok(Self(text)),
+            Ok(_) => Ok(Self(text.to_owned())),
             Err(_) => Err(InvalidConsumerName),
         }
     }
 }
 
-impl From<ConsumerName> for String {
-    fn from(name: ConsumerName) -> Self {
-        name.0
-    }
-}
+serde_as_text!(ConsumerName);
 
 impl fmt::Display for ConsumerName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -91,8 +69,7 @@ pub struct Partitions {
 }
 
 /// The first event that a consumer reads: `all`, `new`, or a time (RFC 3339).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ConsumerStart {
     /// The oldest stored event.
     #[default]
@@ -138,20 +115,14 @@ impl JsonSchema for ConsumerStart {
     }
 }
 
-impl TryFrom<String> for ConsumerStart {
-    type Error = InvalidConsumerStart;
+serde_as_text!(ConsumerStart);
 
-    fn try_from(text: String) -> Result<Self, Self::Error> {
-        text.parse()
-    }
-}
-
-impl From<ConsumerStart> for String {
-    fn from(start: ConsumerStart) -> Self {
-        match start {
-            ConsumerStart::All => "all".to_owned(),
-            ConsumerStart::New => "new".to_owned(),
-            ConsumerStart::At(time) => time.to_rfc3339_opts(SecondsFormat::AutoSi, true),
+impl fmt::Display for ConsumerStart {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::All => f.write_str("all"),
+            Self::New => f.write_str("new"),
+            Self::At(time) => f.write_str(&time.to_rfc3339_opts(SecondsFormat::AutoSi, true)),
         }
     }
 }
@@ -398,7 +369,7 @@ mod tests {
     #[test]
     fn a_start_is_all_or_new_or_a_time() {
         for text in ["all", "new", "2026-01-31T12:00:00Z", "2026-01-31T12:00:00.250Z"] {
-            assert_eq!(String::from(text.parse::<ConsumerStart>().unwrap()), text);
+            assert_eq!(text.parse::<ConsumerStart>().unwrap().to_string(), text);
         }
         assert_eq!("0001-01-01T00:00:00Z".parse(), Ok(ConsumerStart::At(DateTime::UNIX_EPOCH)));
         for invalid in ["", "old", "2026-01-31"] {

@@ -13,7 +13,7 @@ use std::str::FromStr;
 use chrono::{DateTime, TimeDelta, Utc};
 use http::HeaderName;
 use serde::{Deserialize, Serialize};
-use tenancy::TenantId;
+use tenancy::{TenantId, serde_as_text};
 use uuid::Uuid;
 
 use crate::identity::{Delivery, InviteStatus, Quota};
@@ -44,8 +44,7 @@ pub fn invite_path(tenant_id: &TenantId) -> String {
 pub const X_OPERATOR_ID: HeaderName = HeaderName::from_static("x-operator-id");
 
 /// An operator: a release of the chart in a cluster. Its text form is `<uid of the namespace kube-system>/<namespace>/<release>`.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct OperatorId {
     /// `metadata.uid` of the namespace `kube-system`, which identifies the cluster.
     pub cluster: Uuid,
@@ -73,19 +72,7 @@ impl FromStr for OperatorId {
     }
 }
 
-impl TryFrom<String> for OperatorId {
-    type Error = &'static str;
-
-    fn try_from(text: String) -> Result<Self, Self::Error> {
-        text.parse()
-    }
-}
-
-impl From<OperatorId> for String {
-    fn from(id: OperatorId) -> Self {
-        id.to_string()
-    }
-}
+serde_as_text!(OperatorId);
 
 /// Time after a change of ownership in which it does not change again. After a release, only a newer generation of the same resource
 /// is accepted, so that a delayed write of a former leader changes nothing. Two operators that take over from each other do so at most

@@ -49,6 +49,27 @@ pub enum Actor {
 #[error("expected a UUID such as 01890a5d-ac96-774b-bcce-b302099a8057")]
 pub struct InvalidId;
 
+/// Implements serialization and deserialization of a type as its text: `Display` and `FromStr`.
+#[macro_export]
+macro_rules! serde_as_text {
+    ($name:ident) => {
+        impl serde::Serialize for $name {
+            fn serialize<S: serde::Serializer>(&self, serializer: S) -> std::result::Result<S::Ok, S::Error> {
+                serializer.collect_str(self)
+            }
+        }
+
+        impl<'de> serde::Deserialize<'de> for $name {
+            fn deserialize<D: serde::Deserializer<'de>>(
+                deserializer: D,
+            ) -> std::result::Result<Self, D::Error> {
+                let text = <String as serde::Deserialize>::deserialize(deserializer)?;
+                text.parse().map_err(serde::de::Error::custom)
+            }
+        }
+    };
+}
+
 macro_rules! id {
     ($(#[$doc:meta])* $name:ident) => {
         $(#[$doc])*
@@ -115,12 +136,9 @@ id!(
 
 /// Id of a tenant: a DNS label (RFC 1123) of 1 to 63 characters of `a-z`, `0-9` and `-`, without a leading or trailing hyphen. Chosen at
 /// creation, immutable, and used unchanged in headers, CLI options, NATS subjects and Kubernetes resources.
-#[derive(
-    Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, schemars::JsonSchema,
-)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, schemars::JsonSchema)]
 #[cfg_attr(feature = "sqlx", derive(sqlx::Type), sqlx(transparent))]
-#[serde(try_from = "String", into = "String")]
-#[schemars(!try_from, !into, transparent)]
+#[schemars(transparent)]
 pub struct TenantId(#[schemars(pattern("^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$"))] String);
 
 /// The text is not a valid tenant id.
@@ -138,29 +156,17 @@ impl TenantId {
 impl FromStr for TenantId {
     type Err = InvalidTenantId;
 
-    fn from_str(s: &str) -> Result<Self, Self::Err> {
-        Self::try_from(s.to_owned())
-    }
-}
-
-impl TryFrom<String> for TenantId {
-    type Error = InvalidTenantId;
-
-    fn try_from(s: String) -> Result<Self, Self::Error> {
-        let label = s.as_bytes();
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let label = text.as_bytes();
         let is_valid = (1..=63).contains(&label.len())
             && label.iter().all(|b| matches!(b, b'a'..=b'z' | b'0'..=b'9' | b'-'))
             && label.first() != Some(&b'-')
             && label.last() != Some(&b'-');
-        if is_valid { Ok(Self(s)) } else { Err(InvalidTenantId) }
+        if is_valid { Ok(Self(text.to_owned())) } else { Err(InvalidTenantId) }
     }
 }
 
-impl From<TenantId> for String {
-    fn from(id: TenantId) -> Self {
-        id.0
-    }
-}
+serde_as_text!(TenantId);
 
 impl std::fmt::Display for TenantId {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {

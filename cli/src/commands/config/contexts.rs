@@ -155,8 +155,8 @@ impl Command for DeleteContext {
             .update(|configuration: &mut Configuration| configuration.delete(&self.name))?;
         Ok(DeletedContext {
             context: self.name,
-            base_url: deleted.base_url.map(String::from),
-            tenant_id: deleted.tenant.map(String::from),
+            base_url: deleted.base_url.map(|url| url.to_string()),
+            tenant_id: deleted.tenant.map(|tenant| tenant.to_string()),
             ca_file: deleted.ca_file.map(|path| path.display().to_string()),
         })
     }
