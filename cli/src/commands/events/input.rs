@@ -336,7 +336,7 @@ fn unreadable(error: &io::Error) -> CliError {
 /// Numbers and JSON of the events of an input, or the bytes that are not JSON; `None` if the input cannot be read.
 #[cfg(fuzzing)]
 pub fn fuzzed(input: &[u8]) -> Option<Vec<(u64, std::result::Result<String, Vec<u8>>)>> {
-    let items = EventReader::new(Box::new(io::Cursor::new(input.to_vec()))).ok()?;
+    let items = EventReader::new(Box::new(io::Cursor::new(input.to_vec())), None).ok()?;
     let items = items.map(|item| {
         let item = item.ok()?;
         let json = item.json.map(|json| json.get().to_owned()).map_err(|invalid| invalid.bytes);
