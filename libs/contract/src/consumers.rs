@@ -263,7 +263,7 @@ pub const MAX_DEAD_LETTER_SEQUENCES: usize = 100;
     "event": { "source_id": "firewall-7", "event_id": "boot-42" },
 }))]
 pub struct DeadLetter {
-    /// Number of the dead letter, ascending with the time.
+    /// Number of the dead letter, ascending with the time for the platform administrator. A tenant has other numbers, without an order.
     pub sequence: u64,
     /// Tenant of the event.
     pub tenant_id: TenantId,

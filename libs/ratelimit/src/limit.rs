@@ -45,11 +45,11 @@ pub const EVENT_STREAM: Variable = variable(
     "60/min",
     "Rate limit of opened event streams (`GET /events/stream`) per tenant and replica of ingest.",
 );
-/// Limit of requests for audit events.
+/// Limit of requests for lists of audit events and quarantined items.
 pub const AUDIT: Variable = variable(
     "SVC_LIMIT_AUDIT",
     "120/min",
-    "Rate limit of requests for audit events (`GET /audit`) per tenant and replica of ingest.",
+    "Rate limit of lists of audit events and quarantined items (`GET /audit`, `GET /events/quarantine`) per tenant and replica of ingest.",
 );
 /// Limit of all other routes.
 pub const DEFAULT: Variable = variable(

@@ -36,7 +36,7 @@ use uuid::Uuid;
 pub(crate) use audit::{Audit, AuditRequest};
 pub(crate) use batch_plan::{BatchError, Format, split_problem};
 pub(crate) use over_quota::OverQuota;
-pub(crate) use positions::{PositionKey, PositionKeys, Stream};
+pub(crate) use positions::{Numbers, PositionKey, PositionKeys, Stream};
 pub(crate) use quarantine::Quarantine;
 pub(crate) use quotas::{Allowance, Quotas};
 pub(crate) use read_events::{OpenStream, ReadRequest, Readers};

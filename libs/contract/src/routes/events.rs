@@ -91,7 +91,7 @@ routes! {
         .access(ADMINS)
         .rate_limit(RateLimit::Credential)
         .query(&[PAGING, SchemaRef::new::<QuarantineQuery>()])
-        .responses(&[RouteResponse::json::<Page<DeadLetter>>(200, "A page of quarantined items, ordered by number.")])
+        .responses(&[RouteResponse::json::<Page<DeadLetter>>(200, "A page of quarantined items, the oldest first.")])
         .problems(&[ProblemKind::Overloaded]);
 
     /// Get a quarantined item

@@ -61,6 +61,14 @@ impl Audit {
         let reservation = tenant_id.map(|tenant_id| self.requests.reserve(tenant_id, 1)).transpose();
         reservation.map_err(|_| ProblemKind::Overloaded.into())
     }
+
+    /// Counts a request of a tenant for a page of messages.
+    ///
+    /// # Errors
+    /// 429 above the rate limit of the tenant.
+    pub(crate) fn count_request(&self, tenant_id: &TenantId) -> Result<(), Problem> {
+        Ok(self.started.check_and_count(&Source::from(tenant_id.as_str()))?)
+    }
 }
 
 impl App {
@@ -74,9 +82,9 @@ impl App {
         request: AuditRequest,
         paging: &Paging<String>,
     ) -> Result<Page<AuditRecord>, Problem> {
-        let Audit { reader, started, .. } = &self.audit;
+        let reader = &self.audit.reader;
         if let Some(tenant) = &request.tenant {
-            started.check_and_count(&Source::from(tenant.as_str()))?;
+            self.audit.count_request(tenant)?;
         }
         let key = self.positions.key(Stream::Audit, request.tenant.as_ref());
         let cursor = place(&key, "/cursor", paging.after.as_deref())?;

@@ -13,7 +13,7 @@ use service::http::Paging;
 use tenancy::TenantId;
 use tokio::time::Instant;
 
-use super::{App, PUBLISH_TIMEOUT, problem_kind, unavailable};
+use super::{App, Numbers, PUBLISH_TIMEOUT, problem_kind, unavailable};
 
 /// A page ends when its events exceed this size.
 const MAX_PAGE_BYTES: usize = 4 * 1024 * 1024;
@@ -28,7 +28,7 @@ impl App {
         consumer: &ConsumerName,
         paging: &Paging<u64>,
     ) -> Result<Page<DeadLetter>, Problem> {
-        page(&self.dead_letters(consumer).await?, None, consumer.as_str(), paging).await
+        page(&self.dead_letters(consumer).await?, None, consumer.as_str(), paging, &Numbers::PLAIN).await
     }
 
     /// Returns a page of the quarantined items of one tenant or of all, the oldest first.
@@ -39,10 +39,11 @@ impl App {
         &self,
         tenant_id: Option<&TenantId>,
         paging: &Paging<u64>,
+        numbers: &Numbers,
     ) -> Result<Page<DeadLetter>, Problem> {
         let _reservation = self.audit.reserve(tenant_id)?;
         let stored = DeadLetters::over(&self.nats).map_err(unavailable)?;
-        page(&stored, tenant_id, QUARANTINE, paging).await
+        page(&stored, tenant_id, QUARANTINE, paging, numbers).await
     }
 
     /// Returns a quarantined item of one tenant or of any, with its bytes.
@@ -53,12 +54,13 @@ impl App {
         &self,
         tenant_id: Option<&TenantId>,
         sequence: u64,
+        numbers: &Numbers,
     ) -> Result<DeadLetter, Problem> {
         let _reservation = self.audit.reserve(tenant_id)?;
         let stored = DeadLetters::over(&self.nats).map_err(unavailable)?;
-        let found = stored.get(tenant_id, QUARANTINE, sequence).await.map_err(unavailable)?;
+        let found = stored.get(tenant_id, QUARANTINE, numbers.open(sequence)).await.map_err(unavailable)?;
         let found = found.ok_or(ProblemKind::NotFound)?;
-        let mut letter = dead_letter(&found);
+        let mut letter = DeadLetter { sequence, ..dead_letter(&found) };
         if let Some(details) = &mut letter.quarantine {
             details.payload = Some(BASE64.encode(&found.payload));
         }
@@ -73,11 +75,12 @@ impl App {
         &self,
         tenant_id: Option<&TenantId>,
         sequences: &[u64],
+        numbers: &Numbers,
     ) -> Result<DeletedDeadLetters, Problem> {
         check_number_of(sequences)?;
         let _reservation = self.audit.reserve(tenant_id)?;
         let stored = DeadLetters::over(&self.nats).map_err(unavailable)?;
-        let result = delete(&stored, tenant_id, QUARANTINE, sequences).await?;
+        let result = delete(&stored, tenant_id, QUARANTINE, sequences, numbers).await?;
         tracing::info!(tenant_id = tenant_id.map(TenantId::as_str), ?result, "quarantined items deleted");
         Ok(result)
     }
@@ -132,7 +135,7 @@ impl App {
     ) -> Result<DeletedDeadLetters, Problem> {
         check_number_of(sequences)?;
         let stored = self.dead_letters(consumer).await?;
-        let result = delete(&stored, None, consumer.as_str(), sequences).await?;
+        let result = delete(&stored, None, consumer.as_str(), sequences, &Numbers::PLAIN).await?;
         tracing::info!(%consumer, ?result, "dead letters deleted");
         Ok(result)
     }
@@ -154,15 +157,16 @@ async fn page(
     tenant_id: Option<&TenantId>,
     consumer: &str,
     paging: &Paging<u64>,
+    numbers: &Numbers,
 ) -> Result<Page<DeadLetter>, Problem> {
     let (mut items, mut bytes) = (Vec::new(), 0);
-    let mut from = paging.after.unwrap_or_default().saturating_add(1);
+    let mut from = paging.after.map_or(0, |after| numbers.open(after)).saturating_add(1);
     while let Some(found) = stored.first_from(tenant_id, consumer, from).await.map_err(unavailable)? {
         if bytes > MAX_PAGE_BYTES {
-            return Ok(Page { items, next_cursor: Some((from - 1).to_string()) });
+            return Ok(Page { items, next_cursor: Some(numbers.seal(from - 1).to_string()) });
         }
         (from, bytes) = (found.sequence + 1, bytes + found.payload.len());
-        items.push(dead_letter(&found));
+        items.push(DeadLetter { sequence: numbers.seal(found.sequence), ..dead_letter(&found) });
         if items.len() > paging.limit() {
             break;
         }
@@ -175,10 +179,11 @@ async fn delete(
     tenant_id: Option<&TenantId>,
     consumer: &str,
     sequences: &[u64],
+    numbers: &Numbers,
 ) -> Result<DeletedDeadLetters, Problem> {
     let mut result = DeletedDeadLetters { deleted: Vec::new(), skipped: Vec::new() };
     for &sequence in sequences {
-        match stored.get(tenant_id, consumer, sequence).await.map_err(unavailable)? {
+        match stored.get(tenant_id, consumer, numbers.open(sequence)).await.map_err(unavailable)? {
             Some(letter) => {
                 stored.delete(&letter).await.map_err(unavailable)?;
                 result.deleted.push(sequence);

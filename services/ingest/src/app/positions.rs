@@ -14,12 +14,16 @@ use tenancy::TenantId;
 const VECTOR: usize = 16;
 /// Longest text: a position in 64 streams.
 const MAX_TEXT: usize = 1052;
+/// Bits of one half of a number of a tenant. Larger numbers of a stream are not replaced: it would have had to number 10^12 messages.
+const HALF: u32 = 20;
+const MASK: u64 = (1 << HALF) - 1;
 
 /// What a position is a position in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Stream {
     Events,
     Audit,
+    Quarantine,
 }
 
 /// The keys of positions, which follow from the service token. A position is valid as long as its token is.
@@ -40,6 +44,7 @@ impl PositionKeys {
         let stream = match stream {
             Stream::Events => "events",
             Stream::Audit => "audit",
+            Stream::Quarantine => "quarantine",
         };
         // A tenant id has no colon.
         let purpose = format!("position:{stream}:{}", tenant.map_or("", TenantId::as_str));
@@ -50,6 +55,11 @@ impl PositionKeys {
 }
 
 impl PositionKey {
+    /// Returns the numbers of the tenant.
+    pub(crate) fn numbers(&self) -> Numbers {
+        Numbers(self.0.first().cloned())
+    }
+
     /// Returns the text of a position.
     pub(crate) fn seal(&self, position: &[u8]) -> String {
         let Some(key) = self.0.first() else { return String::new() };
@@ -71,6 +81,52 @@ impl PositionKey {
             (vector(key, &position) == known).then_some(position)
         })
     }
+}
+
+/// The numbers that a tenant gets in place of those of a stream: a permutation with the key of the tenant, a Feistel network (as in NIST
+/// SP 800-38G) with four rounds.
+#[derive(Clone)]
+pub(crate) struct Numbers(Option<Hmac<Sha256>>);
+
+impl Numbers {
+    /// The numbers of the stream, for the platform administrator.
+    pub(crate) const PLAIN: Self = Self(None);
+
+    /// Returns the number for the tenant.
+    pub(crate) fn seal(&self, number: u64) -> u64 {
+        self.permute(number, |key, mut halves| {
+            for round in 0..4 {
+                halves = (halves.1, halves.0 ^ round_function(key, round, halves.1));
+            }
+            halves
+        })
+    }
+
+    /// Returns the number of the stream. For a number that the tenant has not got, it is one that no message of the tenant has.
+    pub(crate) fn open(&self, number: u64) -> u64 {
+        self.permute(number, |key, mut halves| {
+            for round in (0..4).rev() {
+                halves = (halves.1 ^ round_function(key, round, halves.0), halves.0);
+            }
+            halves
+        })
+    }
+
+    fn permute(&self, number: u64, rounds: impl FnOnce(&Hmac<Sha256>, (u64, u64)) -> (u64, u64)) -> u64 {
+        match &self.0 {
+            Some(key) if number >> (2 * HALF) == 0 => {
+                let (left, right) = rounds(key, (number >> HALF, number & MASK));
+                (left << HALF) | right
+            }
+            _ => number,
+        }
+    }
+}
+
+/// Returns pseudorandom bits for a half of a number.
+fn round_function(key: &Hmac<Sha256>, round: u8, half: u64) -> u64 {
+    let digest = key.clone().chain_update([round]).chain_update(half.to_be_bytes()).finalize().into_bytes();
+    digest.iter().take(8).fold(0, |bits, byte| (bits << 8) | u64::from(*byte)) & MASK
 }
 
 fn vector(key: &Hmac<Sha256>, position: &[u8]) -> [u8; VECTOR] {
@@ -133,6 +189,19 @@ mod tests {
             let at = at.index(changed.len());
             changed[at] = if changed[at] == b'A' { b'B' } else { b'A' };
             prop_assert_eq!(key.open(std::str::from_utf8(&changed).unwrap()), None);
+        }
+
+        #[test]
+        fn numbers_of_a_tenant_are_others_and_lead_back(number in any::<u64>(), small in 1..100_000_u64) {
+            let (acme, other) = ["acme", "other"].map(|id| key(TOKEN, Stream::Quarantine, Some(id)).numbers()).into();
+            for number in [number, small] {
+                prop_assert_eq!(acme.open(acme.seal(number)), number);
+                prop_assert_eq!(Numbers::PLAIN.seal(number), number);
+            }
+            let sealed = acme.seal(small);
+            prop_assert!(sealed != small && sealed >> (2 * HALF) == 0);
+            prop_assert_ne!(other.open(sealed), small);
+            prop_assert!(acme.seal(small + 1).abs_diff(sealed) > 1);
         }
 
         #[test]

@@ -91,7 +91,10 @@ impl Sender<'_> {
         reservation.grow_to(compressed.len() + usual).map_err(overloaded)?;
         let (mut bytes, mut result) = decompress(encoding, compressed.clone(), usual).await?;
         if result.is_ok() && bytes.len() > usual && usual < max {
-            reservation.grow_to(compressed.len() + usual + max).map_err(overloaded)?;
+            if let Err(exceeded) = reservation.grow_to(compressed.len() + usual + max) {
+                self.limits.take_bytes(tenant_id, quota, bytes.len());
+                return Err(overloaded(exceeded));
+            }
             (bytes, result) = decompress(encoding, compressed, max).await?;
         }
         let allowance = self.limits.take_bytes(tenant_id, quota, bytes.len());
@@ -236,19 +239,21 @@ async fn read_as(
     max: usize,
     too_large: ProblemKind,
 ) -> Result<ReceivedBody, Problem> {
+    let tenant_id = tenant.parse().map_err(|error| Problem::new(ProblemKind::Internal).caused_by(error))?;
+    let (caller, limits) = key_of(tenant_id, contract::identity::Quota::default());
+    Sender { budget, limits: &limits, caller: &caller }.read(request, max, too_large).await
+}
+
+/// Returns an API key of a tenant, and the limits of all tenants.
+#[cfg(any(test, fuzzing))]
+fn key_of(tenant_id: tenancy::TenantId, quota: contract::identity::Quota) -> (Subject, TenantLimits) {
     use contract::internal::Credential;
     let credential =
         Credential::ApiKey { key_id: tenancy::KeyId::generate(), scopes: Vec::new(), source_ids: Vec::new() };
-    let tenant_id = tenant.parse().map_err(|error| Problem::new(ProblemKind::Internal).caused_by(error))?;
-    let caller = Subject {
-        credential,
-        tenant_id,
-        quota: contract::identity::Quota::default(),
-        expires_at: chrono::DateTime::UNIX_EPOCH,
-    };
-    let quotas = crate::app::Quotas::new(caller.quota, bus::Replicas::fixed(1));
+    let caller = Subject { credential, tenant_id, quota, expires_at: chrono::DateTime::UNIX_EPOCH };
+    let quotas = crate::app::Quotas::new(quota, bus::Replicas::fixed(1));
     let limits = TenantLimits::new(quotas, Vec::new(), &service::telemetry::Metrics::new("test"));
-    Sender { budget, limits: &limits, caller: &caller }.read(request, max, too_large).await
+    (caller, limits)
 }
 
 #[cfg(test)]
@@ -287,6 +292,22 @@ mod tests {
         let bomb = vec![b' '; 200_000_000];
         assert_eq!(send("gzip", gzip(&bomb)).await, Err("event_too_large"));
         assert_eq!(send("zstd", zstd::encode_all(&*bomb, 3).unwrap()).await, Err("event_too_large"));
+    }
+
+    #[tokio::test]
+    async fn decompressed_bytes_count_also_if_no_memory_is_left_for_the_rest() {
+        let quota = contract::identity::Quota { bytes_per_second: Some(1000), ..Default::default() };
+        let (caller, limits) = key_of("acme".parse().unwrap(), quota);
+        let budget = MemoryBudget::new(1 << 20);
+        let read = async || {
+            let body = Body::from(zstd::encode_all(&*vec![b' '; 1 << 20], 3).unwrap());
+            let request = Request::builder().header(CONTENT_ENCODING, "zstd").body(body).unwrap();
+            let sender = Sender { budget: &budget, limits: &limits, caller: &caller };
+            let result = sender.read(request, 1 << 20, ProblemKind::EventTooLarge).await;
+            result.map(|body| body.bytes).map_err(|problem| problem.kind().code())
+        };
+        assert_eq!(read().await, Err("overloaded"));
+        assert_eq!(read().await, Err("quota_exceeded"));
     }
 
     #[tokio::test]

@@ -9,7 +9,7 @@ use service::Problem;
 use service::http::{Filtered, Id, JsonBody};
 use tenancy::TenantId;
 
-use crate::app::App;
+use crate::app::{App, Numbers, Stream};
 
 /// `GET /events/quarantine`.
 pub(super) async fn list(
@@ -17,8 +17,12 @@ pub(super) async fn list(
     caller: AnyCaller,
     Filtered { paging, filter }: Filtered<u64, QuarantineQuery>,
 ) -> Result<Json<Page<DeadLetter>>, Problem> {
+    let numbers = numbers(&app, &caller);
+    if let AnyCaller::Caller(caller) = &caller {
+        app.audit.count_request(caller.tenant_id())?;
+    }
     let tenant_id = tenant_of(caller, filter.tenant_id)?;
-    Ok(Json(app.list_quarantined(tenant_id.as_ref(), &paging).await?))
+    Ok(Json(app.list_quarantined(tenant_id.as_ref(), &paging, &numbers).await?))
 }
 
 /// `GET /events/quarantine/{sequence}`.
@@ -27,8 +31,9 @@ pub(super) async fn get(
     caller: AnyCaller,
     Id(sequence): Id<u64>,
 ) -> Result<Json<DeadLetter>, Problem> {
+    let numbers = numbers(&app, &caller);
     let tenant_id = tenant_of(caller, None)?;
-    Ok(Json(app.get_quarantined(tenant_id.as_ref(), sequence).await?))
+    Ok(Json(app.get_quarantined(tenant_id.as_ref(), sequence, &numbers).await?))
 }
 
 /// `POST /events/quarantine/delete`.
@@ -37,8 +42,19 @@ pub(super) async fn delete(
     caller: AnyCaller,
     JsonBody(request): JsonBody<DeadLetterSequences>,
 ) -> Result<Json<DeletedDeadLetters>, Problem> {
+    let numbers = numbers(&app, &caller);
     let tenant_id = tenant_of(caller, None)?;
-    Ok(Json(app.delete_quarantined(tenant_id.as_ref(), &request.sequences).await?))
+    Ok(Json(app.delete_quarantined(tenant_id.as_ref(), &request.sequences, &numbers).await?))
+}
+
+/// Returns the numbers of items as the caller sees them: those of the stream count the items of all tenants.
+fn numbers(app: &App, caller: &AnyCaller) -> Numbers {
+    match caller {
+        AnyCaller::PlatformAdmin => Numbers::PLAIN,
+        AnyCaller::Caller(caller) => {
+            app.positions.key(Stream::Quarantine, Some(caller.tenant_id())).numbers()
+        }
+    }
 }
 
 /// Returns the tenant of the items; `None` for those of all tenants.

@@ -399,3 +399,62 @@ async fn quarantined_items_are_not_reached_under_the_name_of_a_consumer() {
     platform.post("/consumers", &json!({ "name": "_ingest" })).await.expect_problem(422, "validation_failed");
     assert_eq!(dead_letters(&system).await.len(), 1);
 }
+
+#[tokio::test]
+async fn the_numbers_of_a_tenant_do_not_count_the_items_of_others() {
+    let system = TestSystem::start().await.unwrap();
+    let (acme, other) = (system.create_tenant("acme").await, system.create_tenant("other").await);
+    for n in 0..3 {
+        send(&acme.client, NDJSON, format!("a{n}\nb{n}\n")).await.expect::<BatchResponse>(202);
+        send(&other.client, NDJSON, format!("c{n}\n")).await.expect::<BatchResponse>(202);
+    }
+    let numbers =
+        |letters: Vec<DeadLetter>| letters.into_iter().map(|letter| letter.sequence).collect::<Vec<_>>();
+    let of_stream = numbers(list(&system.platform_admin()).await);
+    assert!(of_stream.is_sorted(), "{of_stream:?}");
+    let of_acme = numbers(list(&acme.client).await);
+    let visible =
+        |numbers: &[u64]| numbers.windows(2).filter(|pair| pair[0].abs_diff(pair[1]) < 1000).count();
+    assert_eq!((of_acme.len(), visible(&of_acme)), (6, 0), "{of_acme:?}");
+
+    let (mut paged, mut query) = (Vec::new(), "?limit=2".to_owned());
+    loop {
+        let path = format!("/events/quarantine{query}");
+        let page: Page<DeadLetter> = acme.client.get(&path).await.expect(200);
+        paged.extend(numbers(page.items));
+        let Some(cursor) = page.next_cursor else { break };
+        assert!(cursor.parse::<u64>().unwrap() > 1000, "a cursor is a number of the tenant: {cursor}");
+        query = format!("?limit=2&cursor={cursor}");
+    }
+    assert_eq!(paged, of_acme);
+
+    for number in of_stream {
+        let path = format!("/events/quarantine/{number}");
+        acme.client.get(&path).await.expect_problem(404, "not_found");
+    }
+    for number in &of_acme {
+        let path = format!("/events/quarantine/{number}");
+        assert_eq!(acme.client.get(&path).await.expect::<DeadLetter>(200).sequence, *number);
+        other.client.get(&path).await.expect_problem(404, "not_found");
+    }
+    let body = json!({ "sequences": of_acme });
+    let deleted: DeletedDeadLetters = other.client.post("/events/quarantine/delete", &body).await.expect(200);
+    assert_eq!(deleted.skipped, of_acme);
+    let deleted: DeletedDeadLetters = acme.client.post("/events/quarantine/delete", &body).await.expect(200);
+    assert_eq!(deleted.deleted, of_acme);
+    assert_eq!((list(&acme.client).await.len(), list(&other.client).await.len()), (0, 3));
+}
+
+#[tokio::test]
+async fn lists_of_quarantined_items_are_limited_per_tenant() {
+    let system = TestSystem::start_with(&[("SVC_LIMIT_AUDIT", "2/h")]).await.unwrap();
+    let (acme, other) = (system.create_tenant("acme").await, system.create_tenant("other").await);
+    for _ in 0..2 {
+        list(&acme.client).await;
+    }
+    acme.client.get("/events/quarantine").await.expect_problem(429, "rate_limited");
+    list(&other.client).await;
+    for _ in 0..3 {
+        list(&system.platform_admin()).await;
+    }
+}
