@@ -12,7 +12,7 @@ use http::{Method, StatusCode};
 use url::Url;
 
 use crate::internal_client::{InternalClient, unavailable};
-use crate::{CredentialVerifier, Introspection, Introspector, ServiceSecret, Unavailable};
+use crate::{Introspection, Introspector, ServiceSecret, Unavailable};
 
 /// Client of the session service. Clones share the connections.
 #[derive(Clone)]
@@ -86,12 +86,5 @@ impl Introspector for SessionClient {
         let response = response.error_for_status().map_err(unavailable)?;
         let Introspected { subjects } = response.json().await.map_err(unavailable)?;
         Ok(subjects.into_iter().map(|subject| subject.map(Arc::new)).collect())
-    }
-}
-
-#[async_trait::async_trait]
-impl CredentialVerifier for SessionClient {
-    async fn introspect(&self, digest: TokenDigest) -> Result<Introspection, Unavailable> {
-        Ok(self.look_up(&[digest]).await?.pop().flatten())
     }
 }

@@ -5,8 +5,8 @@
 use std::sync::Arc;
 
 use authn::{
-    CredentialVerifier as _, InternalClient, Introspector as _, IssueError, KubernetesApi, OperatorSettings,
-    SERVICE_TOKEN, ServiceSecret, SessionClient, internal_only, operator_only,
+    InternalClient, Introspector as _, IssueError, KubernetesApi, OperatorSettings, SERVICE_TOKEN,
+    ServiceSecret, SessionClient, internal_only, operator_only,
 };
 use axum::extract::{Request, State};
 use axum::middleware::from_fn_with_state;
@@ -262,11 +262,12 @@ async fn a_credential_is_introspected_by_its_digest() {
     });
     let (client, requests) = session_service(200, json!({ "subjects": [owner] })).await;
     let digest = TokenDigest::from_text("x");
-    assert_eq!(client.introspect(digest).await.unwrap().unwrap().tenant_id.as_str(), "acme");
-    assert_eq!(client.look_up(&[digest]).await.unwrap().len(), 1);
+    let subjects = client.look_up(&[digest]).await.unwrap();
+    assert_eq!(subjects[0].as_ref().unwrap().tenant_id.as_str(), "acme");
+    assert_eq!(subjects.len(), 1);
     assert_eq!(requests.lock()[0], "POST /internal/v1/introspect");
     let (client, _) = session_service(200, json!({ "subjects": [null] })).await;
-    assert!(client.introspect(digest).await.unwrap().is_none());
+    assert!(client.look_up(&[digest]).await.unwrap()[0].is_none());
     let (client, _) = session_service(503, json!({})).await;
-    assert!(client.introspect(digest).await.is_err());
+    assert!(client.look_up(&[digest]).await.is_err());
 }

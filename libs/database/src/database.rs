@@ -1,5 +1,6 @@
 //! The database of a service: its pools, their metrics and the probe.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
@@ -13,7 +14,7 @@ use tenancy::{Actor, TenantId};
 use crate::access::DatabaseAccess;
 use crate::audit::PiiPolicy;
 use crate::outbox::Outbox;
-use crate::pool::{Pool, Retired};
+use crate::pool::{Pool, Retired, Turns};
 use crate::{Error, TenantCall, TenantTx};
 
 /// Few connections are faster than many: a statement takes a fraction of a millisecond, and Postgres runs as many at once
@@ -58,6 +59,8 @@ pub(crate) fn connect_options(
 #[derive(Clone)]
 pub struct Database {
     pool: Pool,
+    /// The connections that each tenant may use and wait for.
+    tenants: Arc<Turns>,
     /// The same connections, of which `pool` leaves one free.
     lookup_pool: Pool,
     /// Relays that wait for locks must not delay requests.
@@ -101,7 +104,16 @@ impl Database {
         let relay_pool = open(for_relays, RELAY_ACQUIRE_TIMEOUT, Some(&lookup_pool))?;
         let pool = lookup_pool.with_reserve();
         let (outbox, pii_policy) = (Outbox::new(schema), PiiPolicy::default());
-        Ok(Self { pool, lookup_pool, relay_pool, outbox, pii_policy, access, retired })
+        Ok(Self {
+            pool,
+            tenants: Arc::default(),
+            lookup_pool,
+            relay_pool,
+            outbox,
+            pii_policy,
+            access,
+            retired,
+        })
     }
 
     /// The pool of the requests, for statements that call a `security definer` function of the schema.
@@ -113,6 +125,10 @@ impl Database {
     /// wait, for example for a standby. A statement must neither write nor lock.
     pub fn lookup_pool(&self) -> &Pool {
         &self.lookup_pool
+    }
+
+    fn pool_of(&self, tenant_id: &TenantId) -> Pool {
+        self.pool.for_tenant(&self.tenants, tenant_id)
     }
 
     /// The pool of the relays.
@@ -151,13 +167,14 @@ impl Database {
         actor: Actor,
         now: DateTime<Utc>,
     ) -> Result<TenantTx, Error> {
-        let begun = TenantTx::begin(&self.pool, self.outbox.clone(), tenant_id, actor, now).await?;
+        let begun =
+            TenantTx::begin(&self.pool_of(tenant_id), self.outbox.clone(), tenant_id, actor, now).await?;
         Ok(begun.with_pii_policy(self.pii_policy))
     }
 
     /// Begins a unit of work of one statement. It needs no connection until it runs.
     pub fn call(&self, tenant_id: &TenantId, actor: Actor, now: DateTime<Utc>) -> TenantCall {
-        let (pool, outbox) = (self.pool.clone(), self.outbox.clone());
+        let (pool, outbox) = (self.pool_of(tenant_id), self.outbox.clone());
         TenantCall::new(pool, outbox, tenant_id.clone(), actor, now).with_pii_policy(self.pii_policy)
     }
 }

@@ -22,6 +22,7 @@ use futures::future::join_all;
 use parking_lot::RwLock;
 use sqlx::postgres::PgConnectOptions;
 use sqlx::{Connection as _, PgConnection, Row as _};
+use tenancy::{PerTenant, TenantId};
 use tokio::sync::Semaphore;
 use tokio::time::{sleep, timeout};
 
@@ -65,6 +66,9 @@ const PROBE: &str = "select current_setting('transaction_read_only')::boolean, e
 #[error("the server is read-only or was replaced")]
 struct NotPrimary;
 
+/// The connections that each tenant may use and wait for.
+pub(crate) type Turns = PerTenant<Option<Arc<Semaphore>>>;
+
 /// Connections to one database, opened on first use. Clones share them. A reference is an executor of statements, each outside of a
 /// transaction.
 #[derive(Clone)]
@@ -72,6 +76,8 @@ pub struct Pool {
     connections: managed::Pool<Manager>,
     /// One permit per connection that may be in use at the same time. `None`: all of them.
     permits: Option<Arc<Semaphore>>,
+    /// The same for those of one tenant. Its further statements wait here, so they are not in front of other tenants.
+    turns: Option<Arc<Semaphore>>,
 }
 
 impl Pool {
@@ -87,13 +93,26 @@ impl Pool {
         let manager = Manager { options: RwLock::new(options), retired, acquire_timeout, other };
         let pool = managed::Pool::builder(manager).max_size(max_connections).queue_mode(QueueMode::Lifo);
         let connections = pool.build().map_err(|error| sqlx::Error::Configuration(error.into()))?;
-        Ok(Self { connections, permits: None })
+        Ok(Self { connections, permits: None, turns: None })
     }
 
     /// The same connections for statements that can wait for each other or for a standby. One connection remains free for the others.
     pub(crate) fn with_reserve(&self) -> Self {
-        let permits = self.max_size().saturating_sub(RESERVED);
-        Self { connections: self.connections.clone(), permits: Some(Arc::new(Semaphore::new(permits))) }
+        Self {
+            permits: Some(Arc::new(Semaphore::new(self.max_size().saturating_sub(RESERVED)))),
+            ..self.clone()
+        }
+    }
+
+    /// The same connections for one tenant. As many of its statements as there are permits use or wait for a connection at the same time.
+    pub(crate) fn for_tenant(&self, tenants: &Turns, tenant_id: &TenantId) -> Self {
+        let is_idle = |turns: &mut Option<Arc<Semaphore>>| {
+            turns.as_ref().is_none_or(|turns| Arc::strong_count(turns) == 1)
+        };
+        let turns = tenants.update(tenant_id, is_idle, |turns| {
+            Arc::clone(turns.get_or_insert_with(|| Arc::new(Semaphore::new(self.max_connections()))))
+        });
+        Self { turns: Some(turns), ..self.clone() }
     }
 
     /// Waits for a connection.
@@ -102,14 +121,15 @@ impl Pool {
     /// The database is not available, or all connections are in use for too long.
     pub async fn acquire(&self) -> Result<Connection, sqlx::Error> {
         let acquired = async {
-            let permit = match &self.permits {
-                Some(permits) => {
-                    Some(Arc::clone(permits).acquire_owned().await.map_err(|_| sqlx::Error::PoolClosed)?)
+            let mut permits = [const { None }; 2];
+            for (permit, semaphore) in permits.iter_mut().zip([&self.turns, &self.permits]) {
+                if let Some(semaphore) = semaphore {
+                    let acquired = Arc::clone(semaphore).acquire_owned().await;
+                    *permit = Some(acquired.map_err(|_| sqlx::Error::PoolClosed)?);
                 }
-                None => None,
-            };
+            }
             match self.connections.get().await {
-                Ok(pooled) => Ok(Connection::new(pooled, permit)),
+                Ok(pooled) => Ok(Connection::new(pooled, permits)),
                 Err(PoolError::Backend(error)) => Err(error),
                 // No other error is possible: the pool has neither timeouts nor hooks, and is never closed.
                 Err(_) => Err(sqlx::Error::PoolClosed),

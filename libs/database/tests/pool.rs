@@ -4,6 +4,8 @@
 
 use std::collections::BTreeSet;
 use std::io::ErrorKind;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::Poll;
 
 use chrono::{DateTime, Utc};
@@ -13,6 +15,7 @@ use tenancy::Actor;
 use testkit::TestDatabase;
 use tokio::io::AsyncReadExt as _;
 use tokio::net::TcpListener;
+use tokio::task::JoinSet;
 
 const NOW: DateTime<Utc> = DateTime::UNIX_EPOCH;
 
@@ -57,6 +60,32 @@ async fn poll_and_drop<T>(polls: usize, future: impl Future<Output = T>) -> Opti
         if left == 0 && result.is_pending() { Poll::Ready(None) } else { result }
     })
     .await
+}
+
+/// Without turns, the transaction of the other tenant would wait for all hundred.
+#[tokio::test]
+async fn a_burst_of_one_tenant_delays_another_by_two_rounds_of_the_connections() {
+    let (_test, database) = start().await;
+    let places = database.pool().max_connections();
+    let (ended, mut burst) = (Arc::new(AtomicUsize::new(0)), JoinSet::new());
+    for _ in 0..100 {
+        let (database, ended) = (database.clone(), Arc::clone(&ended));
+        burst.spawn(async move {
+            let mut tx = begin(&database).await;
+            sqlx::query("select pg_sleep(0.01)").execute(tx.connection()).await.unwrap();
+            tx.commit().await.unwrap();
+            ended.fetch_add(1, Ordering::SeqCst);
+        });
+    }
+    burst.join_next().await.unwrap().unwrap();
+    let before = ended.load(Ordering::SeqCst);
+    database.begin(&"globex".parse().unwrap(), Actor::PlatformAdmin, NOW).await.unwrap();
+    let waited_for = ended.load(Ordering::SeqCst) - before;
+    assert!(
+        waited_for <= 3 * places,
+        "{waited_for} transactions of the other tenant with {places} connections"
+    );
+    burst.join_all().await;
 }
 
 /// The runtime of the test has one thread, so a task that returned the connection would not have run before the next statement.

@@ -18,7 +18,7 @@ use std::num::NonZeroU32;
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
-use authn::{PlatformSecret, ServiceSecret, SessionClient};
+use authn::{CredentialVerifier, PlatformSecret, ServiceSecret, SessionClient};
 use chrono::TimeDelta;
 use contract::ProblemKind;
 use database::{Database, Error, TenantTx};
@@ -59,6 +59,7 @@ pub(crate) struct App(Arc<Dependencies>);
 pub(crate) struct Dependencies {
     pub(crate) database: Database,
     pub(crate) sessions: SessionClient,
+    pub(crate) verifier: Arc<dyn CredentialVerifier>,
     pub(crate) hashes: Arc<HashPool>,
     /// Empty until the first count.
     pub(crate) password_costs: watch::Sender<PasswordCosts>,

@@ -96,7 +96,7 @@ fn service_routes(app: App) -> Router {
 
 impl FromRef<App> for Arc<dyn CredentialVerifier> {
     fn from_ref(app: &App) -> Self {
-        Arc::new(app.sessions.clone())
+        Arc::clone(&app.verifier)
     }
 }
 

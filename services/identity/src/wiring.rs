@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use audit::{AuditStream, Publication};
-use authn::SessionClient;
+use authn::{IntrospectionBatcher, SessionClient};
 use chrono::TimeDelta;
 use database::Parts;
 use database::migrations::{MIGRATOR_DATABASE_LOGIN, MIGRATOR_DATABASE_URL, Migrations};
@@ -150,9 +150,11 @@ pub(crate) fn app(
     let pool_size = config.pool_size(threads);
     let hashes = HashPool::start(config.argon2.0, pool_size, config.hash_kernel, &entropy)?;
     metrics.register(|registry| hashes.register(registry));
+    let sessions = SessionClient::new(config.session_url.clone(), &config.service_secret)?;
     Ok(App::new(Dependencies {
         database,
-        sessions: SessionClient::new(config.session_url.clone(), &config.service_secret)?,
+        verifier: Arc::new(IntrospectionBatcher::new(sessions.clone(), &tasks)),
+        sessions,
         hashes: Arc::new(hashes),
         password_costs: watch::Sender::default(),
         clock,

@@ -15,20 +15,23 @@ use super::{Manager, Pool, STATEMENT_TIMEOUT, timed_out};
 /// Longer than the statement timeout of the runtime roles. Then the pool asks the server whether it still executes the statement.
 const RESET_TIMEOUT: Duration = Duration::from_secs(10);
 
+/// The permits of a tenant and of the pool.
+type Permits = [Option<OwnedSemaphorePermit>; 2];
+
 /// A connection that returns to its pool when it is dropped: after its last statement, which may have been cancelled, is complete, and its
 /// transaction, if it has one, is rolled back.
 pub struct Connection {
     /// `None` if it was returned.
     pooled: Option<Object<Manager>>,
     /// Returned with the connection.
-    permit: Option<OwnedSemaphorePermit>,
+    permits: Permits,
     is_in_transaction: bool,
 }
 
 impl Connection {
-    pub(super) fn new(mut pooled: Object<Manager>, permit: Option<OwnedSemaphorePermit>) -> Self {
+    pub(super) fn new(mut pooled: Object<Manager>, permits: Permits) -> Self {
         pooled.is_reusable = false;
-        Self { pooled: Some(pooled), permit, is_in_transaction: false }
+        Self { pooled: Some(pooled), permits, is_in_transaction: false }
     }
 
     /// Returns the connection to the pool at once. Its last statement and its transaction are complete.
@@ -59,7 +62,9 @@ impl Drop for Connection {
     fn drop(&mut self) {
         let Some(pooled) = self.pooled.take() else { return };
         match Handle::try_current() {
-            Ok(runtime) => drop(runtime.spawn(reset(pooled, self.permit.take(), self.is_in_transaction))),
+            Ok(runtime) => {
+                drop(runtime.spawn(reset(pooled, std::mem::take(&mut self.permits), self.is_in_transaction)))
+            }
             Err(_) => drop(Object::take(pooled)),
         }
     }
@@ -69,7 +74,7 @@ impl Drop for Connection {
 ///
 /// A commit can wait for a standby for any time, and closing the connection would not end it. So the connection keeps its place in the
 /// pool as long as the server executes the statement: a process never causes more connections than its pools have.
-async fn reset(mut pooled: Object<Manager>, _permit: Option<OwnedSemaphorePermit>, is_in_transaction: bool) {
+async fn reset(mut pooled: Object<Manager>, _permits: Permits, is_in_transaction: bool) {
     let (process_id, opened_at, pool) = (pooled.process_id, pooled.opened_at, Object::pool(&pooled));
     let result = {
         let connection = &mut pooled.connection;
@@ -103,7 +108,7 @@ async fn is_executing(pool: &managed::Pool<Manager>, process_id: i32) -> bool {
     let connections = pool.manager().other.as_ref().unwrap_or(pool).clone();
     let executing = "select exists (select from pg_stat_activity where pid = $1 and state = 'active')";
     let executing = sqlx::query_scalar::<_, bool>(executing).bind(process_id);
-    executing.fetch_one(&Pool { connections, permits: None }).await.unwrap_or(false)
+    executing.fetch_one(&Pool { connections, permits: None, turns: None }).await.unwrap_or(false)
 }
 
 /// A transaction. A drop without a commit rolls back.
