@@ -63,7 +63,7 @@ impl Drop for Connection {
         let Some(pooled) = self.pooled.take() else { return };
         match Handle::try_current() {
             Ok(runtime) => {
-                drop(runtime.spawn(reset(pooled, std::mem::take(&mut self.permits), self.is_in_transaction)))
+                drop(runtime.spawn(reset(pooled, std::mem::take(&mut self.permits), self.is_in_transaction)));
             }
             Err(_) => drop(Object::take(pooled)),
         }
