@@ -32,6 +32,8 @@ import java.util.concurrent.TimeUnit;
 public final class ReadEvents {
     private static final String NAME = System.getenv("NATS_USER");
     private static final int MAX_PAYLOAD = 100_000;
+    // Larger events remain in their stream, and a dead letter refers to them.
+    private static final int MAX_COPY = 4096;
     // Few, because the events of a batch wait for each other.
     private static final int BATCH = 10;
     // Time until an event that could not be handled is delivered again.
@@ -92,9 +94,12 @@ public final class ReadEvents {
         });
         String number = event.metaData().getStream() + "-" + event.metaData().streamSequence();
         headers.put("Nats-Msg-Id", NAME + "-" + number + "-" + RUN_ID);
-        headers.put("Udm-Dlq-Reason", reason);
+        headers.put("Udm-Dlq-Stream", event.metaData().getStream());
+        headers.put("Udm-Dlq-Sequence", String.valueOf(event.metaData().streamSequence()));
+        headers.put("Udm-Dlq-Reason", reason.substring(0, Math.min(500, reason.length())));
         headers.put("Udm-Dlq-Attempts", String.valueOf(event.metaData().deliveredCount()));
-        stream.publish("udm.dlq.v1." + tenant(event) + "." + NAME, headers, event.getData());
+        byte[] data = event.getData().length <= MAX_COPY ? event.getData() : new byte[0];
+        stream.publish("udm.dlq.v1." + tenant(event) + "." + NAME, headers, data);
     }
 
     /** Handles an event and acknowledges it, or lets the broker deliver it again. */

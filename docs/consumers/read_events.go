@@ -27,6 +27,8 @@ import (
 
 const (
 	maxPayload = 100_000
+	// Larger events remain in their stream, and a dead letter refers to them.
+	maxCopy = 4096
 	// Few, because the events of a batch wait for each other.
 	batchSize = 10
 	// Time until an event that could not be handled is delivered again.
@@ -78,14 +80,18 @@ func deadLetter(ctx context.Context, stream jetstream.JetStream, name string, ev
 		return err
 	}
 	message := nats.NewMsg("udm.dlq.v1." + tenant(event) + "." + name)
-	message.Data = event.Data()
+	if len(event.Data()) <= maxCopy {
+		message.Data = event.Data()
+	}
 	for header, values := range event.Headers() {
 		if !strings.HasPrefix(header, "Nats-") {
 			message.Header[header] = values
 		}
 	}
 	message.Header.Set("Nats-Msg-Id", fmt.Sprintf("%s-%s-%d-%s", name, metadata.Stream, metadata.Sequence.Stream, runID))
-	message.Header.Set("Udm-Dlq-Reason", reason.Error())
+	message.Header.Set("Udm-Dlq-Stream", metadata.Stream)
+	message.Header.Set("Udm-Dlq-Sequence", strconv.FormatUint(metadata.Sequence.Stream, 10))
+	message.Header.Set("Udm-Dlq-Reason", fmt.Sprintf("%.500s", reason))
 	message.Header.Set("Udm-Dlq-Attempts", strconv.FormatUint(metadata.NumDelivered, 10))
 	_, err = stream.PublishMsg(ctx, message)
 	return err

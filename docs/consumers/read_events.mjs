@@ -9,6 +9,8 @@ import { jetstream } from "@nats-io/jetstream";
 
 const { NATS_URL: servers, NATS_USER: name, NATS_PASSWORD: pass } = process.env;
 const MAX_PAYLOAD = 100_000;
+// Larger events remain in their stream, and a dead letter refers to them.
+const MAX_COPY = 4096;
 // Few, because the events of a batch wait for each other.
 const BATCH = 10;
 // Milliseconds until an event that could not be handled is delivered again.
@@ -35,9 +37,12 @@ async function deadLetter(stream, event, reason) {
     if (!key.startsWith("Nats-")) values.forEach((value) => headers.append(key, value));
   }
   headers.set("Nats-Msg-Id", `${name}-${event.info.stream}-${event.seq}-${RUN_ID}`);
-  headers.set("Udm-Dlq-Reason", reason);
+  headers.set("Udm-Dlq-Stream", event.info.stream);
+  headers.set("Udm-Dlq-Sequence", `${event.seq}`);
+  headers.set("Udm-Dlq-Reason", reason.slice(0, 500));
   headers.set("Udm-Dlq-Attempts", `${event.info.deliveryCount}`);
-  await stream.publish(`udm.dlq.v1.${tenant(event)}.${name}`, event.data, { headers });
+  const data = event.data.length <= MAX_COPY ? event.data : new Uint8Array();
+  await stream.publish(`udm.dlq.v1.${tenant(event)}.${name}`, data, { headers });
 }
 
 /** Handles an event and acknowledges it, or lets the broker deliver it again. */

@@ -21,6 +21,8 @@ NAME = os.environ["NATS_USER"]
 MAX_PAYLOAD = 100_000
 # Few, because the events of a batch wait for each other.
 BATCH = 10
+# Larger events remain in their stream, and a dead letter refers to them.
+MAX_COPY = 4096
 # Seconds until an event that could not be handled is delivered again.
 RETRY_DELAY = 30
 # Consumers of other programs cannot guess the message ids of dead letters, which would suppress them.
@@ -55,9 +57,12 @@ async def dead_letter(stream, event, reason):
     headers = {name: value for name, value in event.headers.items() if not name.startswith("Nats-")}
     sequence = event.metadata.sequence.stream
     headers["Nats-Msg-Id"] = f"{NAME}-{event.metadata.stream}-{sequence}-{RUN_ID}"
-    headers["Udm-Dlq-Reason"] = reason
+    headers["Udm-Dlq-Stream"] = event.metadata.stream
+    headers["Udm-Dlq-Sequence"] = str(sequence)
+    headers["Udm-Dlq-Reason"] = reason[:500]
     headers["Udm-Dlq-Attempts"] = str(event.metadata.num_delivered)
-    await stream.publish(f"udm.dlq.v1.{tenant(event)}.{NAME}", event.data, headers=headers)
+    data = event.data if len(event.data) <= MAX_COPY else b""
+    await stream.publish(f"udm.dlq.v1.{tenant(event)}.{NAME}", data, headers=headers)
 
 
 async def extend(waiting, ack_wait):

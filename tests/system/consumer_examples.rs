@@ -163,6 +163,8 @@ impl<'a> System<'a> {
         let letter = letters["items"].as_array().unwrap().last().unwrap();
         assert_eq!(letter["event_id"], format!("{name}-large"), "{letter}");
         assert_eq!(letter["reason"], "too large for this consumer", "{name}");
+        // The event is not in the dead letter, which refers to it.
+        assert_eq!(letter["event"]["note"], "x".repeat(100_000), "{name}");
     }
 }
 
@@ -308,7 +310,7 @@ async fn the_examples_continue_while_no_dead_letter_can_be_stored_and_after_a_re
     let context = async_nats::jetstream::new(client);
     let mut stream = context.get_stream("UDM_DLQ").await.unwrap();
     let config = stream.info().await.unwrap().config.clone();
-    context.update_stream(async_nats::jetstream::stream::Config { max_bytes: 1024, ..config }).await.unwrap();
+    context.update_stream(async_nats::jetstream::stream::Config { max_bytes: 16, ..config }).await.unwrap();
 
     let program = python_example(&documented("read_events.py"));
     system.disturb("python", program, &installation.path("python")).await;

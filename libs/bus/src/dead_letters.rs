@@ -1,5 +1,7 @@
 //! Dead letters (`UDM_DLQ`): events that a consumer could not handle, which `libs/consumer` writes, and items that ingest has
-//! [quarantined](crate::quarantine).
+//! [quarantined](crate::quarantine). The dead letter of a large event has no payload, and refers to the event in its stream.
+
+use std::num::NonZeroU64;
 
 use async_nats::HeaderMap;
 use async_nats::jetstream::message::StreamMessage;
@@ -12,20 +14,24 @@ use serde_json::{Value, json};
 use tenancy::TenantId;
 
 use crate::message::{CE_ID, CE_SOURCE, CE_TYPE, EVENT_HEADERS, HeaderLines, MESSAGE_ID};
-use crate::stored::{ReadFrom, first_message};
+use crate::stored::{ReadFrom, first_message, message_at};
 use crate::subject::{EventSubject, InvalidSubject};
-use crate::{Connection, DEAD_LETTER_STREAM, Message, NotConnected};
+use crate::{Connection, DEAD_LETTER_STREAM, EventStreams, Message, NotConnected};
 
 pub(crate) const SUBJECT_PREFIX: &str = "udm.dlq.v1";
-/// Headers that a consumer adds: why it gave up, and the number of attempts.
+/// Headers that a consumer adds: why it gave up, the number of attempts, and the place of the event.
 pub(crate) const REASON: &str = "Udm-Dlq-Reason";
 const ATTEMPTS: &str = "Udm-Dlq-Attempts";
+const STREAM: &str = "Udm-Dlq-Stream";
+const SEQUENCE: &str = "Udm-Dlq-Sequence";
 /// The consumer that a replayed event is for.
 const REPLAY_FOR: &str = "Udm-Replay-For";
 
 /// The stream of dead letters.
 pub struct DeadLetters {
     context: Context,
+    /// The streams that a dead letter can refer to.
+    streams: EventStreams,
 }
 
 /// An event that a consumer could not handle, or an item that ingest has quarantined. A consumer wrote all of its dead letters,
@@ -40,7 +46,7 @@ pub struct DeadLetter {
     pub consumer: String,
     /// Time at which the consumer gave up.
     pub failed_at: DateTime<Utc>,
-    /// The bytes of the producer.
+    /// The bytes of the producer. Empty if the dead letter refers to an event that is not stored any more.
     pub payload: Bytes,
     pub(crate) headers: HeaderMap,
 }
@@ -55,8 +61,8 @@ impl DeadLetters {
     ///
     /// # Errors
     /// No server is connected.
-    pub fn over(connection: &Connection) -> Result<Self, NotConnected> {
-        Ok(Self { context: async_nats::jetstream::new(connection.connected()?.clone()) })
+    pub fn over(connection: &Connection, streams: EventStreams) -> Result<Self, NotConnected> {
+        Ok(Self { context: async_nats::jetstream::new(connection.connected()?.clone()), streams })
     }
 
     /// Returns the first dead letter of a consumer, for events of one tenant or of all, with this number or a later one.
@@ -78,9 +84,22 @@ impl DeadLetters {
             from = ReadFrom::Sequence(message.sequence + 1);
             // Skips a message that is not a dead letter.
             if let Some(found) = DeadLetter::from_message(message) {
-                return Ok(Some(found));
+                return Ok(Some(self.with_event(found).await?));
             }
         }
+    }
+
+    /// Reads the event that a dead letter refers to. It stays without an event if its stream has another one at this place, or none.
+    async fn with_event(&self, letter: DeadLetter) -> Result<DeadLetter, DeadLetterError> {
+        let Some((stream, sequence)) = letter.reference() else { return Ok(letter) };
+        if !self.streams.names().contains(&stream) {
+            return Ok(letter);
+        }
+        let found = message_at(&self.context, &stream, sequence).await.map_err(DeadLetterError)?;
+        Ok(match found {
+            Some(event) if letter.is_of(&event) => letter.with(event),
+            _ => letter,
+        })
     }
 
     /// Returns the dead letter of a consumer with this number.
@@ -129,6 +148,36 @@ impl DeadLetter {
         })
     }
 
+    /// Returns stream and number of the event, if the dead letter does not contain it.
+    fn reference(&self) -> Option<(String, NonZeroU64)> {
+        let header = |name: &str| Some(self.headers.get(name)?.as_str());
+        let place = (header(STREAM)?.to_owned(), header(SEQUENCE)?.parse::<NonZeroU64>().ok()?);
+        (self.payload.is_empty() && self.quarantine().is_none()).then_some(place)
+    }
+
+    /// Returns whether this is the event of the dead letter: it has the same tenant, source and id. The tenant of the dead letter is
+    /// certain. A stream that was created again has other events at the same numbers.
+    fn is_of(&self, event: &StreamMessage) -> bool {
+        let is_of_tenant = event.subject.split('.').nth(3) == Some(self.tenant_id.as_str());
+        is_of_tenant
+            && [CE_SOURCE, CE_ID]
+                .iter()
+                .all(|name| event.headers.get(*name).is_some_and(|own| self.headers.get(*name) == Some(own)))
+    }
+
+    /// Takes payload and headers of the event.
+    fn with(mut self, event: StreamMessage) -> Self {
+        let mut headers = event.headers;
+        for name in [REASON, ATTEMPTS] {
+            if let Some(value) = self.headers.get(name) {
+                headers.insert(name, value.clone());
+            }
+        }
+        self.headers = headers;
+        self.payload = event.payload;
+        self
+    }
+
     /// Source of the event, if the header is valid.
     pub fn source_id(&self) -> Option<String> {
         let encoded = self.headers.get(CE_SOURCE)?;
@@ -159,7 +208,7 @@ impl DeadLetter {
     /// effect.
     ///
     /// # Errors
-    /// Source, type and id of the headers do not match the event.
+    /// Source, type and id of the headers do not match the event, or it is not stored any more.
     pub fn replay(&self) -> Result<Message, InvalidSubject> {
         let event = udm::parse(&self.payload).map_err(|_| InvalidSubject)?;
         let event_id = self.event_id().ok_or(InvalidSubject)?;

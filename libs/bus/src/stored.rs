@@ -1,5 +1,7 @@
 //! Single messages of a stream. A request for one needs no consumer, so its permission names only the stream.
 
+use std::num::NonZeroU64;
+
 use async_nats::datetime::DateTime as NatsTime;
 use async_nats::jetstream::message::StreamMessage;
 use async_nats::jetstream::response::Response;
@@ -115,6 +117,19 @@ pub(crate) async fn first_message(
             return Ok(Some(message));
         }
     }
+}
+
+/// Returns the message of a stream with this number. `None` also if no library can read it.
+///
+/// # Errors
+/// As of [`first_message`].
+pub(crate) async fn message_at(
+    context: &Context,
+    stream: &str,
+    sequence: NonZeroU64,
+) -> Result<Option<StreamMessage>, async_nats::Error> {
+    let found = message(context, stream, &json!({ "seq": sequence })).await?;
+    Ok(found.and_then(|message| StreamMessage::try_from(message).ok()))
 }
 
 /// Returns the message of a request in the form of NATS (ADR-31).

@@ -602,6 +602,23 @@ async fn a_consumer_has_at_most_64_connections_and_others_still_connect() {
     connect("victim").await.unwrap();
 }
 
+#[tokio::test]
+async fn a_consumer_can_only_send_messages_of_8_kib() {
+    let server = NatsServer::start_with_consumers(&consumers()).await.unwrap();
+    let system = System::start(&server.url, 1).await;
+    let stored = async || {
+        let mut stream = system.administrators[0].1.context.get_stream("UDM_DLQ").await.unwrap();
+        stream.info().await.unwrap().state.messages
+    };
+    let before = stored().await;
+    let subject = "udm.dlq.v1.acme.consumer";
+    let consumer = login(&server, "consumer").await;
+    consumer.request(subject, vec![b'x'; 8 << 10].into()).await.unwrap();
+    assert_eq!(stored().await, before + 1);
+    consumer.request(subject, vec![b'x'; (8 << 10) + 1].into()).await.unwrap_err();
+    assert_eq!(stored().await, before + 1);
+}
+
 /// The negative control: in the account of the streams, permissions do not prevent the first attack.
 #[tokio::test]
 async fn with_a_consumer_in_the_account_of_the_events_the_attack_is_found() {

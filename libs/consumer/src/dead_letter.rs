@@ -1,4 +1,4 @@
-//! Dead letters: the event with its headers, and why the consumer gave up.
+//! Dead letters: the event or its place, its headers, and why the consumer gave up.
 
 use std::error::Error;
 use std::iter::successors;
@@ -6,6 +6,7 @@ use std::iter::successors;
 use async_nats::HeaderMap;
 use async_nats::header::NATS_MESSAGE_ID;
 use async_nats::jetstream::Context;
+use bytes::Bytes;
 use uuid::Uuid;
 
 use crate::BoxError;
@@ -13,6 +14,9 @@ use crate::lanes::Delivery;
 
 /// Longest reason, in characters.
 const MAX_REASON: usize = 500;
+/// Longest payload of an event that a dead letter contains. For a larger one, ingest reads the event from its stream: the account of a
+/// consumer permits messages of 8 KiB.
+const MAX_COPY: usize = 4096;
 
 /// Why an event became a dead letter.
 #[derive(Debug)]
@@ -52,12 +56,12 @@ pub(crate) async fn store(
     headers.insert(NATS_MESSAGE_ID, format!("{consumer}-{}-{}-{run_id}", info.stream, info.stream_sequence));
     headers.insert("Udm-Dlq-Reason", cause.reason.as_str());
     headers.insert("Udm-Dlq-Attempts", cause.attempts.to_string());
+    headers.insert("Udm-Dlq-Stream", info.stream);
+    headers.insert("Udm-Dlq-Sequence", info.stream_sequence.to_string());
+    let is_copied = message.payload.len() <= MAX_COPY;
+    let payload = if is_copied { message.payload.clone() } else { Bytes::new() };
     #[expect(clippy::disallowed_methods, reason = "a consumer has no `bus::Publisher`")]
-    let stored = context.publish_with_headers(
-        format!("udm.dlq.v1.{tenant}.{consumer}"),
-        headers,
-        message.payload.clone(),
-    );
+    let stored = context.publish_with_headers(format!("udm.dlq.v1.{tenant}.{consumer}"), headers, payload);
     stored.await?.await?;
     Ok(())
 }

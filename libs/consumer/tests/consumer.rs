@@ -5,6 +5,7 @@
 mod consumer {
     mod broker;
     mod crashes;
+    mod dead_letters;
     mod delivery;
     mod event_types;
     mod handlers;

@@ -284,7 +284,7 @@ pub struct DeadLetter {
     /// Number of attempts of the consumer.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub attempts: Option<u32>,
-    /// The event. Text if it is not JSON.
+    /// The event. Text if it is not JSON; null if the dead letter refers to an event that is not stored any more.
     pub event: Value,
     /// Only of a quarantined item: what ingest has found.
     #[serde(skip_serializing_if = "Option::is_none", default, deserialize_with = "value::optional_object")]
@@ -340,7 +340,8 @@ pub struct DeadLetterSequences {
 pub struct ReplayedDeadLetters {
     /// Dead letters that were stored as events again, and deleted.
     pub replayed: Vec<u64>,
-    /// Numbers that are no dead letter of the consumer, or of one that does not match its event. They are unchanged.
+    /// Numbers that are no dead letter of the consumer, or of one that does not match its event, or without a stored event. They are
+    /// unchanged.
     pub skipped: Vec<u64>,
 }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use async_nats::HeaderMap;
 use async_nats::jetstream::consumer::{AckPolicy, Info, PullConsumer, pull};
-use async_nats::jetstream::{self, Context};
+use async_nats::jetstream::{self, Context, stream};
 use bus::{
     Connection, Durable, DurableDefinition, DurableFilter, Durables, EventContext, EventStreams,
     EventSubject, Login, Message, Profile,
@@ -88,13 +88,30 @@ impl Broker {
         self.publish_with(source, number, &[]).await;
     }
 
+    /// Publishes an event of another tenant.
+    pub(crate) async fn publish_of(&self, tenant: &str, source: &str, number: u32) {
+        let json = format!(r#"{{"source_id":"{source}"}}"#);
+        self.publish_payload(tenant, source, number, json, &[]).await;
+    }
+
     /// Publishes an event with changed headers.
-    #[expect(clippy::disallowed_methods, reason = "publishes with any headers")]
     pub(crate) async fn publish_with(&self, source: &str, number: u32, changes: &[(&'static str, &str)]) {
+        let json = format!(r#"{{"source_id":"{source}","metadata":{{"event_type":"USER_LOGIN"}}}}"#);
+        self.publish_payload("acme", source, number, json, changes).await;
+    }
+
+    #[expect(clippy::disallowed_methods, reason = "publishes with any headers")]
+    pub(crate) async fn publish_payload(
+        &self,
+        tenant: &str,
+        source: &str,
+        number: u32,
+        json: String,
+        changes: &[(&'static str, &str)],
+    ) {
         let traceparent = Some("00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01");
         let received_at = DateTime::from_timestamp_millis(1_769_860_800_250).unwrap();
-        let context = EventContext::new("acme".parse().unwrap(), received_at, "req-1", "key:k1", traceparent);
-        let json = format!(r#"{{"source_id":"{source}","metadata":{{"event_type":"USER_LOGIN"}}}}"#);
+        let context = EventContext::new(tenant.parse().unwrap(), received_at, "req-1", "key:k1", traceparent);
         let event = udm::parse(json.as_bytes()).unwrap();
         let id = format!("{source}:{number}").replace(' ', "_");
         let payload = Bytes::from(json.clone());
@@ -142,6 +159,13 @@ impl Broker {
             (info.ack_floor.consumer_sequence >= count && is_done).then_some(())
         })
         .await;
+    }
+
+    /// Changes the stream of dead letters.
+    pub(crate) async fn limit_dead_letters(&self, change: impl Fn(&mut stream::Config)) {
+        let mut config = self.admin.get_stream("UDM_DLQ").await.unwrap().cached_info().config.clone();
+        change(&mut config);
+        self.admin.update_stream(config).await.unwrap();
     }
 
     /// Number of dead letters.

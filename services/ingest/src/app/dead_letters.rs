@@ -42,7 +42,7 @@ impl App {
         numbers: &Numbers,
     ) -> Result<Page<DeadLetter>, Problem> {
         let _reservation = self.audit.reserve(tenant_id)?;
-        let stored = DeadLetters::over(&self.nats).map_err(unavailable)?;
+        let stored = self.stored_dead_letters()?;
         page(&stored, tenant_id, QUARANTINE, paging, numbers).await
     }
 
@@ -57,7 +57,7 @@ impl App {
         numbers: &Numbers,
     ) -> Result<DeadLetter, Problem> {
         let _reservation = self.audit.reserve(tenant_id)?;
-        let stored = DeadLetters::over(&self.nats).map_err(unavailable)?;
+        let stored = self.stored_dead_letters()?;
         let found = stored.get(tenant_id, QUARANTINE, numbers.open(sequence)).await.map_err(unavailable)?;
         let found = found.ok_or(ProblemKind::NotFound)?;
         let mut letter = DeadLetter { sequence, ..dead_letter(&found) };
@@ -79,7 +79,7 @@ impl App {
     ) -> Result<DeletedDeadLetters, Problem> {
         check_number_of(sequences)?;
         let _reservation = self.audit.reserve(tenant_id)?;
-        let stored = DeadLetters::over(&self.nats).map_err(unavailable)?;
+        let stored = self.stored_dead_letters()?;
         let result = delete(&stored, tenant_id, QUARANTINE, sequences, numbers).await?;
         tracing::info!(tenant_id = tenant_id.map(TenantId::as_str), ?result, "quarantined items deleted");
         Ok(result)
@@ -140,10 +140,14 @@ impl App {
         Ok(result)
     }
 
+    fn stored_dead_letters(&self) -> Result<DeadLetters, Problem> {
+        DeadLetters::over(&self.nats, self.streams).map_err(unavailable)
+    }
+
     /// # Errors
     /// 404 if the consumer does not exist and has no dead letters, 503 without the broker.
     async fn dead_letters(&self, consumer: &ConsumerName) -> Result<DeadLetters, Problem> {
-        let stored = DeadLetters::over(&self.nats).map_err(unavailable)?;
+        let stored = self.stored_dead_letters()?;
         let is_known = stored.first_from(None, consumer.as_str(), 0).await.map_err(unavailable)?.is_some();
         if !is_known && !self.has_consumer(consumer).await? {
             return Err(ProblemKind::NotFound.into());
@@ -213,8 +217,11 @@ fn dead_letter(letter: &bus::DeadLetter) -> DeadLetter {
         failed_at: letter.failed_at,
         reason: text(letter.reason()),
         attempts: letter.attempts(),
-        event: serde_json::from_slice(&letter.payload)
-            .unwrap_or_else(|_| Value::String(String::from_utf8_lossy(&letter.payload).into_owned())),
+        event: match &*letter.payload {
+            [] => Value::Null,
+            payload => serde_json::from_slice(payload)
+                .unwrap_or_else(|_| Value::String(String::from_utf8_lossy(payload).into_owned())),
+        },
         quarantine: letter.quarantine().map(|details| QuarantineDetails {
             code: details.code,
             request_id: details.request_id,

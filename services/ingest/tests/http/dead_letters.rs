@@ -134,6 +134,95 @@ async fn a_dead_letter_that_does_not_match_its_event_is_listed_and_not_replayed(
     assert_eq!(fixture.list("archive", "").await.items.len(), 3);
 }
 
+impl Fixture {
+    /// Sends an event of a tenant as its administrator. Returns its headers and payload as stored.
+    async fn send(&self, tenant: &str, event: &Value) -> async_nats::jetstream::message::StreamMessage {
+        let sender = self.system.create_tenant(tenant).await;
+        sender.client.post("/events", event).await.expect::<Value>(202);
+        let mut stream = self.broker.get_stream("UDM").await.unwrap();
+        let last = stream.info().await.unwrap().state.last_sequence;
+        stream.get_raw_message(last).await.unwrap()
+    }
+
+    /// Stores a dead letter of `acme` that refers to a message, as a consumer does.
+    #[expect(clippy::disallowed_methods, reason = "a consumer has no `bus::Publisher`")]
+    async fn refer(&self, event: &HeaderMap, stream: &str, sequence: &str) -> u64 {
+        let mut headers = event.clone();
+        headers.insert(
+            "Nats-Msg-Id",
+            format!("{stream}-{sequence}-{}", self.list("archive", "").await.items.len()),
+        );
+        headers.insert("Udm-Dlq-Reason", "too large");
+        headers.insert("Udm-Dlq-Stream", stream);
+        headers.insert("Udm-Dlq-Sequence", sequence);
+        let stored = self.broker.publish_with_headers("udm.dlq.v1.acme.archive", headers, "".into()).await;
+        stored.unwrap().await.unwrap().sequence
+    }
+}
+
+#[tokio::test]
+async fn a_dead_letter_that_refers_to_its_event_is_listed_and_replayed_with_it() {
+    let fixture = Fixture::start().await;
+    let event = json!({ "source_id": "fw 1/ä", "event_id": "e1", "note": "x".repeat(200_000) });
+    let stored = fixture.send("acme", &event).await;
+    let sequence = fixture.refer(&stored.headers, "UDM", &stored.sequence.to_string()).await;
+    let listed = fixture.list("archive", "").await.items;
+    let letter = &listed[0];
+    assert_eq!((letter.sequence, letter.reason.as_deref()), (sequence, Some("too large")));
+    assert_eq!(letter.event, event);
+    let result = fixture.replay("archive", &[sequence]).await;
+    assert_eq!((result.replayed, result.skipped), (vec![sequence], vec![]));
+    let last = stored.sequence + 1;
+    let replayed = fixture.broker.get_stream("UDM").await.unwrap().get_raw_message(last).await.unwrap();
+    assert_eq!((replayed.subject, replayed.payload), (stored.subject, stored.payload));
+    for name in ["ce-id", "ce-source", "ce-time", "Udm-Received-At", "Udm-Credential"] {
+        assert_eq!(replayed.headers.get(name), stored.headers.get(name), "{name}");
+    }
+    assert_eq!(replayed.headers.get("Udm-Replay-For").unwrap().as_str(), "archive");
+    assert_eq!(fixture.list("archive", "").await.items, []);
+}
+
+#[tokio::test]
+async fn a_dead_letter_that_refers_to_another_event_or_none_shows_no_event_and_is_kept() {
+    let fixture = Fixture::start().await;
+    let event = |id: &str| json!({ "source_id": "fw", "event_id": id, "secret": id });
+    // The same source and id as the event of the other tenant.
+    let own = fixture.send("acme", &event("e1")).await;
+    let foreign = fixture.send("globex", &event("e1")).await;
+    let [own_place, foreign_place] = [own.sequence.to_string(), foreign.sequence.to_string()];
+    let mut other_id = own.headers.clone();
+    other_id.insert("ce-id", "e2");
+    let mut other_source = own.headers.clone();
+    other_source.insert("ce-source", "fw-2");
+    let mut sequences = Vec::new();
+    for (headers, stream, place) in [
+        (&own.headers, "UDM", foreign_place.as_str()),
+        (&own.headers, "UDM", "999"),
+        (&own.headers, "UDM", "0"),
+        (&own.headers, "UDM", "-1"),
+        (&own.headers, "UDM", "18446744073709551615"),
+        (&own.headers, "UDM_DLQ", "1"),
+        (&own.headers, "AUDIT", "1"),
+        (&own.headers, "UDM.>", "1"),
+        (&other_id, "UDM", &own_place),
+        (&other_source, "UDM", &own_place),
+        (&HeaderMap::new(), "UDM", &own_place),
+    ] {
+        sequences.push(fixture.refer(headers, stream, place).await);
+    }
+    let listed = fixture.list("archive", "").await.items;
+    assert_eq!(listed.len(), sequences.len());
+    for letter in &listed {
+        assert_eq!(letter.event, Value::Null, "{letter:?}");
+        assert_eq!(letter.reason.as_deref(), Some("too large"));
+    }
+    let result = fixture.replay("archive", &sequences).await;
+    assert_eq!((result.replayed, result.skipped), (vec![], sequences));
+    // The control.
+    fixture.refer(&own.headers, "UDM", &own_place).await;
+    assert_eq!(fixture.list("archive", "").await.items.last().unwrap().event, event("e1"));
+}
+
 #[tokio::test]
 async fn a_deleted_dead_letter_is_gone_and_those_of_another_consumer_are_skipped() {
     let fixture = Fixture::start().await;
