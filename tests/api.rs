@@ -5,6 +5,7 @@
 mod api {
     mod authorization;
     mod bodies;
+    mod connections;
     mod generated_client;
     mod routes;
     mod schemathesis;

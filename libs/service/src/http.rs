@@ -10,6 +10,7 @@ mod measure;
 mod oauth;
 mod pace;
 pub mod problem;
+mod request_body;
 mod shape;
 mod stream;
 

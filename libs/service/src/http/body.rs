@@ -89,7 +89,7 @@ pub async fn read_into(
         Deadline::new(connection.as_ref().map_or(BodyPace::DEFAULT, |connection| connection.pace()));
     let read = receive(body, max, &mut deadline, connection.as_deref(), reserve).await;
     if let Some(connection) = connection {
-        connection.body_ended(read.is_ok(), deadline.started.elapsed());
+        connection.body_ended(deadline.started.elapsed());
     }
     read
 }

@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use parking_lot::{Mutex, MutexGuard};
@@ -29,8 +29,6 @@ const WRITE_TIMEOUT: Duration = Duration::from_secs(30);
 const HALF_CLOSED_TIMEOUT: Duration = Duration::from_secs(10);
 /// Time in which a client can still send a request that is rejected already.
 const LINGER_TIMEOUT: Duration = Duration::from_secs(5);
-/// Size up to which a body usually arrives in one read with the head. The server discards an unread one and keeps the connection.
-const SHORT_BODY: u64 = 4096;
 
 /// Why the service closes a connection before its client does: a new connection of the same address, or of any, replaced it; it is new,
 /// and no other one waits for its client; it waited too long for its client; the bodies of too many requests were being received.
@@ -99,8 +97,8 @@ struct Activity {
     write_blocked: Option<Instant>,
     /// Since when the client sends nothing more.
     half_closed: Option<Instant>,
-    /// Maximum number of bytes of the request body that are not read.
-    unread: u64,
+    /// The response announces that the server closes the connection.
+    is_last: bool,
     /// Time in which the body of the request was received.
     body_time: Duration,
 }
@@ -134,15 +132,14 @@ impl Connection {
         activity.phase == Phase::Handling
     }
 
-    /// Records that a request head is complete, and the maximum size of the body.
-    pub(super) fn request_started(&self, body: u64) {
-        let mut activity = self.enter(Phase::Handling);
-        (activity.unread, activity.body_time) = (body, Duration::ZERO);
+    /// Records that a request head is complete.
+    pub(super) fn request_started(&self) {
+        self.enter(Phase::Handling).body_time = Duration::ZERO;
     }
 
-    /// Records that the handler waits for the request body.
+    /// Records that the service waits for the request body.
     pub(super) fn body_started(&self) {
-        self.enter(Phase::Body).unread = u64::MAX;
+        drop(self.enter(Phase::Body));
         self.connections.limit_bodies();
     }
 
@@ -156,13 +153,9 @@ impl Connection {
         self.activity().since = Instant::now();
     }
 
-    /// Records that the handler waits no longer for the request body, and for how long it has waited.
-    pub(super) fn body_ended(&self, is_complete: bool, waited: Duration) {
-        let mut activity = self.enter(Phase::Handling);
-        activity.body_time += waited;
-        if is_complete {
-            activity.unread = 0;
-        }
+    /// Records that the service waits no longer for the request body, and for how long it has waited.
+    pub(super) fn body_ended(&self, waited: Duration) {
+        self.enter(Phase::Handling).body_time += waited;
     }
 
     /// Time in which the body of the request was received.
@@ -187,15 +180,17 @@ impl Connection {
         activity.write_blocked = is_blocked.then(|| activity.write_blocked.unwrap_or_else(Instant::now));
     }
 
-    /// Returns whether the server closes the connection after the response because a part of the request is unread.
-    pub(super) fn closes_after_response(&self) -> bool {
-        self.activity().unread > SHORT_BODY
+    /// Records that the server closes the connection after the response.
+    pub(super) fn closes_after_response(&self) {
+        self.activity().is_last = true;
     }
 
-    /// Records that the server closes the connection. Returns whether the client can still be sending a request.
+    /// Records that the server closes the connection. Returns whether the client can still be sending a request: always, except if a
+    /// drain closes a connection that is idle.
     pub(super) fn closing(&self) -> bool {
-        let is_in_head = self.activity().phase == Phase::Head;
-        self.enter(Phase::Closing).unread > 0 || is_in_head
+        let is_idle =
+            self.activity().phase == Phase::Idle && self.connections.is_draining.load(Ordering::Relaxed);
+        self.enter(Phase::Closing).is_last || !is_idle
     }
 
     /// Returns whether the client exceeded a timeout.
@@ -251,12 +246,18 @@ pub(super) struct Connections {
     last_id: AtomicU64,
     /// Requests of which the body is being received.
     bodies: AtomicUsize,
+    is_draining: AtomicBool,
 }
 
 impl Connections {
     pub(super) fn new(limits: Limits, metrics: ConnectionMetrics) -> Arc<Self> {
         let (open, last_id, bodies) = (Mutex::default(), AtomicU64::default(), AtomicUsize::default());
-        Arc::new(Self { limits, metrics, open, last_id, bodies })
+        Arc::new(Self { limits, metrics, open, last_id, bodies, is_draining: AtomicBool::new(false) })
+    }
+
+    /// Records that the listener accepts no more connections.
+    pub(super) fn drain_started(&self) {
+        self.is_draining.store(true, Ordering::Relaxed);
     }
 
     /// Adds a connection. At a limit, closes the connections that have waited for their client for the longest time. Returns `None` if
@@ -283,7 +284,7 @@ impl Connections {
                 since: Instant::now(),
                 write_blocked: None,
                 half_closed: None,
-                unread: 0,
+                is_last: false,
                 body_time: Duration::ZERO,
             }),
             connections: Arc::clone(self),

@@ -25,6 +25,7 @@ use tower::ServiceExt as _;
 use super::client_address::{PeerAddress, TrustedProxies};
 use super::connections::{Connection, ConnectionMetrics, Connections, Limits, Registration};
 use super::pace::BodyPace;
+use super::request_body::{Rest, track};
 use super::stream::Stream;
 use crate::Tasks;
 use crate::config::Variable;
@@ -97,6 +98,7 @@ impl Server {
         let serve = async {
             drain.run_until_cancelled(self.accept_all(&listener)).await;
             drop(listener);
+            connections.drain_started();
             self.graceful.shutdown().await;
         };
         tokio::select! { () = serve => {}, never = sweep(&connections) => match never {} }
@@ -133,12 +135,12 @@ impl Server {
         let (connection, router) = (Arc::clone(&registration.0), self.router.clone());
         let stream = TokioIo::new(Stream::new(stream, Arc::clone(&connection)));
         let service = service_fn(move |request: Request<Incoming>| {
-            connection.request_started(request.body().size_hint().upper().unwrap_or(u64::MAX));
-            let mut request = request.map(Body::new);
+            connection.request_started();
+            let (mut request, rest) = track(request);
             request.extensions_mut().insert(PeerAddress(peer));
             request.extensions_mut().insert(Arc::clone(&connection));
             let (response, connection) = (router.clone().oneshot(request), Arc::clone(&connection));
-            async move { Ok::<_, Infallible>(finish(response.await?, connection)) }
+            async move { Ok::<_, Infallible>(finish(response.await?, rest, connection).await) }
         });
         let mut builder = http1::Builder::new();
         builder.max_header_size(MAX_HEAD).max_headers(MAX_HEADERS).max_buf_size(BUFFER);
@@ -168,14 +170,16 @@ fn configure(stream: &TcpStream) -> io::Result<()> {
 }
 
 /// Closes the connection of a client that exceeds a rate limit, so that its requests do not keep the connection open. A
-/// connection of a proxy serves other clients too. Announces also that the connection is closed because the body is unread:
-/// otherwise the client would send its next request on this connection, and lose it (RFC 9112, section 9.6).
-fn finish(
+/// connection of a proxy serves other clients too. Announces also that the connection is closed because a part of the request is
+/// unread: otherwise the client would send its next request on this connection, and lose it (RFC 9112, section 9.6).
+async fn finish(
     mut response: Response<Body>,
+    rest: Rest,
     connection: Arc<Connection>,
 ) -> Response<impl HttpBody<Data = Bytes, Error = axum::Error>> {
     let is_rate_limited = response.status() == StatusCode::TOO_MANY_REQUESTS && !connection.is_proxy;
-    if is_rate_limited || connection.closes_after_response() {
+    if is_rate_limited || !rest.discard(&connection).await {
+        connection.closes_after_response();
         response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
     }
     let in_flight = InFlight(connection);

@@ -9,8 +9,8 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::connections::Connection;
 
-/// Bytes of a rejected request that are received and discarded. If a connection were closed with unread data, the client
-/// could lose the response, because the kernel resets such a connection.
+/// Bytes that are received and discarded after the last response. If a connection were closed with unread data, the client could
+/// lose the response, because the kernel resets such a connection (RFC 9112, section 9.6).
 const MAX_DISCARDED: usize = 32 * 1024 * 1024;
 
 /// Byte stream of a client.

@@ -45,14 +45,14 @@ impl TestServer {
     }
 }
 
-async fn send(stream: &mut TcpStream, request: &[u8]) -> String {
+async fn send<T: AsyncRead + AsyncWrite + Unpin>(stream: &mut T, request: &[u8]) -> String {
     // The server can close the connection before it has received everything.
     let _ = stream.write_all(request).await;
     response(stream).await
 }
 
 /// Reads the head of a response, or what arrives until the connection is closed.
-async fn response(stream: &mut TcpStream) -> String {
+async fn response<T: AsyncRead + Unpin>(stream: &mut T) -> String {
     let mut text = Vec::new();
     while !text.ends_with(b"\r\n\r\n") {
         match stream.read_u8().await {
@@ -258,29 +258,131 @@ async fn a_declared_length_above_the_limit_is_rejected_without_continue() {
     assert!(response.starts_with("HTTP/1.1 413"), "{response}");
 }
 
-#[tokio::test]
-async fn a_connection_with_an_unread_body_is_announced_as_closed_unless_the_body_is_short() {
+/// Routes that read nothing of a body, at most six bytes, and everything.
+fn readers() -> Router {
     let partly = post(async |request| body::read(request, 6).await.map(|_| ()));
-    let router = Router::new().route("/", post(async || ())).route("/partly", partly);
-    let server = TestServer::start(SMALL, "127.0.0.9/32", router).await;
-    for host in [1, 9] {
-        for (path, framing, body) in [
-            ("/", "content-length: 5000", "x".repeat(5000)),
-            ("/", "transfer-encoding: chunked", "1\r\nx\r\n0\r\n\r\n".to_owned()),
-            ("/partly", "transfer-encoding: chunked", "7\r\n1234567\r\n0\r\n\r\n".to_owned()),
-        ] {
-            let mut client = server.connect(host).await;
-            let request = format!("POST {path} HTTP/1.1\r\nhost: test\r\n{framing}\r\n\r\n{body}");
-            let response = send(&mut client, request.as_bytes()).await;
-            assert!(response.contains("connection: close"), "{path} {framing}: {response}");
-            assert!(is_closed(&mut client).await);
+    let all = post(async |request| body::read(request, 10_000).await.map(|_| ()));
+    empty().route("/", post(async || StatusCode::UNAUTHORIZED)).route("/partly", partly).route("/all", all)
+}
+
+/// Sends a request in segments, and then another one. Returns whether the server kept the connection. Panics if it closed it without
+/// notice, or announced this and kept it.
+async fn is_kept(router: Router, request: &str, cuts: &[usize]) -> bool {
+    let (server, mut client) = connect_in_memory(router);
+    let exchange = async {
+        let mut start = 0;
+        for cut in cuts.iter().copied().chain([request.len()]) {
+            client.write_all(&request.as_bytes()[start..cut]).await.unwrap();
+            // The server handles what it has received before the virtual time goes on.
+            tokio::time::sleep(Duration::from_millis(10)).await;
+            start = cut;
         }
-        let mut client = server.connect(host).await;
-        for _ in 0..2 {
-            let short = b"POST / HTTP/1.1\r\nhost: test\r\ncontent-length: 5\r\n\r\nhello";
-            assert!(send(&mut client, short).await.starts_with("HTTP/1.1 200"));
+        let mut first = response(&mut client).await;
+        if first.starts_with("HTTP/1.1 100") {
+            first = response(&mut client).await;
+        }
+        assert!(first.starts_with("HTTP/1.1 "), "{request} {cuts:?}: {first}");
+        let is_kept = !first.contains("connection: close");
+        let next = send(&mut client, GET).await;
+        assert_eq!(next.starts_with("HTTP/1.1 200"), is_kept, "{request} {cuts:?}: {first}{next}");
+        is_kept
+    };
+    server.during(exchange).await
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_connection_is_kept_or_announced_as_closed_however_a_request_is_cut_into_segments() {
+    let (long, chunked) = ("x".repeat(4097), "2\r\n{}\r\n0\r\n\r\n");
+    for (target, framing, body, keeps) in [
+        ("POST /", "content-length: 2", "{}", true),
+        ("POST /", "content-length: 4096", &long[1..], true),
+        ("POST /", "content-length: 4097", &long, false),
+        ("POST /", "transfer-encoding: chunked", chunked, false),
+        ("POST /", "expect: 100-continue\r\ncontent-length: 2", "{}", false),
+        ("POST /", "connection: upgrade\r\nupgrade: h2c\r\ncontent-length: 2", "{}", true),
+        ("GET /", "content-length: 2", "{}", true),
+        ("HEAD /", "transfer-encoding: chunked", chunked, false),
+        ("PUT /", "content-length: 2", "{}", true),
+        ("POST /none", "content-length: 2", "{}", true),
+        ("POST /partly", "content-length: 7", "1234567", true),
+        ("POST /partly", "transfer-encoding: chunked", "4\r\n1234\r\n3\r\n567\r\n0\r\n\r\n", false),
+        ("POST /partly", "transfer-encoding: chunked", "no size\r\n\r\n", false),
+        ("POST /all", "content-length: 4097", &long, true),
+        ("POST /all", "transfer-encoding: chunked", chunked, true),
+        ("POST /all", "expect: 100-continue\r\ncontent-length: 2", "{}", true),
+        ("POST /all", "expect: 100-continue\r\ntransfer-encoding: chunked", chunked, true),
+    ] {
+        let head = format!("{target} HTTP/1.1\r\nhost: test\r\n{framing}\r\n\r\n");
+        let (request, end) = (format!("{head}{body}"), head.len() + body.len());
+        let bytes: Vec<_> = (1..end.min(head.len() + 8)).collect();
+        for cuts in [&[][..], &[10], &[head.len()], &[head.len(), head.len() + 1], &[end - 1], &bytes] {
+            assert_eq!(is_kept(readers(), &request, cuts).await, keeps, "{request} {cuts:?}");
         }
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_short_body_that_does_not_arrive_delays_the_response_by_one_second() {
+    let (server, mut client) = connect_in_memory(readers());
+    let started = tokio::time::Instant::now();
+    let exchange = async {
+        let head = b"POST / HTTP/1.1\r\nhost: test\r\ncontent-length: 2\r\n\r\n{";
+        let response = send(&mut client, head).await;
+        (response, started.elapsed().as_millis())
+    };
+    let (response, milliseconds) = server.during(exchange).await;
+    assert!(response.starts_with("HTTP/1.1 401") && response.contains("connection: close"), "{response}");
+    assert!((1000..1010).contains(&milliseconds), "{milliseconds}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn pipelined_requests_with_unread_bodies_get_their_responses_in_order() {
+    let (server, mut client) = connect_in_memory(readers());
+    let exchange = async {
+        let request = |path| format!("POST {path} HTTP/1.1\r\nhost: test\r\ncontent-length: 2\r\n\r\n{{}}");
+        let requests = ["/", "/all", "/none", "/"].map(request).concat();
+        client.write_all(requests.as_bytes()).await.unwrap();
+        for status in ["401", "200", "404", "401"] {
+            let response = response(&mut client).await;
+            assert!(response.starts_with(&format!("HTTP/1.1 {status}")), "{status}: {response}");
+            assert!(!response.contains("connection: close"), "{response}");
+        }
+    };
+    server.during(exchange).await;
+}
+
+#[tokio::test]
+async fn a_client_that_sends_more_after_its_last_request_gets_the_response() {
+    let router = readers().route("/limited", get(async || StatusCode::TOO_MANY_REQUESTS));
+    let server = TestServer::start(SMALL, "", router).await;
+    let more = "GET / HTTP/1.1\r\nhost: test\r\n\r\n".repeat(600_000);
+    for (request, status) in [
+        ("GET /limited HTTP/1.1\r\nhost: test\r\n\r\n", "429"),
+        ("GET / HTTP/1.1\r\nhost: test\r\nconnection: close\r\n\r\n", "200"),
+        ("GET / HTTP/1.0\r\n\r\n", "200"),
+        ("POST /all HTTP/1.1\r\nhost: test\r\ncontent-length: 4097\r\nconnection: close\r\n\r\n", "200"),
+        ("GET / HTTP/1.1\r\nhost: test\r\nno header\r\n\r\n", "400"),
+    ] {
+        let mut client = server.connect(1).await;
+        // Everything is sent before the response is read.
+        client.write_all(format!("{request}{more}").as_bytes()).await.unwrap();
+        let response = response(&mut client).await;
+        // HTTP/1.0 closes without an announcement.
+        let is_announced = response.contains("connection: close") || response.starts_with("HTTP/1.0");
+        assert!(response.contains(&format!(" {status} ")) && is_announced, "{response}");
+        assert_eq!(client.read(&mut [0]).await.expect("the connection is not reset"), 0);
+    }
+    // The request with the error follows one that gets its response.
+    let mut client = server.connect(1).await;
+    client
+        .write_all(format!("GET / HTTP/1.1\r\nhost: test\r\n\r\nno request\r\n\r\n{more}").as_bytes())
+        .await
+        .unwrap();
+    for status in ["200", "400"] {
+        let response = response(&mut client).await;
+        assert!(response.starts_with(&format!("HTTP/1.1 {status}")), "{response}");
+    }
+    assert_eq!(client.read(&mut [0]).await.expect("the connection is not reset"), 0);
 }
 
 #[tokio::test]
