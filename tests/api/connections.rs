@@ -26,7 +26,7 @@ async fn response(stream: &mut TcpStream, has_body: bool) -> String {
     head
 }
 
-/// Sends the segments of a request, and then another request. Returns the part wrong.
+/// Sends the segments of a request, and then another request. Returns a sentence about the failure.
 async fn exchange(address: &str, target: &str, segments: &[&str]) -> Option<String> {
     let mut stream = TcpStream::connect(address).await.unwrap();
     stream.set_nodelay(true).unwrap();
