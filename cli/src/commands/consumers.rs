@@ -77,7 +77,7 @@ impl Row for Consumer {
             ("PENDING", text(self.pending)),
             ("UNACKED", text(self.ack_pending)),
             ("REDELIVERED", text(self.redelivered)),
-            ("OLDEST UNREAD", optional(oldest_unread(self))),
+            ("BEHIND", optional(oldest_unread(self))),
             ("LAST ACK", optional(self.last_acknowledged_at.as_ref().map(time))),
         ]
     }

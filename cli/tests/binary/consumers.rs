@@ -158,7 +158,7 @@ fn list_reads_all_pages() {
     assert_eq!(names, ["a", "b"]);
     let table = client(&stub).run(&["consumers", "list"]).stdout;
     assert!(table.starts_with("CONSUMER") && table.contains("USER_LOGIN"), "{table}");
-    assert!(table.contains("OLDEST UNREAD") && table.contains("  2 h\n"), "{table}");
+    assert!(table.contains("BEHIND") && table.contains("  2 h\n"), "{table}");
     assert_eq!(listed["items"][0]["oldest_unread_seconds"], 7300);
 }
 
