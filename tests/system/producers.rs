@@ -263,7 +263,7 @@ async fn syslog_ng_loses_no_line_and_does_not_stop_if_one_percent_of_the_lines_a
 async fn rsyslog_loses_no_line_and_does_not_stop_if_one_percent_of_the_lines_are_invalid() {
     let Some(rsyslog) = installed("rsyslog") else { return };
     // Few large lines, because the shell reads each byte by itself.
-    check_shipper(10, |installation| {
+    check_shipper(20, |installation| {
         let mut command = Command::new(rsyslog);
         command.arg("-n").arg("-i").arg(installation.path("pid")).arg("-f").arg(documented("rsyslog.conf"));
         command.env("SENDER", documented("rsyslog.sh"));
