@@ -2,6 +2,7 @@
 //! it. The database stores the declarations, so that an older binary knows whether it runs on a newer schema, and an upgrade and a
 //! rollback over several migrations work under load.
 
+use std::collections::BTreeSet;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -421,16 +422,21 @@ impl Migrations {
     }
 }
 
+/// Number of comparisons of two connections. A pooler can give them different server processes by chance, while others are in use.
+const COMPARISONS: usize = 10;
+
 /// Checks that each of two open connections has a server process. A pooler that shares one between them loses the state of a session:
 /// prepared statements and advisory locks.
 async fn check_pooler(first: &mut PgConnection, second: &mut PgConnection) -> Result<(), MigrationError> {
-    let mut processes = Vec::new();
-    for connection in [first, second] {
-        // The simple protocol, which needs no prepared statement.
-        let row = sqlx::raw_sql("select pg_backend_pid()").fetch_one(connection).await?;
-        processes.push(row.try_get::<i32, _>(0)?);
+    let (mut of_first, mut of_second) = (BTreeSet::new(), BTreeSet::new());
+    for _ in 0..COMPARISONS {
+        for (connection, processes) in [(&mut *first, &mut of_first), (&mut *second, &mut of_second)] {
+            // The simple protocol, which needs no prepared statement.
+            let row = sqlx::raw_sql("select pg_backend_pid()").fetch_one(connection).await?;
+            processes.insert(row.try_get::<i32, _>(0)?);
+        }
     }
-    if processes[0] == processes[1] { Err(MigrationError::SharedConnections) } else { Ok(()) }
+    if of_first.is_disjoint(&of_second) { Ok(()) } else { Err(MigrationError::SharedConnections) }
 }
 
 /// Returns the version that the first line of a migration declares.
