@@ -731,12 +731,19 @@ class Routes(unittest.TestCase):
         routed = {match["path"]["value"]: rule["backendRefs"][0]["name"] for rule in rules for match in rule["matches"]}
         self.assertEqual(routed, self.table())
 
-    def test_start_page_adds_two_exact_paths(self):
-        added = {("/", "Exact"), ("/docs", "Exact"), ("/.well-known/change-password", "Exact")}
+    def test_start_page_adds_exact_paths(self):
+        added = {("/", "Exact"), ("/device", "Exact"), ("/docs", "Exact"), ("/.well-known/change-password", "Exact")}
         for route in (chart.INGRESS, chart.GATEWAY):
             without, with_page = (self.paths(chart.render({**route, "startPage": page})) for page in (False, True))
             self.assertEqual(with_page - without, added)
             self.assertTrue(all(path.startswith("/api/v1") for path, _ in without))
+
+    def test_with_the_start_page_devices_show_the_short_address(self):
+        for page, shown in ((False, None), (True, "https://svc.example.com/device")):
+            objects = chart.render({**chart.INGRESS, "startPage": page})
+            spec = chart.named(objects, "Deployment", "svc-session")["spec"]["template"]["spec"]
+            env = {variable["name"]: variable.get("value") for variable in spec["containers"][0]["env"]}
+            self.assertEqual(env.get("SVC_DEVICE_URL"), shown)
 
     def paths(self, objects):
         """Returns the paths of the Ingress or HTTPRoute with their types."""

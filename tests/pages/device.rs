@@ -45,7 +45,12 @@ impl DeviceLogin {
     /// Opens the link with the code and logs in.
     async fn open_and_log_in(&self) {
         self.browser.open(&self.codes.verification_uri_complete).await;
-        assert_eq!(self.browser.address().await, self.codes.verification_uri);
+        // The short address leads to the page.
+        assert_eq!(self.codes.verification_uri, format!("{}/device", self.browser.system.base_url));
+        assert_eq!(
+            self.browser.address().await,
+            format!("{}/api/v1/pages/device", self.browser.system.base_url)
+        );
         // Code and tenant are filled in, so the next field has the focus.
         assert_eq!(self.browser.focus().await, "email");
         self.browser.press(&format!("{EMAIL}{TAB}{PASSWORD}{ENTER}")).await;

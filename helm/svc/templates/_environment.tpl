@@ -36,6 +36,7 @@
 {{- with $values.operator.takeOverFrom -}}{{- $_ := set $settings "SVC_TAKE_OVER_FROM" (join "," .) -}}{{- end -}}
 {{- if or $values.nats.ca.secret $values.nats.ca.configMap -}}{{- $_ := set $settings "SVC_NATS_CA_FILE" "/etc/svc/secrets/nats-tls/ca.crt" -}}{{- end -}}
 {{- if get $values.nats.clientCertificates .component -}}{{- $_ := set $settings "SVC_NATS_CLIENT_CERTIFICATE" "/etc/svc/secrets/nats-tls" -}}{{- end -}}
+{{- if and $values.startPage $values.identity.enabled -}}{{- $_ := set $settings "SVC_DEVICE_URL" (printf "%s/device" (include "svc.publicUrl" .root)) -}}{{- end -}}
 {{- if $values.trustedProxies -}}{{- $_ := set $settings "SVC_TRUSTED_PROXIES" (join "," $values.trustedProxies) -}}{{- end -}}
 {{- if $values.trustedProxyHops -}}{{- $_ := set $settings "SVC_TRUSTED_PROXY_HOPS" $values.trustedProxyHops -}}{{- end -}}
 {{- with $values.monitoring.traces -}}

@@ -12,7 +12,7 @@
 {{- end -}}
 {{- if .Values.identity.enabled -}}
 {{- $routes = append $routes (dict "path" $table.prefix "type" "Prefix" "component" "identity") -}}
-{{- range .Values.startPage | ternary (list "/" "/docs" "/.well-known/change-password") list -}}
+{{- range .Values.startPage | ternary (list "/" "/device" "/docs" "/.well-known/change-password") list -}}
 {{- $routes = append $routes (dict "path" . "type" "Exact" "component" "identity") -}}
 {{- end -}}
 {{- end -}}

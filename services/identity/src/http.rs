@@ -63,6 +63,7 @@ pub(crate) fn public(app: App, pages: Arc<Pages>) -> Router {
         // Outside the API: for a person who opens the address of the installation.
         .route("/", get(pages::home))
         .route("/.well-known/change-password", get(pages::redirect_to_change_password))
+        .route("/device", get(pages::redirect_to_device))
         .route("/docs", get(pages::redirect_to_docs))
         .route(API_PREFIX, get(pages::redirect_to_docs))
         .route(&format!("{API_PREFIX}/pages/{{name}}/"), get(pages::page_without_slash))

@@ -41,6 +41,8 @@ pub(crate) struct Dependencies {
     pub(crate) invalidations: InvalidationPublisher,
     /// The public origin, without a trailing slash.
     pub(crate) public_url: Arc<str>,
+    /// Address of the page of device login.
+    pub(crate) device_url: Arc<str>,
 }
 
 impl Deref for App {

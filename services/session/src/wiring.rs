@@ -7,6 +7,7 @@ use std::sync::Arc;
 use audit::{AuditStream, Publication};
 use authn::{InternalClient, IntrospectionBatcher};
 use bus::InvalidationPublisher;
+use contract::API_PREFIX;
 use database::Parts;
 use database::migrations::{MIGRATOR_DATABASE_LOGIN, MIGRATOR_DATABASE_URL};
 use database::outbox::{CONCURRENCY, DELIVERY_TIMEOUT, Relay, RetryPolicy};
@@ -88,6 +89,9 @@ pub fn build(config: Config, parts: Parts) -> Result<Routers, Box<dyn Error + Se
     let uses = CredentialUses::default();
     tasks.spawn("credential uses", uses.clone().save(database.clone(), Arc::clone(&clock), tasks.clone()));
     let lookup = CredentialLookup { database: database.clone(), clock: Arc::clone(&clock), uses };
+    let public_url = config.public_url.trim_end_matches('/');
+    let device_url =
+        config.device_url.clone().unwrap_or_else(|| format!("{public_url}{API_PREFIX}/pages/device"));
     let app = App::new(Dependencies {
         database,
         clock,
@@ -98,7 +102,8 @@ pub fn build(config: Config, parts: Parts) -> Result<Routers, Box<dyn Error + Se
         rate_limits: config.rate_limits,
         introspection: IntrospectionBatcher::new(lookup, &tasks),
         invalidations,
-        public_url: config.public_url.trim_end_matches('/').into(),
+        public_url: public_url.into(),
+        device_url: device_url.into(),
     });
     let help = "Sessions that are neither revoked nor expired";
     let active_sessions = metrics.metric("sessions_active", help, &[]);

@@ -128,10 +128,15 @@ fn environments(settings: &Settings, environment: &Environment, urls: &InternalU
         ("SVC_IDENTITY_URL", urls.identity.clone()),
         ("SVC_SESSION_URL", urls.session.clone()),
     ]);
-    let for_session = common.clone().with([
+    let mut for_session = common.clone().with([
         ("SVC_DATABASE_URL", &settings.session_database_url),
         ("SVC_NATS_URL", &settings.nats_urls.session),
     ]);
+    // This process serves all paths, so the short address leads to the page.
+    if environment.get("SVC_DEVICE_URL").is_none() {
+        for_session = for_session
+            .with([("SVC_DEVICE_URL", &format!("{}/device", settings.public_url.trim_end_matches('/')))]);
+    }
     let mut for_identity = common.clone().with([
         ("SVC_DATABASE_URL", &settings.identity_database_url),
         ("SVC_NATS_URL", &settings.nats_urls.identity),

@@ -318,6 +318,11 @@ pub(super) async fn redirect_to_change_password() -> Redirect {
     Redirect::temporary("/api/v1/pages/change-password")
 }
 
+/// `GET /device`: the short address that people type from a device. Browsers keep the fragment.
+pub(super) async fn redirect_to_device() -> Redirect {
+    Redirect::temporary("/api/v1/pages/device")
+}
+
 /// Other paths at which people look for the documentation.
 pub(super) async fn redirect_to_docs() -> Redirect {
     Redirect::temporary("/api/v1/docs")

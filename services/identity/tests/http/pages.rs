@@ -138,6 +138,7 @@ async fn paths_outside_the_api_lead_to_the_pages() {
         ("/docs", "/api/v1/docs"),
         ("/api/v1", "/api/v1/docs"),
         ("/.well-known/change-password", "/api/v1/pages/change-password"),
+        ("/device", "/api/v1/pages/device"),
     ] {
         let redirect = get(path).await;
         assert_eq!(

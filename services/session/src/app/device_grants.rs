@@ -80,12 +80,12 @@ impl App {
             created_at: now,
         };
         let user_code = self.insert_grant(tenant_id, device_code.digest(), &request).await?;
-        let page = format!("{}/api/v1/pages/device", self.public_url);
+        let page = &self.device_url;
         Ok(DeviceCodes {
             device_code: Secret::new(device_code.expose()),
             user_code: user_code.to_string(),
             verification_uri_complete: format!("{page}#user_code={user_code}&tenant={tenant_id}"),
-            verification_uri: page,
+            verification_uri: page.to_string(),
             expires_in: LIFETIME.num_seconds().unsigned_abs(),
             interval: INTERVAL_SECONDS.into(),
         })

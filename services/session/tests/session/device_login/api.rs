@@ -16,7 +16,7 @@ async fn device_session_works_with_every_service_until_the_user_revokes_it() {
     let device = system.client().header("X-Tenant-ID", "acme").header("User-Agent", "television/1");
     let codes: DeviceCodes =
         device.post("/auth/device/code", &json!({"client_name": "Television"})).await.expect(200);
-    assert_eq!(codes.verification_uri, format!("{}/api/v1/pages/device", system.base_url));
+    assert_eq!(codes.verification_uri, format!("{}/device", system.base_url));
 
     let code = json!({"user_code": codes.user_code});
     let request: DeviceRequest = ada.client.post("/auth/device/inspect", &code).await.expect(200);

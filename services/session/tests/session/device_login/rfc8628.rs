@@ -112,7 +112,7 @@ async fn section_3_2_response_contains_both_codes_and_the_verification_uri() {
     assert!(RawToken::parse(TokenKind::DeviceCode, codes["device_code"].as_str().unwrap()).is_ok());
     let (user_code, uri) =
         (codes["user_code"].as_str().unwrap(), codes["verification_uri"].as_str().unwrap());
-    assert!(uri.ends_with("/api/v1/pages/device") && !uri.contains(user_code), "{uri}");
+    assert!(uri.ends_with("/device") && !uri.contains(user_code), "{uri}");
     assert_eq!(codes["verification_uri_complete"], format!("{uri}#user_code={user_code}&tenant=acme"));
     assert_eq!((&codes["expires_in"], &codes["interval"]), (&json!(600), &json!(5)));
 }
