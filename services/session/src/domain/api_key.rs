@@ -1,6 +1,6 @@
 //! API keys: credentials of a tenant's programs, with a lifetime, scopes and an optional list of sources.
 
-use chrono::{DateTime, SubsecRound as _, TimeDelta, Utc};
+use chrono::{DateTime, TimeDelta, Utc};
 use contract::session::CreateApiKey;
 use contract::{Scope, TenantStatus, names};
 
@@ -50,8 +50,9 @@ impl NewApiKey {
             Some(ids) if !ids.iter().all(|id| udm::is_source_id(id)) => return Err(InvalidApiKey::SourceIds),
             Some(ids) => ids,
         };
-        // The precision of Postgres, so that the response equals the listed key.
-        let expires_at = request.expires_at.unwrap_or(now + DEFAULT_LIFETIME).trunc_subsecs(6);
+        // The precision of Postgres, which also has no leap seconds, so that the response equals the listed key.
+        let expires_at = request.expires_at.unwrap_or(now + DEFAULT_LIFETIME).timestamp_micros();
+        let expires_at = DateTime::from_timestamp_micros(expires_at).ok_or(InvalidApiKey::ExpiresAt)?;
         if expires_at <= now || expires_at > now + MAX_LIFETIME {
             return Err(InvalidApiKey::ExpiresAt);
         }
@@ -116,6 +117,19 @@ mod tests {
         for at in [NOW, NOW - TimeDelta::days(1), NOW + TimeDelta::days(365) + TimeDelta::microseconds(1)] {
             assert_eq!(until(at), Err(InvalidApiKey::ExpiresAt), "{at}");
         }
+    }
+
+    #[test]
+    fn a_leap_second_is_the_next_second_as_in_the_database() {
+        let leap = "2016-12-31T23:59:60.0000015Z".parse::<DateTime<Utc>>().unwrap();
+        let request = CreateApiKey {
+            name: "a".to_owned(),
+            scopes: vec![Scope::EventsWrite],
+            source_ids: None,
+            expires_at: Some(leap),
+        };
+        let key = NewApiKey::validate(request, leap - TimeDelta::days(1)).unwrap();
+        assert_eq!(key.expires_at.to_rfc3339(), "2017-01-01T00:00:00.000001+00:00");
     }
 
     #[test]
