@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::task::{Context, Waker};
 use std::time::Duration;
 
 use parking_lot::{Mutex, MutexGuard};
@@ -25,7 +26,7 @@ const IDLE_TIMEOUT: Duration = Duration::from_mins(2);
 const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
 /// Timeout of a response of which the client reads nothing. Each byte that the connection accepts starts it again.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(30);
-/// Time in which a client that has closed its side gets the response to its request. A client that is gone looks the same.
+/// Time in which a client that has closed its side gets the next part of the response. A client that is gone looks the same.
 const HALF_CLOSED_TIMEOUT: Duration = Duration::from_secs(10);
 /// Time in which a client can still send a request that is rejected already.
 const LINGER_TIMEOUT: Duration = Duration::from_secs(5);
@@ -95,8 +96,12 @@ struct Activity {
     since: Instant,
     /// Since when the response waits for the client to read.
     write_blocked: Option<Instant>,
-    /// Since when the client sends nothing more.
+    /// Since when the client sends nothing more, or the last part of the response after that.
     half_closed: Option<Instant>,
+    /// Reads the end of such a connection after the response.
+    end_reader: Option<Waker>,
+    /// Waits for more of the request body.
+    body_reader: Option<Waker>,
     /// The response announces that the server closes the connection.
     is_last: bool,
     /// Time in which the body of the request was received.
@@ -125,11 +130,25 @@ impl Connection {
         }
     }
 
-    /// Records that the client has closed its side of the connection. Returns whether it waits for a response.
-    pub(super) fn half_closed(&self) -> bool {
+    /// Records that the client has closed its side of the connection. Returns whether it waits for a response: the task is then woken
+    /// when the connection has accepted the response.
+    pub(super) fn half_closed(&self, cx: &Context<'_>) -> bool {
         let mut activity = self.activity();
         activity.half_closed.get_or_insert_with(Instant::now);
-        activity.phase == Phase::Handling
+        let is_waiting =
+            matches!(activity.phase, Phase::Body | Phase::Handling) || activity.write_blocked.is_some();
+        activity.end_reader = is_waiting.then(|| cx.waker().clone());
+        let body_reader = activity.body_reader.take();
+        drop(activity);
+        body_reader.iter().for_each(Waker::wake_by_ref);
+        is_waiting
+    }
+
+    /// Records that a task waits for more of the request body. Returns whether the client sends nothing more.
+    pub(super) fn waits_for_body(&self, cx: &Context<'_>) -> bool {
+        let mut activity = self.activity();
+        activity.body_reader = Some(cx.waker().clone());
+        activity.half_closed.is_some()
     }
 
     /// Records that a request head is complete.
@@ -171,13 +190,20 @@ impl Connection {
 
     /// Records that a response is complete, or that it is dropped.
     pub(super) fn response_ended(&self) {
-        drop(self.enter(Phase::Idle));
+        let end_reader = self.enter(Phase::Idle).end_reader.take();
+        end_reader.iter().for_each(Waker::wake_by_ref);
     }
 
     /// Records whether the connection accepts no data of the response.
     pub(super) fn write_blocked(&self, is_blocked: bool) {
         let mut activity = self.activity();
         activity.write_blocked = is_blocked.then(|| activity.write_blocked.unwrap_or_else(Instant::now));
+        if !is_blocked {
+            activity.half_closed = activity.half_closed.map(|_| Instant::now());
+            let end_reader = activity.end_reader.take();
+            drop(activity);
+            end_reader.iter().for_each(Waker::wake_by_ref);
+        }
     }
 
     /// Records that the server closes the connection after the response.
@@ -284,6 +310,8 @@ impl Connections {
                 since: Instant::now(),
                 write_blocked: None,
                 half_closed: None,
+                end_reader: None,
+                body_reader: None,
                 is_last: false,
                 body_time: Duration::ZERO,
             }),

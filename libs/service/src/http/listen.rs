@@ -136,7 +136,7 @@ impl Server {
         let stream = TokioIo::new(Stream::new(stream, Arc::clone(&connection)));
         let service = service_fn(move |request: Request<Incoming>| {
             connection.request_started();
-            let (mut request, rest) = track(request);
+            let (mut request, rest) = track(request, &connection);
             request.extensions_mut().insert(PeerAddress(peer));
             request.extensions_mut().insert(Arc::clone(&connection));
             let (response, connection) = (router.clone().oneshot(request), Arc::clone(&connection));

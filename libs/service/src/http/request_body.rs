@@ -1,14 +1,16 @@
 //! Body of a request. A handler can respond without reading it. The server then discards the rest of a short body and keeps the
 //! connection, however the request was cut into segments. Otherwise it closes the connection, and announces this in the response.
 
+use std::future::poll_fn;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
+use axum::BoxError;
 use axum::body::Body;
 use http::Request;
 use http::header::EXPECT;
-use http_body_util::BodyExt as _;
 use hyper::body::{Body as HttpBody, Bytes, Frame, Incoming, SizeHint};
 use tokio::sync::oneshot;
 use tokio::time::Instant;
@@ -24,6 +26,7 @@ const DISCARD_TIMEOUT: Duration = Duration::from_secs(1);
 struct RequestBody {
     /// `None` after the end.
     body: Option<(Incoming, oneshot::Sender<Incoming>)>,
+    connection: Arc<Connection>,
 }
 
 /// What the handler did not read of a request.
@@ -34,7 +37,7 @@ pub(super) struct Rest {
 }
 
 /// Returns the request for its handler.
-pub(super) fn track(request: Request<Incoming>) -> (Request<Body>, Rest) {
+pub(super) fn track(request: Request<Incoming>, connection: &Arc<Connection>) -> (Request<Body>, Rest) {
     if request.body().is_end_stream() {
         return (request.map(Body::new), Rest { body: None, is_short: true });
     }
@@ -42,7 +45,8 @@ pub(super) fn track(request: Request<Incoming>) -> (Request<Body>, Rest) {
     let is_short = request.body().size_hint().upper().is_some_and(|length| length <= SHORT_BODY)
         && !request.headers().contains_key(EXPECT);
     let (sender, receiver) = oneshot::channel();
-    let request = request.map(|body| Body::new(RequestBody { body: Some((body, sender)) }));
+    let connection = Arc::clone(connection);
+    let request = request.map(|body| Body::new(RequestBody { body: Some((body, sender)), connection }));
     (request, Rest { body: Some(receiver), is_short })
 }
 
@@ -56,23 +60,39 @@ impl Rest {
         };
         let started = Instant::now();
         connection.body_started();
-        let discard = async { while let Some(Ok(_)) = body.frame().await {} };
+        let discard =
+            async { while let Some(Ok(_)) = poll_fn(|cx| poll_body(&mut body, connection, cx)).await {} };
         let is_over = tokio::time::timeout(DISCARD_TIMEOUT, discard).await.is_ok();
         connection.body_ended(started.elapsed());
         is_over && body.is_end_stream()
     }
 }
 
+/// Returns the next frame, or an error if the client has closed its side of the connection before the end. The HTTP library does not
+/// read this, because it would drop the request.
+fn poll_body(
+    body: &mut Incoming,
+    connection: &Connection,
+    cx: &mut Context<'_>,
+) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+    match Pin::new(body).poll_frame(cx) {
+        Poll::Pending if connection.waits_for_body(cx) => {
+            Poll::Ready(Some(Err("the body is incomplete".into())))
+        }
+        frame => frame.map(|frame| frame.map(|frame| frame.map_err(Into::into))),
+    }
+}
+
 impl HttpBody for RequestBody {
     type Data = Bytes;
-    type Error = hyper::Error;
+    type Error = BoxError;
 
     fn poll_frame(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
-        let Some((body, _)) = &mut self.body else { return Poll::Ready(None) };
-        let frame = ready!(Pin::new(&mut *body).poll_frame(cx));
+    ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        let Self { body: Some((body, _)), connection } = &mut *self else { return Poll::Ready(None) };
+        let frame = ready!(poll_body(body, connection, cx));
         let is_end = match &frame {
             None => true,
             Some(frame) => frame.is_ok() && body.is_end_stream(),

@@ -52,8 +52,8 @@ impl<T: AsyncRead + AsyncWrite + Unpin> AsyncRead for Stream<T> {
         ready!(Pin::new(&mut self.io).poll_read(cx, buffer))?;
         if buffer.filled().len() > before {
             self.connection.received();
-        } else if buffer.remaining() > 0 && self.connection.half_closed() {
-            // The HTTP library would drop the request. It reads again after the response.
+        } else if buffer.remaining() > 0 && self.connection.half_closed(cx) {
+            // The HTTP library would drop the request. It reads again when the connection has accepted the response.
             return Poll::Pending;
         }
         Poll::Ready(Ok(()))

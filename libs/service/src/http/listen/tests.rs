@@ -626,6 +626,86 @@ async fn a_client_that_closes_its_side_after_the_request_gets_its_response() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_client_that_closes_its_side_gets_all_responses_and_the_connection_is_closed_at_once() {
+    async fn wait<T>(body: T) -> T {
+        tokio::time::sleep(SECOND).await;
+        body
+    }
+    let router = empty()
+        .route("/slow", get(async || wait("slow").await))
+        .route("/large", get(async || wait(vec![b'x'; 20 * 1024]).await))
+        .route("/all", post(async |request| wait(body::read(request, 100).await).await));
+    let (get, post) =
+        (|path| format!("GET {path} HTTP/1.1\r\nhost: test\r\n\r\n"), "POST /all HTTP/1.1\r\nhost: test\r\n");
+    // The client reads 1,024 bytes per pause.
+    for (request, responses, pause, seconds) in [
+        (get("/"), 1, Duration::ZERO, 0),
+        (get("/slow"), 1, Duration::ZERO, 1),
+        (format!("{}{}", get("/slow"), get("/slow")), 2, Duration::ZERO, 2),
+        (get("/large"), 1, Duration::ZERO, 1),
+        (get("/large"), 1, SECOND, 21),
+        (format!("{post}content-length: 2\r\n\r\n{{}}"), 1, Duration::ZERO, 1),
+        (format!("{post}transfer-encoding: chunked\r\n\r\n2\r\n{{}}\r\n0\r\n\r\n"), 1, Duration::ZERO, 1),
+    ] {
+        let (server, mut client) = connect_in_memory(router.clone());
+        let started = tokio::time::Instant::now();
+        let exchange = async {
+            client.write_all(request.as_bytes()).await.unwrap();
+            client.shutdown().await.unwrap();
+            let (mut text, mut part) = (Vec::new(), vec![0; 1024]);
+            loop {
+                let length = client.read(&mut part).await.unwrap();
+                text.extend_from_slice(&part[..length]);
+                if length == 0 {
+                    return (String::from_utf8(text).unwrap(), started.elapsed().as_secs());
+                }
+                tokio::time::sleep(pause).await;
+            }
+        };
+        let (text, elapsed) = server.during(exchange).await;
+        assert_eq!(text.matches("HTTP/1.1 200 OK").count(), responses, "{request}: {text}");
+        assert!(
+            !request.contains("large") || text.matches('x').count() == 20 * 1024,
+            "{request}: {}",
+            text.len()
+        );
+        assert!((seconds..=seconds + 1).contains(&elapsed), "{request}: {elapsed}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_client_that_closes_its_side_before_the_end_of_a_body_gets_an_error_at_once() {
+    for (target, body, status) in [
+        ("/all", "content-length: 5\r\n\r\nhe", "400"),
+        ("/all", "content-length: 5\r\n\r\n", "400"),
+        ("/all", "transfer-encoding: chunked\r\n\r\n5\r\nhe", "400"),
+        ("/all", "transfer-encoding: chunked\r\n\r\n5\r\nhello\r\n", "400"),
+        ("/", "content-length: 5\r\n\r\nhe", "401"),
+        ("/", "content-length: 4097\r\n\r\nhe", "401"),
+        ("/", "transfer-encoding: chunked\r\n\r\n5\r\nhe", "401"),
+    ] {
+        let telemetry = Telemetry::start("test", &TraceSettings::default()).unwrap();
+        let (server, mut client) =
+            connect_in_memory(Edge::new("https://svc.example", "test", &telemetry).wrap(readers()));
+        let started = tokio::time::Instant::now();
+        let exchange = async {
+            let request = format!("POST {target} HTTP/1.1\r\nhost: test\r\n{body}");
+            client.write_all(request.as_bytes()).await.unwrap();
+            client.shutdown().await.unwrap();
+            let mut text = String::new();
+            client.read_to_string(&mut text).await.unwrap();
+            (text, started.elapsed().as_millis())
+        };
+        let (text, milliseconds) = server.during(exchange).await;
+        assert!(text.starts_with(&format!("HTTP/1.1 {status}")), "{target} {body}: {text}");
+        assert!(
+            text.contains("connection: close") && milliseconds < 10,
+            "{target} {body}: {milliseconds} {text}"
+        );
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_response_to_a_client_that_is_gone_ends_after_ten_seconds() {
     let endless = || futures::stream::pending::<Result<Bytes, Infallible>>();
     let router = Router::new().route("/", get(async move || Body::from_stream(endless())));
