@@ -162,6 +162,11 @@ def aiosmtpd(tools, _):
     return fetch(tools, "aiosmtpd", needs=["atpublic", "attrs"])
 
 
+def requests_oauthlib(tools, _):
+    needs = ["oauthlib", "requests", "urllib3", "idna", "certifi", "charset-normalizer"]
+    return fetch(tools, "requests-oauthlib", needs=needs)
+
+
 def helm(tools, fetched_only):
     own = None if fetched_only else shutil.which("helm")
     if own and (version(own, "version") or ()) >= OLDEST_HELM:
@@ -322,7 +327,7 @@ FINDERS = {
     "schemathesis_path": schemathesis, "client_generator_path": client_generator, "prometheus": prometheus,
     "promtool": promtool, "chromium": chromium, "chromedriver": chromedriver, "axe_path": axe, "go": go,
     "vector": vector, "syslog_ng": syslog_ng, "rsyslog": rsyslog, "pgbouncer": pgbouncer, "nats_cli": nats_cli,
-    "oldest_nats_py_path": oldest_nats_py, "jnats_path": jnats,
+    "oldest_nats_py_path": oldest_nats_py, "jnats_path": jnats, "requests_oauthlib_path": requests_oauthlib,
 }  # fmt: skip
 SERVERS = ["postgres_bin_dir", "nats_server"]
 FOR_TESTS = [name for name in FINDERS if name not in SERVERS]

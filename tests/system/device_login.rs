@@ -36,6 +36,14 @@ async fn install_javascript(home: &Path) -> Option<Command> {
     Some(node)
 }
 
+fn install_python() -> Option<Command> {
+    let tools = tools();
+    let mut python = Command::new(tools["python"].as_str()?);
+    python.env("PYTHONPATH", tools["requests_oauthlib_path"].as_str()?);
+    python.arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/device-login/login.py"));
+    Some(python)
+}
+
 /// Builds the example, or with the default of the library, which tries both ways to authenticate and so sends each poll twice.
 async fn build_go(home: &Path, with_default_style: bool) -> Option<Command> {
     let go = tools()["go"].as_str().map(PathBuf::from)?;
@@ -63,13 +71,15 @@ async fn libraries_of_the_standard_log_in_while_other_clients_of_their_address_a
     let running = installation.up().await;
     let api = format!("{}/api/v1", running.run_file.base_url);
     let user = ApiUser::first_admin(&running.run_file).await;
-    let homes = ["javascript", "go", "go-default"].map(|name| installation.path(name));
+    let names = ["python", "javascript", "go", "go-default"];
+    let [_, javascript, go, go_default] = names.map(|name| installation.path(name));
     let commands = [
-        install_javascript(&homes[0]).await,
-        build_go(&homes[1], false).await,
-        build_go(&homes[2], true).await,
+        install_python(),
+        install_javascript(&javascript).await,
+        build_go(&go, false).await,
+        build_go(&go_default, true).await,
     ];
-    for (command, name) in commands.into_iter().zip(["javascript", "go", "go-default"]) {
+    for (command, name) in commands.into_iter().zip(names) {
         let Some(mut command) = command else {
             eprintln!("{name} is not installed: skipping its example");
             continue;
