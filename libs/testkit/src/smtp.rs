@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::process::{Child, Command};
 
-use rcgen::{CertifiedKey, KeyPair, generate_simple_self_signed};
+use rcgen::{BasicConstraints, CertificateParams, IsCa, KeyPair};
 use serde_json::Value;
 use tempfile::TempDir;
 use tokio::net::TcpStream;
@@ -24,10 +24,21 @@ pub struct MailServer {
 impl MailServer {
     /// Starts a server with `tls`, `starttls` or `none`.
     pub async fn start(encryption: &'static str) -> anyhow::Result<Self> {
+        Self::start_with(encryption, IsCa::NoCa).await
+    }
+
+    /// Starts a server with a CA certificate as its own certificate, as `openssl req -x509` creates it.
+    pub async fn start_as_authority(encryption: &'static str) -> anyhow::Result<Self> {
+        Self::start_with(encryption, IsCa::Ca(BasicConstraints::Unconstrained)).await
+    }
+
+    async fn start_with(encryption: &'static str, is_ca: IsCa) -> anyhow::Result<Self> {
         let home = tempfile::Builder::new().prefix("mail-").tempdir()?;
-        let CertifiedKey { cert, signing_key } = certificate()?;
-        std::fs::write(home.path().join("certificate.pem"), cert.pem())?;
-        std::fs::write(home.path().join("key.pem"), signing_key.serialize_pem())?;
+        // A self-signed certificate for loopback.
+        let (mut params, key) = (CertificateParams::new(["127.0.0.1".to_owned()])?, KeyPair::generate()?);
+        params.is_ca = is_ca;
+        std::fs::write(home.path().join("certificate.pem"), params.self_signed(&key)?.pem())?;
+        std::fs::write(home.path().join("key.pem"), key.serialize_pem())?;
         let mut server = Self { encryption, port: 0, guard: None, home };
         server.guard = Some(server.spawn()?);
         server.port = wait_until("the mail server listens", async || {
@@ -125,11 +136,6 @@ impl Drop for MailServer {
     fn drop(&mut self) {
         self.stop();
     }
-}
-
-/// A self-signed certificate for loopback.
-fn certificate() -> Result<CertifiedKey<KeyPair>, rcgen::Error> {
-    generate_simple_self_signed(["127.0.0.1".to_owned()])
 }
 
 #[expect(clippy::disallowed_methods, reason = "the paths of test servers")]

@@ -8,8 +8,10 @@ use std::path::{Path, PathBuf};
 
 use chrono::{DateTime, Utc};
 use hashing::TokenDigest;
-use lettre::message::header::{ContentTransferEncoding, ContentType, HeaderName, HeaderValue};
-use lettre::message::{Body, Mailbox, MultiPart, SinglePart};
+use lettre::message::header::{
+    ContentTransferEncoding, ContentType, From, Header as _, HeaderName, HeaderValue, Headers,
+};
+use lettre::message::{Body, Mailbox, Mailboxes, MultiPart, SinglePart};
 use lettre::{Address, Message};
 use tenancy::{InviteId, OutboxId, ResetId};
 
@@ -107,7 +109,7 @@ pub(crate) fn message(from: &Mailbox, mail: &Mail, stamp: Stamp) -> Result<Messa
         Some(support) => builder.reply_to(Mailbox::new(None, address(support.as_ref())?)),
         None => builder,
     };
-    let message = builder
+    let mut message = builder
         .to(Mailbox::new(None, address(&mail.to)?))
         .subject(mail.letter.subject())
         .message_id(Some(message_id))
@@ -115,7 +117,20 @@ pub(crate) fn message(from: &Mailbox, mail: &Mail, stamp: Stamp) -> Result<Messa
         .raw_header(automatic)
         .raw_header(suppressed)
         .multipart(parts)?;
+    message.headers_mut().insert_raw(from_header(from));
     Ok(message)
+}
+
+/// The header of the sender. The library does not break the line between an encoded name and the address, so it can be longer than the
+/// 76 characters that are allowed with an encoded word (RFC 2047, section 2).
+fn from_header(from: &Mailbox) -> HeaderValue {
+    let mut headers = Headers::new();
+    headers.set(From::from(Mailboxes::from(from.clone())));
+    let encoded = headers.to_string();
+    let encoded = encoded.trim_start_matches("From: ").trim_end();
+    let encoded =
+        if encoded.contains("=?") { encoded.replace("?= <", "?=\r\n <") } else { encoded.to_owned() };
+    HeaderValue::dangerous_new_pre_encoded(From::name(), from.to_string(), encoded)
 }
 
 /// Parses the sender of mails. Its domain is also part of message ids, which are ASCII.
@@ -285,6 +300,34 @@ mod tests {
             assert!(value("From").starts_with("=?utf-8?b?"), "{headers:?}");
             let encoded = headers.iter().filter(|(_, value)| value.contains("=?")).map(|(name, _)| name);
             assert!(encoded.clone().all(|name| name == "From" || name == "Subject"), "{headers:?}");
+        }
+    }
+
+    #[test]
+    fn a_line_with_an_encoded_word_has_at_most_76_characters() {
+        for length in 1..=60 {
+            for domain in ["mail.example", "accounts.a-long-name-of-a-department.bücher.example"] {
+                let product = "ö".repeat(length);
+                let from = sender(&format!("{product} <accounts@{domain}>")).unwrap();
+                let head = letterhead(&[
+                    ("SVC_PRODUCT_NAME", &product),
+                    ("SVC_SUPPORT_ADDRESS", "help@bücher.example"),
+                ]);
+                let values = tenant("ü".repeat(length));
+                let letter =
+                    head.password_changed(&Values::new("ada@acme.example", &values, DateTime::UNIX_EPOCH));
+                let mail = Mail { to: "ada@acme.example".to_owned(), letter, token: None };
+                let stamp = Stamp { mail_id: OutboxId::generate(), date: DateTime::UNIX_EPOCH };
+                let message = message(&from, &mail, stamp).unwrap();
+                let text = String::from_utf8(message.formatted()).unwrap();
+                let (head, _) = text.split_once("\r\n\r\n").unwrap();
+                assert!(head.lines().all(|line| !line.contains("=?") || line.len() <= 76), "{head}");
+                assert_eq!(
+                    message.headers().get::<From>().unwrap(),
+                    From::from(Mailboxes::from(from)),
+                    "{head}"
+                );
+            }
         }
     }
 

@@ -45,9 +45,11 @@ pub fn parse_directives(text: &str) -> Result<String, String> {
     EnvFilter::try_new(text).map(|_| text.to_owned()).map_err(|error| error.to_string())
 }
 
-/// Creates the filter of levels.
+/// Creates the filter of levels. A certificate that is rejected is logged by the caller, so the log line of the library is off, except
+/// if a directive names it.
 pub(super) fn levels(directives: &str) -> EnvFilter {
-    EnvFilter::try_new(directives).unwrap_or_else(|_| EnvFilter::new("info"))
+    let with_defaults = |directives: &str| format!("rustls_platform_verifier=off,{directives}");
+    EnvFilter::try_new(with_defaults(directives)).unwrap_or_else(|_| EnvFilter::new(with_defaults("info")))
 }
 
 /// Creates the filter that rejects spans: their data would repeat the request's.

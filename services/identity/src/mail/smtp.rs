@@ -144,7 +144,18 @@ impl Smtp {
 
 /// Before RCPT, even a permanent reply concerns the server or its configuration, not the mail.
 fn session_error(error: &Error) -> SmtpError {
-    SmtpError::Server(reply(error))
+    SmtpError::Server(with_advice(&reply(error)))
+}
+
+/// Adds what to do about an error of a certificate, of which the TLS library has only a name.
+fn with_advice(text: &str) -> String {
+    const OWN_CA: &str = "the certificate of the server is a CA certificate, which cannot identify a server; create it with \
+        basicConstraints=CA:FALSE, or use the CA to sign a certificate for the server";
+    const UNTRUSTED: &str = "the certificate of the server is not signed by a trusted CA; add the current certificate of its CA to \
+        SVC_SMTP_CA_FILE";
+    let advice = [("CaUsedAsEndEntity", OWN_CA), ("UnknownIssuer", UNTRUSTED), ("BadSignature", UNTRUSTED)];
+    let advice = advice.iter().find(|(name, _)| text.contains(name));
+    advice.map_or_else(|| text.to_owned(), |(_, advice)| format!("{text}: {advice}"))
 }
 
 fn mail_error(error: &Error) -> SmtpError {
@@ -172,6 +183,20 @@ fn reply(error: &Error) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn errors_of_certificates_name_the_remedy() {
+        for (error, remedy) in [
+            ("invalid peer certificate: UnknownIssuer", Some("SVC_SMTP_CA_FILE")),
+            ("invalid peer certificate: BadSignature", Some("SVC_SMTP_CA_FILE")),
+            ("invalid peer certificate: Other(OtherError(CaUsedAsEndEntity))", Some("CA:FALSE")),
+            ("connection refused", None),
+        ] {
+            let text = with_advice(error);
+            assert!(text.starts_with(error) && remedy.is_none_or(|remedy| text.contains(remedy)), "{text}");
+            assert_eq!(text == error, remedy.is_none(), "{text}");
+        }
+    }
 
     #[test]
     fn the_administrator_of_a_tenant_sees_replies_about_the_mail_and_nothing_about_the_installation() {

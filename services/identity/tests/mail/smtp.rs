@@ -64,7 +64,18 @@ async fn a_server_with_an_untrusted_certificate_receives_nothing() {
     let other = &untrusted.variables()[1].1;
     let (system, admin) = system(&server, &[("SVC_SMTP_CA_FILE", other)]).await;
     invite(&admin, "ada@acme.example").await;
-    assert!(row(&system, 1, false).await.contains("certificate"));
+    let error = row(&system, 1, false).await;
+    assert!(error.contains("certificate") && error.contains("to SVC_SMTP_CA_FILE"), "{error}");
+    assert_eq!(server.attempts("ada@acme.example"), 0);
+}
+
+#[tokio::test]
+async fn a_ca_certificate_that_a_server_uses_as_its_own_is_rejected_with_the_remedy() {
+    let server = MailServer::start_as_authority("starttls").await.unwrap();
+    let (system, admin) = system(&server, &[]).await;
+    invite(&admin, "ada@acme.example").await;
+    let error = row(&system, 1, false).await;
+    assert!(error.contains("is a CA certificate") && error.contains("basicConstraints=CA:FALSE"), "{error}");
     assert_eq!(server.attempts("ada@acme.example"), 0);
 }
 
