@@ -13,6 +13,7 @@ use parking_lot::{Mutex, MutexGuard};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
+use tokio::sync::Notify;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -88,6 +89,8 @@ pub(super) struct Connection {
     connections: Arc<Connections>,
     /// Cancelled when the connection is closed for its client.
     pub(super) closed: CancellationToken,
+    /// Notified when the connection has been idle for the time in which a request head must be complete.
+    pub(super) check: Notify,
 }
 
 #[derive(Debug)]
@@ -104,6 +107,8 @@ struct Activity {
     body_reader: Option<Waker>,
     /// The response announces that the server closes the connection.
     is_last: bool,
+    /// The connection is idle and was checked for the start of a request.
+    is_checked: bool,
     /// Time in which the body of the request was received.
     body_time: Duration,
 }
@@ -219,6 +224,29 @@ impl Connection {
         self.enter(Phase::Closing).is_last || !is_idle
     }
 
+    /// Returns whether the connection waits for a request, and its client has the previous response.
+    pub(super) fn is_idle(&self) -> bool {
+        let activity = self.activity();
+        activity.phase == Phase::Idle && activity.write_blocked.is_none()
+    }
+
+    /// Requests a check of the connection, once while it is idle.
+    fn check_if_idle(&self, now: Instant) {
+        let mut activity = self.activity();
+        if activity.phase == Phase::Idle
+            && !activity.is_checked
+            && now.duration_since(activity.since) >= HEAD_TIMEOUT
+        {
+            activity.is_checked = true;
+            self.check.notify_one();
+        }
+    }
+
+    /// Closes the connection, because the rest of a request head did not arrive in time.
+    pub(super) fn timed_out(&self) {
+        self.connections.close(&mut self.connections.open(), self, "timeout");
+    }
+
     /// Returns whether the client exceeded a timeout.
     fn is_expired(&self, now: Instant) -> bool {
         let activity = self.activity();
@@ -251,7 +279,7 @@ impl Connection {
         if activity.phase == Phase::Body {
             bodies.fetch_sub(1, Ordering::Relaxed);
         }
-        (activity.phase, activity.since) = (phase, Instant::now());
+        (activity.phase, activity.since, activity.is_checked) = (phase, Instant::now(), false);
         activity
     }
 
@@ -313,10 +341,12 @@ impl Connections {
                 end_reader: None,
                 body_reader: None,
                 is_last: false,
+                is_checked: false,
                 body_time: Duration::ZERO,
             }),
             connections: Arc::clone(self),
             closed: CancellationToken::new(),
+            check: Notify::new(),
         });
         open.insert((network, connection.id), Arc::clone(&connection));
         self.metrics.open.inc();
@@ -331,6 +361,7 @@ impl Connections {
     /// Closes all connections that exceeded a timeout.
     pub(super) fn close_expired(&self) {
         let (mut open, now) = (self.open(), Instant::now());
+        open.values().for_each(|connection| connection.check_if_idle(now));
         let expired: Vec<_> =
             open.values().filter(|connection| connection.is_expired(now)).cloned().collect();
         for connection in expired {

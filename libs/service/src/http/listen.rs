@@ -4,6 +4,7 @@
 use std::convert::Infallible;
 use std::io;
 use std::net::SocketAddr;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,13 +14,14 @@ use http::header::CONNECTION;
 use http::{HeaderValue, Request, Response, StatusCode};
 use http_body_util::BodyExt as _;
 use hyper::body::{Body as HttpBody, Bytes, Incoming};
-use hyper::server::conn::http1;
-use hyper::service::service_fn;
+use hyper::rt::{Read, Write};
+use hyper::server::conn::http1::{self, Parts};
+use hyper::service::{HttpService, service_fn};
 use hyper_util::rt::TokioIo;
-use hyper_util::server::graceful::GracefulShutdown;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
 use tower::ServiceExt as _;
 
 use super::client_address::{PeerAddress, TrustedProxies};
@@ -85,12 +87,14 @@ struct Server {
     proxies: TrustedProxies,
     router: Router,
     tasks: Tasks,
-    graceful: GracefulShutdown,
+    draining: CancellationToken,
+    open: TaskTracker,
 }
 
 impl Server {
     fn new(connections: Arc<Connections>, proxies: TrustedProxies, router: Router, tasks: Tasks) -> Self {
-        Self { connections, proxies, router, tasks, graceful: GracefulShutdown::new() }
+        let (draining, open) = (CancellationToken::new(), TaskTracker::new());
+        Self { connections, proxies, router, tasks, draining, open }
     }
 
     async fn run(self, listener: TcpListener, drain: CancellationToken) {
@@ -98,10 +102,17 @@ impl Server {
         let serve = async {
             drain.run_until_cancelled(self.accept_all(&listener)).await;
             drop(listener);
-            connections.drain_started();
-            self.graceful.shutdown().await;
+            self.close().await;
         };
         tokio::select! { () = serve => {}, never = sweep(&connections) => match never {} }
+    }
+
+    /// Closes idle connections, and the others after their response. Returns when all are closed.
+    async fn close(&self) {
+        self.connections.drain_started();
+        self.draining.cancel();
+        self.open.close();
+        self.open.wait().await;
     }
 
     async fn accept_all(&self, listener: &TcpListener) {
@@ -133,6 +144,7 @@ impl Server {
         T: AsyncRead + AsyncWrite + Send + Unpin + 'static,
     {
         let (connection, router) = (Arc::clone(&registration.0), self.router.clone());
+        let (draining, open) = (self.draining.clone(), self.open.token());
         let stream = TokioIo::new(Stream::new(stream, Arc::clone(&connection)));
         let service = service_fn(move |request: Request<Incoming>| {
             connection.request_started();
@@ -142,15 +154,50 @@ impl Server {
             let (response, connection) = (router.clone().oneshot(request), Arc::clone(&connection));
             async move { Ok::<_, Infallible>(finish(response.await?, rest, connection).await) }
         });
-        let mut builder = http1::Builder::new();
-        builder.max_header_size(MAX_HEAD).max_headers(MAX_HEADERS).max_buf_size(BUFFER);
-        let served = self.graceful.watch(builder.serve_connection(stream, service));
         self.tasks.spawn_short(async move {
+            let served = serve_requests(stream, service, &registration.0, &draining);
             if let Some(Err(error)) = registration.0.closed.run_until_cancelled(served).await {
                 tracing::debug!(%error, %peer, "connection failed");
             }
+            drop((registration, open));
         });
     }
+}
+
+/// Serves the requests of a connection. While it is idle, the library can hold the start of a request that followed the previous one
+/// without a pause, and does not report this.
+async fn serve_requests<T, S, B>(
+    stream: T,
+    service: S,
+    connection: &Connection,
+    draining: &CancellationToken,
+) -> hyper::Result<()>
+where
+    T: Read + Write + Unpin,
+    S: HttpService<Incoming, ResBody = B, Error = Infallible>,
+    B: HttpBody<Error = axum::Error> + 'static,
+{
+    let mut builder = http1::Builder::new();
+    builder.max_header_size(MAX_HEAD).max_headers(MAX_HEADERS).max_buf_size(BUFFER);
+    let mut requests = builder.serve_connection(stream, service);
+    loop {
+        tokio::select! {
+            biased;
+            served = &mut requests => return served,
+            () = draining.cancelled() => break,
+            () = connection.check.notified() => {}
+        }
+        if connection.is_idle() {
+            let Parts { io, read_buf, service, .. } = requests.into_parts();
+            if !read_buf.is_empty() {
+                connection.timed_out();
+                return Ok(());
+            }
+            requests = builder.serve_connection(io, service);
+        }
+    }
+    Pin::new(&mut requests).graceful_shutdown();
+    requests.await
 }
 
 /// Closes connections that wait too long for their client.

@@ -180,6 +180,7 @@ async fn a_request_head_above_its_limits_is_rejected() {
     {
         let response = send(&mut server.connect(1).await, &head).await;
         assert!(response.starts_with(&format!("HTTP/1.1 {status}")), "{status}: {response}");
+        assert!(response.contains("content-length: 0"), "{response}");
     }
 }
 
@@ -466,7 +467,7 @@ async fn a_client_that_reads_nothing_does_not_delay_the_drain_beyond_its_timeout
     client.write_all(GET).await.unwrap();
     tokio::time::sleep(SECOND).await;
     let connections = Arc::clone(&server.connections);
-    let drain = tokio::time::timeout(40 * SECOND, server.graceful.shutdown());
+    let drain = tokio::time::timeout(40 * SECOND, server.close());
     let drained =
         tokio::select! { drained = drain => drained, never = sweep(&connections) => match never {} };
     assert!(drained.is_ok(), "the drain waits for a client that reads nothing");
@@ -494,19 +495,51 @@ async fn a_response_can_pause_for_longer_than_all_timeouts() {
 
 #[tokio::test(start_paused = true)]
 async fn silent_connections_and_unfinished_heads_time_out() {
-    for (sent, timeout) in [(&b""[..], 120), (GET, 120), (b"GET / HTTP/1.1\r\n", 10)] {
-        let (server, mut client) = connect_in_memory(empty());
+    let get = "GET / HTTP/1.1\r\nhost: test\r\n\r\n";
+    let post = |framing| format!("POST /all HTTP/1.1\r\nhost: test\r\n{framing}");
+    let (length, chunked) =
+        (post("content-length: 2\r\n\r\n{}"), post("transfer-encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n"));
+    // The start of a request can be in the segment of the previous one.
+    for (sent, timeout) in [
+        (String::new(), 120),
+        (get.to_owned(), 120),
+        (format!("{get}{length}"), 120),
+        (chunked.clone(), 120),
+        ("GET / HTTP/1.1\r\n".to_owned(), 10),
+        (format!("{get}G"), 10),
+        (format!("{get}{get}GET / HTTP/1.1\r\nhost"), 10),
+        (format!("{length}POST"), 10),
+        (format!("{chunked}{length}{get}GET /"), 10),
+    ] {
+        let (server, mut client) = connect_in_memory(readers());
         let start = tokio::time::Instant::now();
         let closed = async {
-            client.write_all(sent).await.unwrap();
+            client.write_all(sent.as_bytes()).await.unwrap();
             client.read_to_end(&mut Vec::new()).await.unwrap();
             start.elapsed().as_secs()
         };
         let seconds = server.during(closed).await;
-        assert!((timeout..timeout + 2).contains(&seconds), "{timeout}: {seconds}");
+        assert!((timeout..timeout + 2).contains(&seconds), "{sent}: {seconds}");
         let metrics = &server.connections.metrics;
         assert_eq!((metrics.open.get(), metrics.closed("timeout").get()), (0, 1));
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_connection_serves_requests_after_pauses() {
+    let (server, mut client) = connect_in_memory(readers());
+    let requests = async {
+        for pause in [0, 5, 11, 60, 110, 11] {
+            tokio::time::sleep(pause * SECOND).await;
+            let response = send(&mut client, GET).await;
+            assert!(
+                response.starts_with("HTTP/1.1 200") && !response.contains("connection: close"),
+                "{response}"
+            );
+        }
+    };
+    server.during(requests).await;
+    assert_eq!(server.connections.metrics.open.get(), 1);
 }
 
 /// The pieces of a body and the pause after each. Returns the response, and the seconds until it arrived.
