@@ -146,6 +146,51 @@ async fn a_user_name_of_a_password_manager_fills_both_fields() {
 }
 
 #[tokio::test]
+async fn a_password_manager_keeps_one_entry_for_each_organization() {
+    let Some(browser) = Browser::start().await else { return };
+    browser.system.create_tenant("acme").await;
+    let script = |inputs: &str, read: &str| {
+        format!(
+            "for (const [id, value] of {inputs}) {{
+                document.getElementById(id).value = value;
+                document.getElementById(id).dispatchEvent(new Event('input'));
+            }}
+            return {read}"
+        )
+    };
+    let value_of = |id: &str| format!("document.getElementById('{id}').value");
+    for (page, first) in [("sessions", "tenant"), ("change-password", "tenant"), ("device", "code")] {
+        browser.open(&browser.page(page)).await;
+        wait_until("the form is shown", async || (browser.focus().await == first).then_some(())).await;
+        // Managers store the field before the password with this purpose. It contains what the page of an invite offers.
+        let fields = "[...document.querySelectorAll('[autocomplete=username], [autocomplete=current-password]')].map(({ id }) => id).join()";
+        let current = if page == "change-password" { "current" } else { "password" };
+        assert_eq!(
+            browser.execute(&format!("return {fields}")).await,
+            format!("username,{current}"),
+            "{page}"
+        );
+        let typed = script(&format!("[['tenant', ' Acme '], ['email', '{EMAIL}']]"), &value_of("username"));
+        assert_eq!(browser.execute(&typed).await, format!("{EMAIL} (acme)"), "{page}");
+        for (filled, tenant, email) in [
+            ("cleo@acme.example (beta)", "beta", "cleo@acme.example"),
+            ("dora@acme.example", "beta", "dora@acme.example"),
+        ] {
+            let fill = script(&format!("[['username', '{filled}']]"), &value_of("tenant"));
+            assert_eq!(browser.execute(&fill).await, tenant, "{page}: {filled}");
+            assert_eq!(browser.value("email").await, email, "{page}: {filled}");
+        }
+    }
+    // The entry is for the account that has logged in.
+    browser.open(&browser.page("sessions")).await;
+    wait_until("the form is shown", async || (browser.focus().await == "tenant").then_some(())).await;
+    browser.press(&format!("acme{TAB}{EMAIL}{TAB}{PASSWORD}{ENTER}")).await;
+    browser.wait_for_text("Log out on this page").await;
+    assert_eq!(browser.value("username").await, format!("{EMAIL} (acme)"));
+    browser.close().await;
+}
+
+#[tokio::test]
 async fn a_failed_login_shows_its_error_at_the_password() {
     let Some(browser) = Browser::start().await else { return };
     browser.system.create_tenant("acme").await;

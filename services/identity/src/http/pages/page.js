@@ -71,6 +71,7 @@ export function prefill(...inputs) {
   for (const input of inputs.filter(({ type }) => type !== "password")) {
     input.value ||= parameters.get(input.id === "code" ? "user_code" : input.id) ?? "";
   }
+  for (const { elements } of document.forms) if (elements.username) offerUserName(elements);
   inputs.find((input) => !input.value)?.focus();
 }
 
@@ -201,14 +202,29 @@ function clearErrors(form) {
 // Password managers keep one entry for a user name of a site, so the pages offer `address (organization)` as the user name.
 export const userName = ({ tenant_id, email }) => `${email} (${tenant_id})`;
 
-function splitUserName({ tenant, email }) {
-  const [, address, organization] = /^(\S+@\S+) \(([a-z0-9-]+)\)$/.exec(email?.value.trim()) ?? [];
-  if (tenant && organization) [tenant.value, email.value] = [organization, address];
+// Fills the fields of a login from a user name, which a password manager can also write into the field of the address.
+function splitUserName({ tenant, email, username }, source) {
+  const [, address, organization] = /^(\S+@\S+) \(([a-z0-9-]+)\)$/.exec(source.value.trim()) ?? [];
+  if (organization) [tenant.value, email.value] = [organization, address];
+  else if (source === username && source.value.includes("@")) email.value = source.value;
+  offerUserName({ tenant, email, username });
 }
-for (const form of document.forms) form.elements.email?.addEventListener("change", () => splitUserName(form.elements));
+
+function offerUserName({ tenant, email, username }) {
+  const [tenant_id, address] = [tenant.value.trim().toLowerCase(), email.value.trim()];
+  username.value = tenant_id && address ? userName({ tenant_id, email: address }) : "";
+}
+
+for (const { elements } of document.forms) {
+  if (!elements.username) continue;
+  elements.tenant.addEventListener("input", () => offerUserName(elements));
+  for (const source of [elements.email, elements.username]) {
+    for (const type of ["input", "change"]) source.addEventListener(type, () => splitUserName(elements, source));
+  }
+}
 
 function validate(form) {
-  splitUserName(form.elements);
+  if (form.elements.username) splitUserName(form.elements, form.elements.email);
   for (const input of form.querySelectorAll("input:not([readonly])")) {
     if (["tenant", "email"].includes(input.id)) input.value = input.value.trim();
     if (input.id === "tenant") input.value = input.value.toLowerCase();
