@@ -214,7 +214,7 @@ async fn the_form_shows_passwords_on_request_and_the_configured_minimum_length()
     let Some(browser) = Browser::start_with(&[("SVC_PASSWORD_MIN_LENGTH", "15")]).await else { return };
     let token = create_invite(&browser).await;
     browser.open(&format!("{}#token={token}", browser.page("accept-invite"))).await;
-    browser.wait_for_text("At least 15 characters.").await;
+    browser.wait_for_text("At least 15 characters,").await;
     browser.press(&format!("fourteen-chars{TAB}{ENTER}")).await;
     let types = "return ['password', 'again'].map((id) => document.getElementById(id).type).join()";
     assert_eq!(browser.execute(types).await, "text,text");

@@ -100,7 +100,7 @@ async fn pages_show_the_configured_branding() {
     for part in [
         "<title>Accept your invite · Acme &#60;Cloud&#62;</title>",
         "<a href=\"mailto:help@acme.example\">help@acme.example</a>",
-        "At least 15 characters.",
+        "At least 15 characters,",
         "minlength=\"15\"",
     ] {
         assert!(page.contains(part), "{part} is missing: {page}");
