@@ -59,7 +59,7 @@ EVERYTHING = {
     "mail": {"from": "svc <no-reply@svc.example.com>", "toFiles": True},
     "branding": {
         "productName": "Acme Cloud", "accentColor": "#7a1f5c", "supportAddress": "help@acme.example", "language": "de",
-        "logo": {"configMap": "branding", "key": "logo.png", "darkKey": "dark.png"}, "appUrl": "https://app.acme.example",
+        "logo": {"configMap": "branding", "key": "logo.png", "darkKey": "dark.png"}, "appUrl": "https://app.acme.example", "mailCommands": False,
     },
     "monitoring": {
         "podMonitor": {"enabled": True, "interval": "15s", "labels": {"release": "prometheus"}},

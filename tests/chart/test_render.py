@@ -478,11 +478,12 @@ class Variables(unittest.TestCase):
             self.assertEqual("svc-mail" in json.dumps(spec), component == "identity", component)
 
     def test_only_identity_gets_the_branding_and_only_configured_values(self):
-        names = {"SVC_PRODUCT_NAME", "SVC_ACCENT_COLOR", "SVC_SUPPORT_ADDRESS", "SVC_LANGUAGE", "SVC_LOGO_FILE", "SVC_LOGO_DARK_FILE", "SVC_APP_URL"}
+        names = {"SVC_PRODUCT_NAME", "SVC_ACCENT_COLOR", "SVC_SUPPORT_ADDRESS", "SVC_LANGUAGE", "SVC_LOGO_FILE", "SVC_LOGO_DARK_FILE", "SVC_APP_URL", "SVC_MAIL_COMMANDS"}
         configured = {
             "SVC_PRODUCT_NAME": "Acme Cloud", "SVC_ACCENT_COLOR": "#7a1f5c", "SVC_SUPPORT_ADDRESS": "help@acme.example",
             "SVC_LANGUAGE": "de", "SVC_LOGO_FILE": "/etc/svc/branding/logo.png",
             "SVC_LOGO_DARK_FILE": "/etc/svc/branding/dark.png", "SVC_APP_URL": "https://app.acme.example",
+            "SVC_MAIL_COMMANDS": "off",
         }  # fmt: skip
         for case, component, expected in (
             ("all features", "identity", configured),

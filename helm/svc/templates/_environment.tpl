@@ -45,7 +45,7 @@
 {{- if $values.mail.from -}}{{- $_ := set $settings "SVC_MAIL_FROM" $values.mail.from -}}{{- end -}}
 {{- if $values.mail.toFiles -}}{{- $_ := set $settings "SVC_MAIL_DIR" "/var/lib/svc/mail" -}}{{- end -}}
 {{- with $values.branding -}}
-{{- $branding := dict "SVC_PRODUCT_NAME" .productName "SVC_ACCENT_COLOR" .accentColor "SVC_SUPPORT_ADDRESS" .supportAddress "SVC_APP_URL" .appUrl "SVC_LANGUAGE" .language -}}
+{{- $branding := dict "SVC_PRODUCT_NAME" .productName "SVC_ACCENT_COLOR" .accentColor "SVC_SUPPORT_ADDRESS" .supportAddress "SVC_APP_URL" .appUrl "SVC_LANGUAGE" .language "SVC_MAIL_COMMANDS" (ternary "" "off" .mailCommands) -}}
 {{- if .logo.configMap -}}{{- $_ := set $branding "SVC_LOGO_FILE" (printf "/etc/svc/branding/%s" .logo.key) -}}
 {{- with .logo.darkKey -}}{{- $_ := set $branding "SVC_LOGO_DARK_FILE" (printf "/etc/svc/branding/%s" .) -}}{{- end -}}{{- end -}}
 {{- range $name, $value := $branding -}}{{- if $value -}}{{- $_ := set $settings $name $value -}}{{- end -}}{{- end -}}

@@ -31,6 +31,10 @@ service::variables! {
         /// Where people get help: on every page and in every mail.
         pub(crate) support: Option<Support> =
             Variable::new("SVC_SUPPORT_ADDRESS", "e-mail address or `https` URL").optional(),
+        /// Whether mails show the `svc` command with the same effect as their link.
+        pub(crate) mail_commands: bool = Variable::new("SVC_MAIL_COMMANDS", "`on` or `off`")
+            .default("on")
+            .one_of([("on", true), ("off", false)]),
         /// Language of mails, and of pages for browsers that accept no shipped language.
         pub(crate) language: Language = Variable::new("SVC_LANGUAGE", "`en` or `de`").default("en").required(),
     }

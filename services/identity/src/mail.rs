@@ -195,6 +195,10 @@ mod tests {
 
     /// One mail of every kind in every language. The name of the tenant is not ASCII.
     fn mails() -> Vec<Mail> {
+        mails_with(&[])
+    }
+
+    fn mails_with(variables: &[(&'static str, &str)]) -> Vec<Mail> {
         let tenant = tenant("Söhne\r\nBcc: eve@evil.example".repeat(7));
         let values = Values::new("ada@acme.example", &tenant, DateTime::UNIX_EPOCH);
         let by_ada = Values { inviter: Some("ada@acme.example"), ..values };
@@ -210,7 +214,7 @@ mod tests {
         };
         let mut mails = Vec::new();
         for language in Language::ALL {
-            let head = letterhead(&[("SVC_LANGUAGE", language.tag())]);
+            let head = letterhead(&[&[("SVC_LANGUAGE", language.tag())][..], variables].concat());
             let with_token =
                 [head.invite(&values, &token), head.invite(&by_ada, &token), head.reset(&values, &token)];
             let (digest, purpose) = (token.digest(), Purpose::Reset(ResetId::generate()));
@@ -337,6 +341,21 @@ mod tests {
             let (text, html) = (mail.letter.text().unwrap(), mail.letter.html().unwrap());
             let html = html.split_once("<body").unwrap().1;
             assert!(!text.contains('{') && !html.contains('{'), "{text}");
+        }
+    }
+
+    #[test]
+    fn without_commands_mails_have_links_only() {
+        for (setting, is_shown) in [("on", true), ("off", false)] {
+            let mails = mails_with(&[("SVC_MAIL_COMMANDS", setting)]);
+            let parts =
+                mails.iter().flat_map(|mail| [mail.letter.text().unwrap(), mail.letter.html().unwrap()]);
+            let parts: Vec<_> = parts.collect();
+            // Per language: three mails with a token, and the notice of an API key.
+            let shown = parts.iter().filter(|part| part.contains("--base-url")).count();
+            assert_eq!(shown, if is_shown { 2 * 2 * 4 } else { 0 });
+            assert_eq!(parts.iter().any(|part| part.contains("Token:")), is_shown);
+            assert!(parts.iter().all(|part| part.contains("https://svc.example/api/v1/pages/")));
         }
     }
 

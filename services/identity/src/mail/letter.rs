@@ -22,6 +22,8 @@ pub(crate) struct Letterhead {
     product: String,
     accent: Accent,
     support: Option<Support>,
+    /// Whether mails show commands.
+    commands: bool,
     /// The public origin, without a trailing slash.
     origin: String,
 }
@@ -169,10 +171,10 @@ impl Letterhead {
     /// # Errors
     /// The file of texts is damaged.
     pub(crate) fn new(branding: &Branding, public_url: &Url) -> Result<Self, serde_json::Error> {
-        let Branding { product, accent, support, language, .. } = branding.clone();
+        let Branding { product, accent, support, language, mail_commands: commands, .. } = branding.clone();
         let texts = Texts::load(language, &[("product", &product)])?;
         let origin = public_url.as_str().trim_end_matches('/').to_owned();
-        Ok(Self { texts, product, accent, support, origin })
+        Ok(Self { texts, product, accent, support, commands, origin })
     }
 
     /// The mail of an invite. `values.time` is the end of its term.
@@ -219,7 +221,7 @@ impl Letterhead {
             format!("svc api-keys revoke {} --tenant {tenant_id} --base-url {}", notice.key_id, self.origin);
         let open = self.texts.get("mail.api_key.command").to_owned();
         let letter = self.with_sessions(&API_KEY_CREATED, &Values { api_key: Some(notice), ..*values });
-        Letter { command: Some(Command { open, line, token: None }), ..letter }
+        Letter { command: self.commands.then_some(Command { open, line, token: None }), ..letter }
     }
 
     /// A mail to set a new password, and then to check the sessions.
@@ -242,7 +244,7 @@ impl Letterhead {
         let letter = self.letter(keys, values, &format!("{page}#token={token}"));
         let (open, line) =
             (self.texts.get("mail.command").to_owned(), format!("svc {command} --base-url {}", self.origin));
-        Letter { command: Some(Command { open, line, token: Some(token) }), ..letter }
+        Letter { command: self.commands.then_some(Command { open, line, token: Some(token) }), ..letter }
     }
 
     /// Returns the address of a page.
