@@ -26,6 +26,18 @@ const ratios = [...document.querySelectorAll("h1, h2, p, a, label, input, button
 return Math.min(...ratios);
 "#;
 
+/// A script that returns the smallest space between a field and the text below it, in pixels.
+const SPACE: &str = "
+const texts = [...document.querySelectorAll('.field > .help, .field > .error')];
+const spaces = texts.filter((text) => text.getClientRects().length > 0).map((text) => {
+    const input = text.parentElement.querySelector('input:not([aria-hidden])');
+    return text.getBoundingClientRect().top - input.getBoundingClientRect().bottom;
+});
+return Math.min(100, ...spaces);
+";
+/// The width of the focus ring with its distance from the field.
+const FOCUS_RING: f64 = 5.0;
+
 const LOGO: &str = r##"<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 32 32"><rect width="32" height="32" rx="8" fill="#1d4ed8"/><circle cx="16" cy="16" r="7" fill="#fff"/></svg>"##;
 
 /// A browser with one language.
@@ -60,6 +72,8 @@ impl Look<'_> {
         assert_eq!(self.browser.execute(overflow).await, 0, "{name} is wider than its window");
         let contrast = self.browser.execute(CONTRAST).await.as_f64().unwrap();
         assert!(contrast >= 4.5, "{name}: a text has a contrast of {contrast}");
+        let space = self.browser.execute(SPACE).await.as_f64().unwrap();
+        assert!(space >= FOCUS_RING, "{name}: the focus ring of a field covers the text below it ({space})");
         self.browser.expect_accessible(&name).await;
         self.browser.keep_whole_screenshot(&name).await;
     }

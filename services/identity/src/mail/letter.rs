@@ -53,7 +53,7 @@ struct Action {
 impl Action {
     /// The link in parts, between which a client can break the line.
     fn parts_of_link(&self) -> Vec<String> {
-        self.link.chars().collect::<Vec<_>>().chunks(16).map(String::from_iter).collect()
+        self.link.chars().collect::<Vec<_>>().chunks(4).map(String::from_iter).collect()
     }
 }
 
