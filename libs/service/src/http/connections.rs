@@ -466,6 +466,10 @@ mod tests {
                 format!("{} s", HEAD_TIMEOUT.as_secs()),
             ),
             ("requests of which the body is being received", limits.bodies.to_string()),
+            (
+                "pause of a response to a client that has closed its side of the connection",
+                format!("{} s", HALF_CLOSED_TIMEOUT.as_secs()),
+            ),
             ("response of which the client reads nothing", format!("{} s", WRITE_TIMEOUT.as_secs())),
         ] {
             assert_eq!(documented(limit), value, "{limit}");
