@@ -5,7 +5,7 @@ use async_nats::Message;
 use async_nats::jetstream::Context;
 use async_nats::jetstream::context::RequestError;
 use futures::StreamExt as _;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 use service::Tasks;
 
 use crate::connect::Connection;
@@ -20,10 +20,15 @@ const QUEUE: &str = "ingest";
 /// Settings that must be those of the durable. A client that sends none of them accepts any.
 const COMPARED: [&str; 5] =
     ["ack_policy", "deliver_policy", "deliver_subject", "filter_subject", "filter_subjects"];
-/// Codes of the broker: a consumer exists with another configuration, a consumer was not created, a stream does not exist.
+/// Codes of the broker: a consumer exists with another configuration, a consumer was not created, a stream does not exist, the payload is
+/// not that of the request.
 const EXISTS: u64 = 10_148;
 const NOT_CREATED: u64 = 10_012;
 const NO_STREAM: u64 = 10_059;
+const INVALID_JSON: u64 = 10_025;
+
+/// A JSON object. Other values cannot be indexed without a panic, and a client can send any value.
+type Object = Map<String, Value>;
 
 /// Starts the task that answers the requests.
 pub fn answer_api_requests(connection: Connection, streams: EventStreams, tasks: &Tasks) {
@@ -47,14 +52,14 @@ pub fn answer_api_requests(connection: Connection, streams: EventStreams, tasks:
 #[expect(clippy::disallowed_methods, reason = "the client repeats a request without a response")]
 async fn answer(connection: &Connection, streams: &[String], message: &Message) {
     let Some(reply) = &message.reply else { return };
-    let Some(request) = Request::parse(message) else { return };
+    let Some(request) = Request::parse(&message.subject, &message.payload) else { return };
     let context = async_nats::jetstream::new(connection.client.clone());
     let response = match request.response(&context, streams).await {
         Ok(response) => response,
         // Without a response, the client tries again.
         Err(error) => return tracing::debug!(?error, "failed to answer an API request"),
     };
-    let _ = connection.client.publish(reply.clone(), response.to_string().into()).await;
+    let _ = connection.client.publish(reply.clone(), Value::Object(response).to_string().into()).await;
 }
 
 /// A request of the login of a consumer.
@@ -69,62 +74,58 @@ struct Request<'a> {
 enum Kind<'a> {
     Names,
     List,
-    /// Name of the consumer, if the request has one, and its configuration.
-    Create(Option<&'a str>, Value),
+    /// Name of the consumer, if the subject has one, and its configuration; `None` if the payload has none.
+    Create(Option<&'a str>, Option<Object>),
 }
 
 impl<'a> Request<'a> {
-    fn parse(message: &'a Message) -> Option<Self> {
-        let mut tokens = message.subject.strip_prefix(API_REQUESTS)?.split('.').skip(1);
+    /// Returns `None` for a subject that is not one of the [mapped](MAPPED) ones.
+    fn parse(subject: &'a str, payload: &[u8]) -> Option<Self> {
+        let mut tokens = subject.strip_prefix(API_REQUESTS)?.split('.').skip(1);
         let (login, verb) = (tokens.next()?, tokens.next()?);
+        if verb == "DURABLE" && tokens.next()? != "CREATE" {
+            return None;
+        }
+        let stream = tokens.next()?;
         let kind = match verb {
             "NAMES" => Kind::Names,
             "LIST" => Kind::List,
-            "CREATE" => Kind::Create(None, Value::Null),
-            "DURABLE" if tokens.next()? == "CREATE" => Kind::Create(None, Value::Null),
+            "CREATE" | "DURABLE" => Kind::Create(tokens.next(), config(payload)),
             _ => return None,
-        };
-        let stream = tokens.next()?;
-        let kind = match kind {
-            Kind::Create(..) => {
-                let mut payload: Value = serde_json::from_slice(&message.payload).unwrap_or_default();
-                Kind::Create(tokens.next(), payload["config"].take())
-            }
-            kind => kind,
         };
         Some(Self { login, stream, kind })
     }
 
-    async fn response(&self, context: &Context, streams: &[String]) -> Result<Value, RequestError> {
-        let mut info = if streams.iter().any(|stream| stream == self.stream) {
+    async fn response(&self, context: &Context, streams: &[String]) -> Result<Object, RequestError> {
+        let info = if streams.iter().any(|stream| stream == self.stream) {
             context.request(format!("CONSUMER.INFO.{}.{}", self.stream, self.login), &json!({})).await?
         } else {
             error(404, NO_STREAM, "stream not found")
         };
-        let kind = match &self.kind {
-            Kind::Create(name, config) => {
-                if info.get("error").is_none() {
-                    info = self.created(*name, config, info);
-                }
-                "create"
+        Ok(self.respond(info))
+    }
+
+    /// Returns the response, from the information of the durable of the login.
+    fn respond(&self, info: Object) -> Object {
+        let (kind, mut response) = match &self.kind {
+            Kind::Create(name, config) if !info.contains_key("error") => {
+                ("create", self.created(*name, config.as_ref(), info))
             }
-            Kind::Names => {
-                info = list(&info, info["name"].clone());
-                "names"
-            }
-            Kind::List => {
-                info = list(&info, info.clone());
-                "list"
-            }
+            Kind::Create(..) => ("create", info),
+            Kind::Names => ("names", list(info, |info| info.remove("name"))),
+            Kind::List => ("list", list(info, |info| Some(Value::Object(std::mem::take(info))))),
         };
-        info["type"] = format!("io.nats.jetstream.api.v1.consumer_{kind}_response").into();
-        Ok(info)
+        let kind = format!("io.nats.jetstream.api.v1.consumer_{kind}_response");
+        response.insert("type".to_owned(), kind.into());
+        response
     }
 
     /// Returns the durable of the login, if it is the one that the client wants to create.
-    fn created(&self, name: Option<&str>, config: &Value, info: Value) -> Value {
+    fn created(&self, name: Option<&str>, config: Option<&Object>, info: Object) -> Object {
+        let Some(config) = config else { return error(400, INVALID_JSON, "invalid JSON") };
         let own = Some(self.login);
-        if name != own && config["durable_name"].as_str() != own && config["name"].as_str() != own {
+        let is_named = |setting| config.get(setting).and_then(Value::as_str) == own;
+        if name != own && !is_named("durable_name") && !is_named("name") {
             let login = self.login;
             let description = format!(
                 "login `{login}` cannot create a consumer: read its durable `{login}` of stream `{}` with pull requests",
@@ -132,7 +133,7 @@ impl<'a> Request<'a> {
             );
             return error(403, NOT_CREATED, &description);
         }
-        if matches(config, &info["config"]) {
+        if info.get("config").and_then(Value::as_object).is_some_and(|existing| matches(config, existing)) {
             return info;
         }
         let description = "consumer exists with another configuration: its filter and policies are those of `svc consumers create`";
@@ -140,40 +141,59 @@ impl<'a> Request<'a> {
     }
 }
 
-fn error(code: u64, err_code: u64, description: &str) -> Value {
-    json!({ "error": { "code": code, "err_code": err_code, "description": description } })
+/// Returns the configuration in the payload of a request.
+fn config(payload: &[u8]) -> Option<Object> {
+    let mut request: Object = serde_json::from_slice(payload).ok()?;
+    match request.remove("config")? {
+        Value::Object(config) => Some(config),
+        _ => None,
+    }
+}
+
+fn error(code: u64, err_code: u64, description: &str) -> Object {
+    let error = json!({ "code": code, "err_code": err_code, "description": description });
+    Object::from_iter([("error".to_owned(), error)])
 }
 
 /// Returns the list with the durable of the login, or without one if it does not exist.
-fn list(info: &Value, item: Value) -> Value {
-    let items = if info.get("error").is_some() { Vec::new() } else { vec![item] };
-    json!({ "total": items.len(), "offset": 0, "limit": 256, "consumers": items })
+fn list(mut info: Object, item: impl FnOnce(&mut Object) -> Option<Value>) -> Object {
+    let items: Vec<_> = if info.contains_key("error") { None } else { item(&mut info) }.into_iter().collect();
+    let (total, consumers) = (json!(items.len()), json!(items));
+    let fields = [("total", total), ("offset", json!(0)), ("limit", json!(256)), ("consumers", consumers)];
+    fields.map(|(name, value)| (name.to_owned(), value)).into_iter().collect()
 }
 
 /// Returns whether a durable has the settings of a request.
-fn matches(requested: &Value, existing: &Value) -> bool {
+fn matches(requested: &Object, existing: &Object) -> bool {
+    let is_empty = |value: &Value| {
+        value.is_null() || value.as_str() == Some("") || value.as_array().is_some_and(Vec::is_empty)
+    };
     COMPARED.iter().all(|setting| {
-        let is_empty = |value: &Value| {
-            value.is_null() || value.as_str() == Some("") || value.as_array().is_some_and(Vec::is_empty)
-        };
-        is_empty(&requested[setting]) || requested[setting] == existing[setting]
+        requested.get(*setting).is_none_or(|value| is_empty(value) || existing.get(*setting) == Some(value))
     })
 }
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
+
+    fn object(value: Value) -> Object {
+        serde_json::from_value(value).unwrap()
+    }
 
     #[test]
     fn a_request_matches_a_durable_with_the_same_filter_and_policies() {
-        let existing =
-            json!({ "ack_policy": "explicit", "deliver_policy": "all", "filter_subject": "udm.v1.*.acme.>" });
+        let existing = object(
+            json!({ "ack_policy": "explicit", "deliver_policy": "all", "filter_subject": "udm.v1.*.acme.>" }),
+        );
         for requested in [
             json!({}),
             json!({ "durable_name": "acme", "ack_policy": "explicit", "deliver_policy": "all", "max_deliver": 5 }),
             json!({ "filter_subject": "udm.v1.*.acme.>", "filter_subjects": [], "deliver_subject": "" }),
         ] {
-            assert!(matches(&requested, &existing), "{requested}");
+            assert!(matches(&object(requested.clone()), &existing), "{requested}");
         }
         for requested in [
             json!({ "ack_policy": "none" }),
@@ -182,7 +202,87 @@ mod tests {
             json!({ "filter_subjects": ["udm.v1.>"] }),
             json!({ "deliver_subject": "svc.invalidations.v1" }),
         ] {
-            assert!(!matches(&requested, &existing), "{requested}");
+            assert!(!matches(&object(requested.clone()), &existing), "{requested}");
+        }
+    }
+
+    /// Any JSON value, also where a request has an object or text.
+    fn any_json() -> impl Strategy<Value = Value> {
+        let leaf = prop_oneof![
+            Just(Value::Null),
+            any::<bool>().prop_map(Value::from),
+            any::<i64>().prop_map(Value::from),
+            any::<f64>().prop_map(Value::from),
+            any::<String>().prop_map(Value::from),
+            Just(json!("acme")),
+        ];
+        let name = prop_oneof![
+            Just("config".to_owned()),
+            Just("name".to_owned()),
+            Just("durable_name".to_owned()),
+            Just("filter_subjects".to_owned()),
+            any::<String>(),
+        ];
+        leaf.prop_recursive(4, 32, 4, move |value| {
+            prop_oneof![
+                prop::collection::vec(value.clone(), 0..4).prop_map(Value::from),
+                prop::collection::hash_map(name.clone(), value, 0..4)
+                    .prop_map(|fields| Value::Object(fields.into_iter().collect())),
+            ]
+        })
+    }
+
+    fn any_payload() -> impl Strategy<Value = Vec<u8>> {
+        prop_oneof![
+            any_json().prop_map(|value| value.to_string().into_bytes()),
+            any_json().prop_map(|config| json!({ "config": config }).to_string().into_bytes()),
+            any::<Vec<u8>>(),
+        ]
+    }
+
+    fn any_subject() -> impl Strategy<Value = String> {
+        let mapped = prop_oneof![
+            Just("CREATE.UDM".to_owned()),
+            Just("CREATE.UDM.acme".to_owned()),
+            Just("CREATE.UDM.acme.udm.v1.>".to_owned()),
+            Just("DURABLE.CREATE.UDM.acme".to_owned()),
+            Just("NAMES.UDM".to_owned()),
+            Just("LIST.UDM".to_owned()),
+            "[A-Z.*>]{0,20}",
+        ];
+        prop_oneof![mapped.prop_map(|request| format!("{API_REQUESTS}.acme.{request}")), any::<String>()]
+    }
+
+    proptest! {
+        #[test]
+        fn any_message_gets_a_response_of_its_type_or_none(
+            subject in any_subject(),
+            payload in any_payload(),
+            info in any_json(),
+        ) {
+            let info = info.as_object().cloned().unwrap_or_default();
+            if let Some(request) = Request::parse(&subject, &payload) {
+                let response = request.respond(info);
+                let kind = response["type"].as_str().unwrap();
+                prop_assert!(kind.starts_with("io.nats.jetstream.api.v1.consumer_"));
+            }
+        }
+    }
+
+    #[test]
+    fn a_request_to_create_a_consumer_without_a_configuration_is_invalid_json() {
+        let info = object(json!({ "name": "acme", "config": {} }));
+        for payload in
+            ["", "null", "[]", "0", "\"\"", "{", "{}", r#"{"config":[]}"#, r#"{"config":"x"}"#, "\u{0}"]
+        {
+            for subject in
+                ["CREATE.UDM.acme", "CREATE.UDM", "DURABLE.CREATE.UDM.acme", "CREATE.UDM.acme.udm.v1.>"]
+            {
+                let subject = format!("{API_REQUESTS}.acme.{subject}");
+                let request = Request::parse(&subject, payload.as_bytes()).unwrap();
+                let response = request.respond(info.clone());
+                assert_eq!(response["error"]["err_code"], INVALID_JSON, "{subject} {payload}");
+            }
         }
     }
 }
