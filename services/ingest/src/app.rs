@@ -123,11 +123,13 @@ impl App {
         allowance: Allowance,
     ) -> Result<AcceptedEvent, Problem> {
         let deadline = Instant::now() + PUBLISH_TIMEOUT;
-        let event = udm::parse(&body).map_err(invalid_event)?;
-        let (ids, message) = submission.message(&event, random_id, body.clone())?;
         let caller = &submission.caller;
-        let size = self.size(&message);
         let quota = &caller.subject().quota;
+        let event = udm::parse(&body).map_err(invalid_event);
+        let message = event.and_then(|event| Ok(submission.message(&event, random_id, body.clone())?));
+        let (ids, message) =
+            message.inspect_err(|_| self.limits.take_events(caller.tenant_id(), quota, 1))?;
+        let size = self.size(&message);
         let admission = self.limits.admit(caller.tenant_id(), quota, allowance, &[size], Admit::First);
         if let Some(over_quota) = admission.over_quota {
             return Err(over_quota.into());

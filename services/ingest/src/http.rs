@@ -158,7 +158,7 @@ fn submission(app: &App, caller: Caller, request_id: &RequestId) -> Submission {
 
 fn invalid_batch(error: BatchError) -> Problem {
     let kind = match &error {
-        BatchError::Split(split) => split_problem(split),
+        BatchError::Split { error, .. } => split_problem(error),
         BatchError::Empty => return ProblemKind::EmptyBatch.into(),
         BatchError::Headers | BatchError::Panicked(_) => {
             return Problem::new(ProblemKind::Internal).caused_by(error);

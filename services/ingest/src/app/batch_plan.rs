@@ -32,8 +32,12 @@ pub(crate) enum Format {
 /// The body is not a batch.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum BatchError {
-    #[error(transparent)]
-    Split(#[from] SplitError),
+    #[error("{error}")]
+    Split {
+        error: SplitError,
+        /// The number of items before the error, and the one with it.
+        items: usize,
+    },
     #[error("the batch contains no event")]
     Empty,
     #[error("failed to build a message")]
@@ -73,6 +77,8 @@ pub(super) struct Planned {
     pub(super) dead_letters: Vec<Message>,
     /// Whether the dead letters are one item.
     pub(super) together: bool,
+    /// The number of the other items: rejected ones and copies.
+    pub(super) others: usize,
 }
 
 /// Plans a batch.
@@ -101,7 +107,7 @@ async fn plan_items<'a>(
     let mut batch = BatchPlan { equal: invalid.map(|_| HashMap::new()), ..BatchPlan::default() };
     let mut items = pin!(paced(items, body_len).enumerate());
     while let Some((index, item)) = items.next().await {
-        let item = item?;
+        let item = item.map_err(|error| BatchError::Split { error, items: index + 1 })?;
         let plan = match udm::parse(item) {
             Ok(event) => batch.plan_event(submission, index, &event),
             Err(error) => batch.plan_invalid(submission, item, InvalidItem::new(index, error)),
@@ -112,14 +118,17 @@ async fn plan_items<'a>(
         return Err(BatchError::Empty);
     }
     let BatchPlan { plans, messages, dead_letters, .. } = batch;
-    Ok(Planned { plans, messages, dead_letters, together: false })
+    let is_other = |plan: &&Plan| matches!(plan, Plan::Rejected(_) | Plan::Duplicate { .. });
+    let others = plans.iter().filter(is_other).count();
+    Ok(Planned { plans, messages, dead_letters, together: false, others })
 }
 
-/// Plans to quarantine a body that is not a batch. All of its bytes are stored.
+/// Plans to quarantine a body that is not a batch, with an error in the last one of `items`. All of its bytes are stored.
 pub(super) fn plan_body(
     submission: &Submission,
     body: &[u8],
     error: &SplitError,
+    items: usize,
 ) -> Result<Planned, BatchError> {
     let kind = split_problem(error);
     let reason = error.to_string();
@@ -130,7 +139,7 @@ pub(super) fn plan_body(
     let dead_letters = dead_letters.map_err(|_| BatchError::Headers)?;
     let (ids, all) = (submission.ids("", content_id), 0..dead_letters.len());
     let plan = Plan::Quarantined { ids, dead_letters: all, result: invalid.result };
-    Ok(Planned { plans: vec![plan], messages: Vec::new(), dead_letters, together: true })
+    Ok(Planned { plans: vec![plan], messages: Vec::new(), dead_letters, together: true, others: items - 1 })
 }
 
 /// Returns the problem of a body that is not a batch.

@@ -53,10 +53,19 @@ impl App {
             tokio::task::spawn_blocking(move || runtime.block_on(plan)).await?
         };
         let (planned, unreadable) = match planned {
-            Err(BatchError::Split(error)) if invalid.is_some() => {
-                (plan_body(&submission, &body, &error)?, Some(error))
+            Err(BatchError::Split { error, items }) if invalid.is_some() => {
+                (plan_body(&submission, &body, &error, items)?, Some(BatchError::Split { error, items }))
             }
-            planned => (planned?, None),
+            Err(error) => {
+                let items = if let BatchError::Split { items, .. } = error { items } else { 1 };
+                self.limits.take_events(
+                    submission.caller.tenant_id(),
+                    &submission.caller.subject().quota,
+                    items,
+                );
+                return Err(error);
+            }
+            Ok(planned) => (planned, None),
         };
         let admit = if invalid.is_some() { Admit::AllOrNone } else { Admit::First };
         let limits = (allowance, admit);
@@ -65,7 +74,7 @@ impl App {
         let results: Vec<_> = results.map(|(index, plan)| self.result(index, plan, &outcomes)).collect();
         let is_final = |result: &EventResult| result.retryable == Some(false);
         if let Some(error) = unreadable.filter(|_| results.iter().any(is_final)) {
-            return Err(error.into());
+            return Err(error);
         }
         let count = |status| results.iter().filter(|result| result.status == status).count();
         let quarantined_events = invalid.map(|_| count(EventStatus::Quarantined));
@@ -89,12 +98,13 @@ impl App {
         (allowance, admit): (Allowance, Admit),
         deadline: Instant,
     ) -> (Vec<Plan>, Outcomes) {
-        let Planned { plans, mut messages, mut dead_letters, together } = planned;
+        let Planned { plans, mut messages, mut dead_letters, together, others } = planned;
         let (tenant_id, quota) = (submission.caller.tenant_id(), &submission.caller.subject().quota);
         let dead_letter = |message: &Message| EventSize { bytes: message.payload().len(), stream: None };
         let mut sizes: Vec<_> = messages.iter().map(|message| self.size(message)).collect();
         sizes.extend(dead_letters.iter().map(dead_letter));
         let admission = self.limits.admit(tenant_id, quota, allowance, &sizes, admit);
+        self.limits.take_events(tenant_id, quota, others);
         let events = messages.len();
         messages.truncate(admission.admitted);
         dead_letters.truncate(admission.admitted.saturating_sub(events));

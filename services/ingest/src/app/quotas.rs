@@ -1,5 +1,5 @@
-//! Quotas of the tenants: events and bytes per second. The bytes of a request take their tokens before they are parsed, whatever becomes of
-//! them, and an event takes its token before it is published.
+//! Quotas of the tenants: events and bytes per second. The bytes of a request take their tokens before they are parsed, and each of its
+//! items takes one of events, whatever becomes of them; an event takes it before it is published.
 //!
 //! Each replica enforces the quota divided by the number of active replicas, so a tenant gets its whole quota if its requests
 //! are distributed evenly. While replicas start or stop, the sum of the parts can differ from the quota.
@@ -78,6 +78,13 @@ impl Quotas {
         taken.unwrap_or(Allowance::UNLIMITED)
     }
 
+    /// Takes tokens for events that are not stored, up to [`MAX_DEBT`].
+    pub(super) fn take_events(&self, tenant_id: &TenantId, quota: &Quota, events: usize, now: Instant) {
+        self.update(tenant_id, quota, now, |buckets| {
+            buckets.events.iter_mut().for_each(|bucket| _ = bucket.take_available(events));
+        });
+    }
+
     /// Takes tokens for the events of a request, given by their sizes in bytes, in order. After the first event above the
     /// quota, no other one is admitted, so that the order is kept. With [`Admit::AllOrNone`], only the first event is checked.
     pub(super) fn admit(
@@ -140,10 +147,7 @@ impl Buckets {
     }
 
     fn take_bytes(&mut self, bytes: usize) -> Allowance {
-        let Some(bucket) = &mut self.bytes else { return Allowance::UNLIMITED };
-        let tokens = usize::try_from(bucket.rate.tokens(bucket.time_left())).unwrap_or(usize::MAX);
-        bucket.take(bytes.min(tokens));
-        Allowance(tokens)
+        self.bytes.as_mut().map_or(Allowance::UNLIMITED, |bucket| Allowance(bucket.take_available(bytes)))
     }
 
     fn admit(&mut self, allowance: Allowance, sizes: &[usize], admit: Admit) -> Admission {
@@ -218,6 +222,13 @@ impl Bucket {
 
     fn lead_at(&self, now: Instant) -> Duration {
         self.lead.saturating_sub(now.saturating_duration_since(self.updated_at))
+    }
+
+    /// Takes tokens, up to [`MAX_DEBT`]. Returns how many a request could take.
+    fn take_available(&mut self, tokens: usize) -> usize {
+        let available = usize::try_from(self.rate.tokens(self.time_left())).unwrap_or(usize::MAX);
+        self.take(tokens.min(available));
+        available
     }
 
     fn take(&mut self, tokens: usize) {

@@ -56,6 +56,13 @@ impl TenantLimits {
         self.0.quotas.take_bytes(tenant_id, quota, bytes, Instant::now())
     }
 
+    /// Counts events that are not stored: invalid ones and copies.
+    pub(crate) fn take_events(&self, tenant_id: &TenantId, quota: &Quota, events: usize) {
+        if events > 0 {
+            self.0.quotas.take_events(tenant_id, quota, events, Instant::now());
+        }
+    }
+
     /// Admits the events of a request up to the limits of the tenant.
     pub(crate) fn admit(
         &self,

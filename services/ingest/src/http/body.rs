@@ -62,6 +62,22 @@ impl Sender<'_> {
         too_large: ProblemKind,
     ) -> Result<ReceivedBody, Problem> {
         let Subject { tenant_id, quota, .. } = self.caller;
+        let body = self.receive(request, max, too_large).await;
+        // It counts as an invalid event.
+        body.inspect_err(|problem| {
+            if !problem.kind().is_retryable() {
+                self.limits.take_events(tenant_id, quota, 1);
+            }
+        })
+    }
+
+    async fn receive(
+        &self,
+        request: Request,
+        max: usize,
+        too_large: ProblemKind,
+    ) -> Result<ReceivedBody, Problem> {
+        let Subject { tenant_id, quota, .. } = self.caller;
         let (json, max) = (max, max + WHITE_SPACE);
         let encoding = encoding(request.headers())?;
         self.limits.check(tenant_id, quota)?;

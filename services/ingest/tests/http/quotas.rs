@@ -4,6 +4,7 @@ use std::io::Write as _;
 use std::time::Instant;
 
 use contract::events::{AcceptedEvent, BatchResponse};
+use futures::StreamExt as _;
 use serde_json::{Value, json};
 use testkit::{TestResponse, wait_until};
 use testsystem::{TestSystem, TestUser};
@@ -136,6 +137,41 @@ async fn bytes_count_whatever_becomes_of_them_and_other_tenants_have_their_own_q
         let answer = send_event(&tenant, 1).await;
         answer.expect_problem(429, "quota_exceeded");
         assert!((1..=3).contains(&seconds(&answer)), "rejected bytes cost at most two seconds: {answer}");
+    }
+}
+
+#[tokio::test]
+async fn each_item_counts_as_an_event_also_if_it_is_invalid_a_copy_or_before_the_error_of_a_body() {
+    let system = TestSystem::start().await.unwrap();
+    let copy = json!({ "source_id": "s", "event_id": "1" }).to_string();
+    for (number, (path, body, status)) in [
+        ("/events", "{}".into(), 422),
+        ("/events", "{".into(), 400),
+        ("/events", r#"{"source_id":"s","metadata":{"event_timestamp":"x"}}"#.into(), 422),
+        ("/events", "x".repeat(300_000), 413),
+        ("/events/batch", "[{},{}]".into(), 422),
+        ("/events/batch", format!("[{copy},{copy}]"), 202),
+        ("/events/batch", "[{},".into(), 400),
+        ("/events/batch", "{}".into(), 422),
+        ("/events/batch?invalid=quarantine", format!("[{copy},{copy}]"), 202),
+        ("/events/batch?invalid=quarantine", "[{},".into(), 202),
+        ("/events?invalid=quarantine", "{}".into(), 202),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let tenant_id = format!("tenant-{number}");
+        let tenant = system.create_tenant(&tenant_id).await;
+        set_quota(&system, &tenant_id, json!({ "events_per_second": 1 })).await;
+        let answers: Vec<_> =
+            futures::stream::repeat_with(|| tenant.client.post_bytes(path, JSON, body.clone()))
+                .take(4)
+                .buffered(1)
+                .map(|answer| answer.status)
+                .collect()
+                .await;
+        assert_eq!(answers[0], status, "{path} {body:.40}");
+        assert_eq!(answers[3], 429, "{path} {body:.40} {answers:?}");
     }
 }
 
