@@ -189,7 +189,11 @@ impl App {
                 let kind = code.as_deref().and_then(ProblemKind::from_code);
                 Err(Problem::new(kind.unwrap_or(ProblemKind::Internal)))
             }
-            _ => self.ingest_event(&submission, body, allowance).await,
+            _ => {
+                let rejected = self.ingest_event(&submission, body, allowance).await;
+                rejected
+                    .map_err(|problem| problem.detail("The event is invalid, and the quarantine is full."))
+            }
         }
     }
 

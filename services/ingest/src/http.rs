@@ -124,7 +124,7 @@ async fn send_batch(
         Sender { budget: &app.body_budget, limits: &app.limits, caller: submission.caller.subject() };
     let body = sender.read(request, MAX_BATCH_BYTES, ProblemKind::BatchTooLarge).await?;
     let ingested = app.ingest_batch(Arc::new(submission), body.bytes, body.allowance, format, invalid).await;
-    let (batch, over_quota) = ingested.map_err(invalid_batch)?;
+    let (batch, over_quota) = ingested.map_err(|error| invalid_batch(error, invalid))?;
     // Another poll writes the response.
     tokio::task::yield_now().await;
     Ok(batch_response(batch, over_quota, invalid))
@@ -156,7 +156,7 @@ fn submission(app: &App, caller: Caller, request_id: &RequestId) -> Submission {
     Submission::new(caller, app.clock.now(), request_id.as_str(), traceparent.as_deref())
 }
 
-fn invalid_batch(error: BatchError) -> Problem {
+fn invalid_batch(error: BatchError, invalid: Option<InvalidItems>) -> Problem {
     let kind = match &error {
         BatchError::Split { error, .. } => split_problem(error),
         BatchError::Empty => return ProblemKind::EmptyBatch.into(),
@@ -164,7 +164,8 @@ fn invalid_batch(error: BatchError) -> Problem {
             return Problem::new(ProblemKind::Internal).caused_by(error);
         }
     };
-    Problem::new(kind).detail(error.to_string())
+    let full = if invalid.is_some() { "; the quarantine is full" } else { "" };
+    Problem::new(kind).detail(format!("{error}{full}"))
 }
 
 fn batch_response(

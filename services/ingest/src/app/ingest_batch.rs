@@ -7,6 +7,7 @@ use bus::{Ack, Message, PublishError};
 use bytes::Bytes;
 use contract::ProblemKind;
 use contract::events::{BatchResponse, EventResult, EventStatus, InvalidItems};
+use tenancy::TenantId;
 use tokio::runtime::Handle;
 use tokio::time::Instant;
 use uuid::Uuid;
@@ -70,8 +71,9 @@ impl App {
         let admit = if invalid.is_some() { Admit::AllOrNone } else { Admit::First };
         let limits = (allowance, admit);
         let (plans, outcomes) = self.publish_batch(&submission, planned, limits, deadline).await;
-        let results = plans.into_iter().enumerate();
-        let results: Vec<_> = results.map(|(index, plan)| self.result(index, plan, &outcomes)).collect();
+        let (tenant_id, results) = (submission.caller.tenant_id(), plans.into_iter().enumerate());
+        let results: Vec<_> =
+            results.map(|(index, plan)| self.result(tenant_id, index, plan, &outcomes)).collect();
         let is_final = |result: &EventResult| result.retryable == Some(false);
         if let Some(error) = unreadable.filter(|_| results.iter().any(is_final)) {
             return Err(error);
@@ -121,7 +123,7 @@ impl App {
     }
 
     /// Returns the result of an item.
-    fn result(&self, index: usize, plan: Plan, outcomes: &Outcomes) -> EventResult {
+    fn result(&self, tenant_id: &TenantId, index: usize, plan: Plan, outcomes: &Outcomes) -> EventResult {
         let unavailable = Err(PublishError::Unavailable);
         let event =
             |ids, message: usize, repeated| match (outcomes.messages.get(message), &outcomes.over_quota) {
@@ -137,7 +139,7 @@ impl App {
                 let outcome = stored.iter().find(|outcome| outcome.is_err()).or_else(|| stored.last());
                 match (outcome, &outcomes.over_quota) {
                     (None, Some(over_quota)) => rejected_by_quota(index, ids, over_quota),
-                    (outcome, _) => self.quarantined(ids, outcome.unwrap_or(&unavailable), result),
+                    (outcome, _) => self.quarantined(tenant_id, ids, outcome.unwrap_or(&unavailable), result),
                 }
             }
         }
@@ -146,6 +148,7 @@ impl App {
     /// Returns the result of an item that was to be quarantined. `result` is that of a full quarantine.
     fn quarantined(
         &self,
+        tenant_id: &TenantId,
         ids: EventIds,
         outcome: &Result<Ack, PublishError>,
         result: EventResult,
@@ -160,7 +163,11 @@ impl App {
                 retryable: None,
                 ..result
             },
-            Err(PublishError::StreamFull) => result,
+            Err(PublishError::StreamFull) => {
+                self.limits.quarantine_is_full(tenant_id);
+                let message = result.message.map(|message| format!("{message}; the quarantine is full"));
+                EventResult { message, ..result }
+            }
             Err(_) => published(result.index, ids, outcome, false),
         }
     }

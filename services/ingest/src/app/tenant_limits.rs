@@ -97,6 +97,13 @@ impl TenantLimits {
         admission
     }
 
+    /// Logs that the quarantine of a tenant is full.
+    pub(crate) fn quarantine_is_full(&self, tenant_id: &TenantId) {
+        if self.0.rejections.warns(tenant_id, Instant::now()) {
+            tracing::warn!(%tenant_id, "the quarantine of the tenant is full; invalid items rejected");
+        }
+    }
+
     /// Takes the outcomes of admitted events. An event that was not stored does not count. Without a reply before the deadline,
     /// an event can be stored.
     pub(crate) fn settle<'a>(

@@ -284,10 +284,14 @@ async fn above_the_bound_of_the_tenant_items_are_rejected_until_some_are_deleted
     let quarantined = "quarantined malformed_json";
     assert_eq!(statuses(&batch), [quarantined, quarantined, "rejected malformed_json", "accepted"]);
     assert_eq!(batch.results[2].retryable, Some(false));
+    let message = batch.results[2].message.as_deref().unwrap();
+    assert!(message.ends_with("; the quarantine is full"), "{message}");
     send(&acme.client, JSON, "[1]").await.expect::<BatchResponse>(422);
-    send(&acme.client, JSON, "[").await.expect_problem(400, "malformed_json");
+    let problem = send(&acme.client, JSON, "[").await.expect_problem(400, "malformed_json");
+    assert!(problem.detail.ends_with("; the quarantine is full"), "{}", problem.detail);
     let problem =
         send_one(&acme.client, r#"{"source_id":""}"#).await.expect_problem(422, "validation_failed");
+    assert!(problem.detail.ends_with("the quarantine is full."), "{}", problem.detail);
     assert_eq!(problem.errors[0].pointer, "/source_id");
     send(&other.client, NDJSON, "a\n").await.expect::<BatchResponse>(202);
 
