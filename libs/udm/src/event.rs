@@ -263,10 +263,10 @@ impl Field {
     fn plain(&self, value: Value) -> Value {
         match value {
             Value::Null => Value::Null,
-            Value::Array(items) if self.is_repeated() => {
+            Value::Array(items) if self.is_repeated => {
                 items.into_iter().map(|item| self.rule.plain(item)).collect()
             }
-            value if self.is_repeated() => Value::Array(vec![self.rule.plain(value)]),
+            value if self.is_repeated => Value::Array(vec![self.rule.plain(value)]),
             Value::Array(items) if items.is_empty() && self.rule.is_object() => Value::Null,
             value => self.rule.plain(value),
         }

@@ -12,9 +12,6 @@ use std::ops::RangeInclusive;
 use names::JsonName;
 pub(crate) use names::{Meaning, Name, Spelling, find, is_same_name, json_name};
 
-/// Maximum number of nouns in `intermediary` and in `about`.
-pub const MAX_NOUNS: usize = 64;
-
 pub(crate) const MAX_SOURCE_ID_BYTES: usize = 256;
 pub(crate) const MAX_EVENT_ID_BYTES: usize = 128;
 pub(crate) const MAX_TYPE_BYTES: usize = 64;
@@ -43,8 +40,7 @@ pub(crate) struct Field {
     hash: u32,
     /// The rule of the value, or of each value if the field is repeated.
     pub(crate) rule: Rule,
-    /// Maximum number of values of a repeated field. 0 if the field is not repeated.
-    pub(crate) max_items: usize,
+    pub(crate) is_repeated: bool,
     pub(crate) description: &'static str,
 }
 
@@ -73,8 +69,6 @@ pub(crate) enum Rule {
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum TextRule {
     Any,
-    /// At most this number of bytes.
-    Within(usize),
     SourceId,
     EventId,
     /// Any string. It can be the id of the event.
@@ -110,10 +104,6 @@ impl Field {
     pub(crate) fn is_required(&self) -> bool {
         matches!(self.rule, Rule::Text(TextRule::SourceId))
     }
-
-    pub(crate) const fn is_repeated(&self) -> bool {
-        self.max_items > 0
-    }
 }
 
 impl TextRule {
@@ -140,8 +130,6 @@ impl Integer {
 macro_rules! rule {
     (string) => { Rule::Text(TextRule::Any) };
     (bytes) => { Rule::Text(TextRule::Any) };
-    (Text1K) => { Rule::Text(TextRule::Within(1024)) };
-    (Text8K) => { Rule::Text(TextRule::Within(8 * 1024)) };
     (SourceId) => { Rule::Text(TextRule::SourceId) };
     (EventId) => { Rule::Text(TextRule::EventId) };
     (MetadataId) => { Rule::Text(TextRule::MetadataId) };
@@ -169,22 +157,19 @@ macro_rules! rule {
 /// Returns a field. The compiler derives the second spelling.
 macro_rules! field {
     ($description:expr, $name:ident, [$rule:tt]) => {
-        field!($description, $name, [$rule; usize::MAX])
-    };
-    ($description:expr, $name:ident, [$rule:tt; $max:expr]) => {
-        field!($description, $name, rule!($rule), $max)
+        field!($description, $name, rule!($rule), true)
     };
     ($description:expr, $name:ident, $rule:tt) => {
-        field!($description, $name, rule!($rule), 0)
+        field!($description, $name, rule!($rule), false)
     };
-    ($description:expr, $name:ident, $rule:expr, $max:expr) => {{
+    ($description:expr, $name:ident, $rule:expr, $is_repeated:expr) => {{
         const JSON_NAME: &JsonName = &JsonName::from_original(stringify!($name));
         Field {
             name: stringify!($name),
             json_name: JSON_NAME.as_str(),
             hash: names::hash(stringify!($name)),
             rule: $rule,
-            max_items: $max,
+            is_repeated: $is_repeated,
             description: $description,
         }
     }};

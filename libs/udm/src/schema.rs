@@ -101,11 +101,8 @@ impl Schemas<'_> {
 
     fn field(&mut self, field: &Field) -> Value {
         let mut schema = self.rule(field.rule);
-        if field.is_repeated() {
-            let mut list = json!({ "type": "array", "items": schema });
-            if field.max_items < usize::MAX {
-                list["maxItems"] = field.max_items.into();
-            }
+        if field.is_repeated {
+            let list = json!({ "type": "array", "items": schema });
             schema = json!({ "anyOf": [schema, list] });
         }
         if field.is_required() { schema } else { or_null(schema) }
@@ -200,7 +197,6 @@ impl TextRule {
     fn schema(self) -> Value {
         let mut schema = match self {
             Self::Any | Self::MetadataId => json!({}),
-            Self::Within(max) => json!({ "maxLength": max }),
             Self::SourceId => json!({
                 "minLength": 1,
                 "maxLength": MAX_SOURCE_ID_BYTES,

@@ -16,7 +16,9 @@ pub enum SplitError {
     #[error("the body is not JSON: {0}")]
     NotJson(String),
     /// The body is JSON, but not a list.
-    #[error("the body must be a JSON list of events")]
+    #[error(
+        "the body must be a JSON list of events; send lines as application/x-ndjson, and of a document with events only the list"
+    )]
     NotAList,
     /// More than [`MAX_BATCH_EVENTS`].
     #[error("a batch contains at most {MAX_BATCH_EVENTS} events; split it")]

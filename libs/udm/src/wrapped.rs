@@ -1,14 +1,16 @@
 //! Events inside of another document, such as the result of a search, the body of an import, or a line of `svc events tail`.
 
-use std::collections::BTreeMap;
+use std::borrow::Cow;
+use std::fmt;
 
 use contract::escape_pointer_token;
+use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
-use crate::fields::{EVENT, Meaning, Rule, TextRule, find, is_same_name};
+use crate::fields::{EVENT, Field, Meaning, Name, Rule, TextRule, find, is_same_name};
 
 /// Names of the members that contain events in the documents of Google SecOps and of this service.
-const WRAPPERS: [&str; 10] = [
+const WRAPPERS: [&str; 14] = [
     "udm",
     "event",
     "events",
@@ -19,9 +21,26 @@ const WRAPPERS: [&str; 10] = [
     "parsed_events",
     "collection_elements",
     "references",
+    "detections",
+    "rule_detections",
+    "udm_event",
+    "udm_events",
 ];
 /// Maximum number of objects and lists around an event.
 const MAX_LEVELS: usize = 16;
+
+/// What a JSON document is.
+#[derive(Clone, Debug)]
+pub enum Document<'a> {
+    /// An event, valid or not, or not an object.
+    Event,
+    /// An object without a known field of an event. It can be an event with unknown fields.
+    Other,
+    /// An object that is no event: `{}`, or the error message of an API.
+    NoEvent,
+    /// An object that contains these events, in their order. The result of a search that has found nothing contains none.
+    Wrapper(Vec<WrappedEvent<'a>>),
+}
 
 /// An event that another document contains.
 #[derive(Clone, Debug)]
@@ -30,22 +49,36 @@ pub struct WrappedEvent<'a> {
     pub pointer: String,
     /// The bytes of the event, as in the document.
     pub event: &'a RawValue,
+    /// The `source_id` of the nearest object around the event that has one.
+    pub source_id: Option<&'a RawValue>,
+    /// The `event_id` of the nearest object around the event that has one, unless there is a list between them.
+    pub event_id: Option<&'a RawValue>,
+    /// False for an item of a list that contains no event, while another item of the list does.
+    pub is_event: bool,
 }
 
-/// Returns the events that a JSON object contains in members such as `udm`, `event` or `events`, in the order of the document. Returns
-/// nothing if the text is not a JSON object, is an event itself, or contains no event.
+/// Returns the events that a JSON object contains. They are objects with known fields in members such as `udm`, `event` or `events`, and,
+/// if the document has no field of an event itself, objects with `metadata.event_type` in any other member.
 ///
-/// An object with `metadata` is an event itself, whatever its other members are. An item of a list that contains no event is returned
-/// unchanged, if another item contains one, so that the caller loses nothing.
-pub fn unwrap_events(document: &str) -> Vec<WrappedEvent<'_>> {
-    let mut events = Vec::new();
-    match serde_json::from_str::<&RawValue>(document) {
-        Ok(value) if value.get().starts_with('{') => {
-            search(value, String::new(), 0, &mut events);
-        }
-        _ => {}
+/// An object with `metadata` is an event itself, whatever its other members are.
+pub fn unwrap_events(document: &str) -> Document<'_> {
+    let Ok(members) = serde_json::from_str::<Members<'_>>(document) else { return Document::Event };
+    if members.metadata().is_some() {
+        return Document::Event;
     }
-    events
+    let mut search = Search::default();
+    if search.members(&members, &Place::default()) {
+        return Document::Wrapper(search.0);
+    }
+    if members.has_field() {
+        return Document::Event;
+    }
+    match members.0.as_slice() {
+        [] => Document::NoEvent,
+        [error] if error.name == "error" && error.value.get().starts_with('{') => Document::NoEvent,
+        _ if members.is_empty_result() => Document::Wrapper(Vec::new()),
+        _ => Document::Other,
+    }
 }
 
 /// Returns whether a member with this name can contain an event.
@@ -53,58 +86,179 @@ pub(crate) fn is_wrapper(name: &str) -> bool {
     WRAPPERS.iter().any(|wrapper| is_same_name(wrapper, name))
 }
 
-/// Adds the events of a value, and returns whether there is any. The value itself counts if it is inside of a wrapper.
-fn search<'a>(
+/// The members of an object.
+struct Members<'a>(Vec<Member<'a>>);
+
+struct Member<'a> {
+    name: Cow<'a, str>,
     value: &'a RawValue,
-    pointer: String,
-    levels: usize,
-    events: &mut Vec<WrappedEvent<'a>>,
-) -> bool {
-    if levels > MAX_LEVELS {
-        return false;
-    }
-    if let Ok(items) = serde_json::from_str::<Vec<&RawValue>>(value.get()) {
-        let first = events.len();
-        let mut has_event = false;
-        for (index, item) in items.into_iter().enumerate() {
-            let pointer = format!("{pointer}/{index}");
-            if search(item, pointer.clone(), levels + 1, events) {
-                has_event = true;
-            } else {
-                events.push(WrappedEvent { pointer, event: item });
-            }
-        }
-        if !has_event {
-            events.truncate(first);
-        }
-        return has_event;
-    }
-    let Ok(members) = serde_json::from_str::<BTreeMap<String, &RawValue>>(value.get()) else { return false };
-    let mut has_event = false;
-    if !members.iter().any(|(name, value)| is_field("metadata", name, value)) {
-        for (name, value) in members.iter().filter(|(name, _)| is_wrapper(name)) {
-            let pointer = format!("{pointer}/{}", escape_pointer_token(name));
-            has_event |= search(value, pointer, levels + 1, events);
-        }
-    }
-    let fields = EVENT.fields.iter().map(|field| field.name).filter(|name| *name != "additional");
-    let mut fields = fields.filter(|field| members.iter().any(|(name, value)| is_field(field, name, value)));
-    if !has_event && levels > 0 && fields.next().is_some() {
-        events.push(WrappedEvent { pointer, event: value });
-        return true;
-    }
-    has_event
+    /// The field of an event, if the name and the kind of value are its own.
+    field: Option<&'static Field>,
 }
 
-/// Returns whether a member is this field of an event: an object or a list, or the text of `source_id`.
-fn is_field(field: &str, name: &str, value: &RawValue) -> bool {
-    match find(&EVENT, name) {
-        Meaning::Known(known, _) if known.name == field => match known.rule {
-            Rule::Text(TextRule::SourceId) => value.get().starts_with('"'),
-            _ => value.get().starts_with(['{', '[']),
-        },
-        _ => false,
+impl<'a> Members<'a> {
+    fn metadata(&self) -> Option<&Member<'a>> {
+        self.0.iter().find(|member| member.field.is_some_and(|field| field.name == "metadata"))
     }
+
+    /// Whether the object has a field of an event. Other documents have `additional` too.
+    fn has_field(&self) -> bool {
+        self.0.iter().any(|member| member.field.is_some_and(|field| field.name != "additional"))
+    }
+
+    /// Whether the type of an event is known.
+    fn has_event_type(&self) -> bool {
+        let Some(Member { value, field: Some(Field { rule: Rule::Object(metadata), .. }), .. }) =
+            self.metadata()
+        else {
+            return false;
+        };
+        let is_type = |member: &Member<'_>| matches!(find(metadata, &member.name), Meaning::Known(field, _) if field.name == "event_type");
+        let members = serde_json::from_str::<Members<'_>>(value.get());
+        members.is_ok_and(|members| members.0.iter().any(is_type))
+    }
+
+    /// The text of a field.
+    fn text(&self, rule: TextRule) -> Option<&'a RawValue> {
+        let is_wanted = |field: &Field| matches!(field.rule, Rule::Text(known) if known == rule);
+        self.0.iter().find(|member| member.field.is_some_and(is_wanted)).map(|member| member.value)
+    }
+
+    /// Whether each member that can contain events has an empty list.
+    fn is_empty_result(&self) -> bool {
+        let mut wrappers = self.0.iter().filter(|member| is_wrapper(&member.name)).peekable();
+        wrappers.peek().is_some()
+            && wrappers.all(|member| match serde_json::from_str::<Members<'_>>(member.value.get()) {
+                Ok(members) => members.is_empty_result(),
+                Err(_) => serde_json::from_str::<[(); 0]>(member.value.get()).is_ok(),
+            })
+    }
+}
+
+impl<'de: 'a, 'a> Deserialize<'de> for Members<'a> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct MembersVisitor;
+
+        impl<'de> Visitor<'de> for MembersVisitor {
+            type Value = Members<'de>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Members<'de>, A::Error> {
+                let mut members = Vec::new();
+                while let Some((Name(name), value)) = map.next_entry::<Name<'de>, &'de RawValue>()? {
+                    let field = field(&name, value);
+                    members.push(Member { name, value, field });
+                }
+                Ok(Members(members))
+            }
+        }
+
+        deserializer.deserialize_map(MembersVisitor)
+    }
+}
+
+/// Returns the field of an event with this name, if its value is an object or a list, or the text of an id.
+fn field(name: &str, value: &RawValue) -> Option<&'static Field> {
+    let Meaning::Known(field, _) = find(&EVENT, name) else { return None };
+    let starts = match field.rule {
+        Rule::Text(TextRule::SourceId | TextRule::EventId) => &['"'][..],
+        _ => &['{', '['],
+    };
+    value.get().starts_with(starts).then_some(field)
+}
+
+/// Where a value is in the document.
+#[derive(Clone, Default)]
+struct Place<'a> {
+    pointer: String,
+    levels: usize,
+    /// Whether the last name on the way is that of a wrapper.
+    is_named: bool,
+    source_id: Option<&'a RawValue>,
+    event_id: Option<&'a RawValue>,
+}
+
+impl Place<'_> {
+    fn below(&self, token: impl fmt::Display) -> Self {
+        Self { pointer: format!("{}/{token}", self.pointer), levels: self.levels + 1, ..self.clone() }
+    }
+}
+
+/// The events that were found.
+#[derive(Default)]
+struct Search<'a>(Vec<WrappedEvent<'a>>);
+
+impl<'a> Search<'a> {
+    /// Adds the events of a value, and returns whether there is any.
+    fn value(&mut self, value: &'a RawValue, place: Place<'a>) -> bool {
+        if place.levels > MAX_LEVELS {
+            return false;
+        }
+        match serde_json::from_str::<Members<'a>>(value.get()) {
+            Ok(members) => self.object(value, &members, place),
+            Err(_) => self.list(value, &place),
+        }
+    }
+
+    fn list(&mut self, list: &'a RawValue, place: &Place<'a>) -> bool {
+        let items = serde_json::from_str::<Vec<&RawValue>>(list.get()).unwrap_or_default();
+        if !items.iter().any(|item| can_contain(item)) {
+            return false;
+        }
+        let first = self.0.len();
+        let mut found = false;
+        for (index, item) in items.into_iter().enumerate() {
+            let place = Place { event_id: None, ..place.below(index) };
+            if self.value(item, place.clone()) {
+                found = true;
+            } else {
+                self.push(item, place, false);
+            }
+        }
+        if !found {
+            self.0.truncate(first);
+        }
+        found
+    }
+
+    fn object(&mut self, object: &'a RawValue, members: &Members<'a>, place: Place<'a>) -> bool {
+        let is_event = members.has_event_type() || place.is_named && members.metadata().is_some();
+        if !is_event && self.members(members, &place) {
+            return true;
+        }
+        let is_event = is_event || place.is_named && members.has_field();
+        if is_event {
+            self.push(object, place, true);
+        }
+        is_event
+    }
+
+    fn members(&mut self, members: &Members<'a>, place: &Place<'a>) -> bool {
+        let has_field = members.has_field();
+        let source_id = members.text(TextRule::SourceId).or(place.source_id);
+        let event_id = members.text(TextRule::EventId).or(place.event_id);
+        let mut found = false;
+        for Member { name, value, field } in &members.0 {
+            let is_named = is_wrapper(name);
+            if can_contain(value) && field.is_none() && (is_named || !has_field) {
+                let below = place.below(escape_pointer_token(name));
+                found |= self.value(value, Place { is_named, source_id, event_id, ..below });
+            }
+        }
+        found
+    }
+
+    fn push(&mut self, event: &'a RawValue, place: Place<'a>, is_event: bool) {
+        let Place { pointer, source_id, event_id, .. } = place;
+        self.0.push(WrappedEvent { pointer, event, source_id, event_id, is_event });
+    }
+}
+
+fn can_contain(value: &RawValue) -> bool {
+    value.get().starts_with(['{', '['])
 }
 
 #[cfg(test)]
@@ -112,7 +266,8 @@ mod tests {
     use super::*;
 
     fn unwrapped(document: &str) -> Vec<(String, &str)> {
-        unwrap_events(document).into_iter().map(|found| (found.pointer, found.event.get())).collect()
+        let Document::Wrapper(events) = unwrap_events(document) else { return Vec::new() };
+        events.into_iter().map(|found| (found.pointer, found.event.get())).collect()
     }
 
     const EVENT: &str = r#"{ "metadata" : {"eventType":"USER_LOGIN"} }"#;
@@ -144,6 +299,17 @@ mod tests {
                 r#"{"type":"RULE_DETECTION","collectionElements":[{"references":[{"event":EVENT}]}]}"#,
                 &["/collectionElements/0/references/0/event"],
             ),
+            (
+                r#"{"detections":[{"collectionElements":[{"references":[{"event":EVENT},{"event":EVENT}]}]}],"nextPageToken":"x"}"#,
+                &[
+                    "/detections/0/collectionElements/0/references/0/event",
+                    "/detections/0/collectionElements/0/references/1/event",
+                ],
+            ),
+            (r#"{"data":{"events":[{"udm":EVENT}]}}"#, &["/data/events/0/udm"]),
+            (r#"{"hits":{"total":1,"hits":[{"_id":"x","_source":EVENT}]}}"#, &["/hits/hits/0/_source"]),
+            (r#"{"results":[EVENT,EVENT],"additional":{}}"#, &["/results/0", "/results/1"]),
+            (r#"{"a~/b":[[EVENT]]}"#, &["/a~0~1b/0/0"]),
         ] {
             let document = document.replace("EVENT", EVENT);
             let found = unwrapped(&document);
@@ -172,6 +338,9 @@ mod tests {
             r#"{"source_id":"fw","event":{"kind":"alert","id":"7"}}"#,
             r#"{"source_id":"fw","event":{"src":"10.0.0.1","additional":{}}}"#,
             r#"{"source_id":"fw","udm":null,"events":[1,{}],"idm":{}}"#,
+            r#"{"source_id":"soar","case":{"evidence":{"metadata":{"event_type":"USER_LOGIN"}}}}"#,
+            r#"{"principal":{},"cause":{"metadata":{"event_type":"USER_LOGIN"}}}"#,
+            r#"{"object":{"metadata":{"name":"pod"}},"data":{"network":{},"source_id":"x"}}"#,
             r#"{"additional":{"udm":{"metadata":{}}}}"#,
             r#"[{"udm":{"metadata":{}}}]"#,
             "7",
@@ -183,13 +352,73 @@ mod tests {
     }
 
     #[test]
-    fn items_of_a_list_with_events_are_not_lost() {
-        let found = unwrapped(r#"{"events":[{"udm":{"metadata":{}}},{"other":1},null]}"#);
-        let found: Vec<_> = found.iter().map(|(pointer, event)| (&**pointer, *event)).collect();
+    fn items_of_a_list_with_events_are_not_lost_and_are_no_events() {
+        let Document::Wrapper(found) =
+            unwrap_events(r#"{"events":[{"udm":{"metadata":{}}},{"other":1},null]}"#)
+        else {
+            panic!("no event");
+        };
+        let found: Vec<_> =
+            found.iter().map(|item| (&*item.pointer, item.event.get(), item.is_event)).collect();
         assert_eq!(
             found,
-            [("/events/0/udm", r#"{"metadata":{}}"#), ("/events/1", r#"{"other":1}"#), ("/events/2", "null")]
+            [
+                ("/events/0/udm", r#"{"metadata":{}}"#, true),
+                ("/events/1", r#"{"other":1}"#, false),
+                ("/events/2", "null", false),
+            ]
         );
+    }
+
+    #[test]
+    fn the_nearest_source_counts_and_the_nearest_id_that_is_not_around_a_list() {
+        for (document, source_id, event_id) in [
+            (r#"{"source_id":"a","event_id":"1","udm":EVENT}"#, Some("\"a\""), Some("\"1\"")),
+            (r#"{"sourceId":"a","events":[{"eventId":"2","udm":EVENT}]}"#, Some("\"a\""), Some("\"2\"")),
+            (
+                r#"{"source_id":"a","event_id":"1","events":[{"source_id":"b","event":EVENT}]}"#,
+                Some("\"b\""),
+                None,
+            ),
+            (r#"{"event_id":7,"source_id":null,"event":EVENT}"#, None, None),
+        ] {
+            let document = document.replace("EVENT", EVENT);
+            let Document::Wrapper(found) = unwrap_events(&document) else { panic!("{document}") };
+            let text = |value: Option<&RawValue>| value.map(|value| value.get().to_owned());
+            let found = found.into_iter().next().unwrap();
+            let found = (text(found.source_id), text(found.event_id));
+            assert_eq!((found.0.as_deref(), found.1.as_deref()), (source_id, event_id), "{document}");
+        }
+    }
+
+    #[test]
+    fn a_result_without_events_is_empty_and_an_object_without_content_is_no_event() {
+        for document in [
+            r#"{"events":[]}"#,
+            r#"{"events":[ ],"moreDataAvailable":false,"progress":1}"#,
+            r#"{"detections":[],"nextPageToken":""}"#,
+            r#"{"events":{"events":[]}}"#,
+        ] {
+            assert!(
+                matches!(unwrap_events(document), Document::Wrapper(events) if events.is_empty()),
+                "{document}"
+            );
+        }
+        for document in ["{}", r#"{"error":{"code":403,"message":"Permission denied"}}"#] {
+            assert!(matches!(unwrap_events(document), Document::NoEvent), "{document}");
+        }
+        for document in [
+            r#"{"events":[1]}"#,
+            r#"{"udm":{}}"#,
+            r#"{"events":[],"event":{"a":1}}"#,
+            r#"{"error":"x"}"#,
+            r#"{"a":[]}"#,
+        ] {
+            assert!(matches!(unwrap_events(document), Document::Other), "{document}");
+        }
+        for document in [r#"{"source_id":"a","events":[]}"#, r#"{"network":{}}"#, "[]", "7", "{"] {
+            assert!(matches!(unwrap_events(document), Document::Event), "{document}");
+        }
     }
 
     #[test]

@@ -9,7 +9,7 @@ use serde::Deserialize;
 use serde::de::IgnoredAny;
 use serde_json::Deserializer;
 use serde_json::value::RawValue;
-use udm::{find_source_id, unwrap_events, with_text};
+use udm::{Document, WrappedEvent, find_source_id, unwrap_events, with_text};
 
 use super::encoding::decoded;
 use super::item::{InputItem, InvalidJson, MAX_EVENT_BYTES, MAX_PREFIX_BYTES, Place};
@@ -113,10 +113,19 @@ impl EventReader {
         }
         let (bytes, truncated) = self.take_lines(is_value).map_err(|error| unreadable(&error))?;
         let json = match error {
-            Some(error) if truncated => Err(InvalidJson {
-                truncated,
-                ..InvalidJson::not_json(&bytes[..MAX_PREFIX_BYTES], &error, line - 1, columns)
-            }),
+            Some(error) if truncated => {
+                let mut invalid =
+                    InvalidJson::not_json(&bytes[..MAX_PREFIX_BYTES], &error, line - 1, columns);
+                let rest = self.skip_blank().map_err(|error| unreadable(&error))?;
+                if rest.is_none() && self.count == 0 {
+                    return Err(
+                        ErrorKind::InputInvalid.with_message(format!("the input is {}", invalid.message))
+                    );
+                }
+                invalid.truncated = true;
+                invalid.message += "; too long for the rejects file, so correct it in the input";
+                Err(invalid)
+            }
             None if truncated => Err(InvalidJson::too_large(&bytes)),
             _ => serde_json::from_slice(bytes.trim_ascii_end())
                 .map_err(|error| InvalidJson::not_json(&bytes, &error, line - 1, columns)),
@@ -142,27 +151,37 @@ impl EventReader {
         if let Some(reject) = Reject::parse(json.get().as_bytes()) {
             return self.add_reject(reject, line, is_line);
         }
-        let events = events_in(json.get());
-        if events.is_empty() && !json.get().starts_with('[') {
-            let json = if json.get().len() > MAX_EVENT_BYTES {
-                Err(InvalidJson::too_large(json.get().as_bytes()))
-            } else {
-                Ok(json)
-            };
-            return self.queue.push_back(Entry { line, is_line, json });
-        }
-        let is_single = events.len() == 1 && !json.get().starts_with('[');
-        // A line of `svc events tail` has both next to its event.
-        let source_id = string(find_source_id(json.get()));
-        let event_id = string(find_event_id(json.get())).filter(|_| is_single);
+        let events = match contents(json.get()) {
+            Contents::Events(events) => events,
+            Contents::Event => {
+                let json = if json.get().len() > MAX_EVENT_BYTES {
+                    Err(InvalidJson::too_large(json.get().as_bytes()))
+                } else {
+                    Ok(json)
+                };
+                return self.queue.push_back(Entry { line, is_line, json });
+            }
+            Contents::NoEvent => {
+                let json = Err(InvalidJson::no_event(json.get()));
+                return self.queue.push_back(Entry { line, is_line, json });
+            }
+        };
+        let is_line = is_line && events.len() == 1 && !json.get().starts_with('[');
         let (mut line, mut counted) = (line, 0);
-        for event in events {
+        for WrappedEvent { event, source_id, event_id, is_event, .. } in events {
             let start = event.get().as_ptr().addr() - json.get().as_ptr().addr();
             line += json.get()[counted..start].matches('\n').count() as u64;
             counted = start;
+            if !is_event {
+                let json = Err(InvalidJson::no_event(event.get()));
+                self.queue.push_back(Entry { line, is_line, json });
+                continue;
+            }
+            // A line of `svc events tail` has both next to its event.
+            let (source_id, event_id) = (string(source_id), string(event_id));
             let event = with_missing(event.to_owned(), find_source_id, "source_id", source_id.as_deref());
             let event = with_missing(event, find_event_id, "event_id", event_id.as_deref());
-            self.add(event, line, is_line && is_single);
+            self.add(event, line, is_line);
         }
     }
 
@@ -295,14 +314,35 @@ impl Iterator for EventReader {
     }
 }
 
-/// Events of a list or a wrapper, in their order.
-fn events_in(json: &str) -> Vec<&RawValue> {
+/// What a JSON value contains.
+enum Contents<'a> {
+    /// It is an event itself, if only because the service decides.
+    Event,
+    NoEvent,
+    /// Those of a list or a wrapper, in their order.
+    Events(Vec<WrappedEvent<'a>>),
+}
+
+fn contents(json: &str) -> Contents<'_> {
     if json.starts_with('[') {
-        return serde_json::from_str(json).unwrap_or_default();
+        let items: Vec<&RawValue> = serde_json::from_str(json).unwrap_or_default();
+        // An object without a field of an event is one only if the list has no documents with events.
+        let is_wrapper = |item: &&RawValue| matches!(unwrap_events(item.get()), Document::Wrapper(_));
+        let has_wrapper = items.iter().any(is_wrapper);
+        let items = items.into_iter().map(|event| WrappedEvent {
+            pointer: String::new(),
+            event,
+            source_id: None,
+            event_id: None,
+            is_event: !(has_wrapper && matches!(unwrap_events(event.get()), Document::Other)),
+        });
+        return Contents::Events(items.collect());
     }
-    let mut events: Vec<_> = unwrap_events(json).into_iter().map(|wrapped| wrapped.event).collect();
-    events.sort_by_key(|event| event.get().as_ptr().addr());
-    events
+    match unwrap_events(json) {
+        Document::Event | Document::Other => Contents::Event,
+        Document::NoEvent => Contents::NoEvent,
+        Document::Wrapper(events) => Contents::Events(events),
+    }
 }
 
 /// Finds a field of an event.
@@ -324,13 +364,14 @@ fn find_event_id(json: &str) -> serde_json::Result<Option<&RawValue>> {
     Ok(udm::find_event_id(json)?.event_id)
 }
 
-/// The text of a field, if it is one.
-fn string(found: serde_json::Result<Option<&RawValue>>) -> Option<String> {
-    serde_json::from_str(found.ok()??.get()).ok()
+fn string(text: Option<&RawValue>) -> Option<String> {
+    serde_json::from_str(text?.get()).ok()
 }
 
 fn unreadable(error: &io::Error) -> CliError {
-    ErrorKind::InputUnreadable.with_message(error.to_string())
+    let is_content = matches!(error.kind(), io::ErrorKind::InvalidData | io::ErrorKind::UnexpectedEof);
+    let kind = if is_content { ErrorKind::InputInvalid } else { ErrorKind::InputUnreadable };
+    kind.with_message(error.to_string())
 }
 
 /// Numbers and JSON of the events of an input, or the bytes that are not JSON; `None` if the input cannot be read.
@@ -387,7 +428,10 @@ mod tests {
                 ("line 1", "{\"a\":1}"),
                 ("line 2", "not complete JSON: EOF while parsing a value at column 7"),
                 ("line 3", "not JSON: expected ident at column 2"),
-                ("line 4", "not JSON: invalid unicode code point at column 7"),
+                (
+                    "line 4",
+                    "not JSON: invalid unicode code point at column 7; convert text that is not UTF-8 first: iconv -f WINDOWS-1252 -t UTF-8 FILE",
+                ),
                 ("line 5", "{\"d\":4}"),
                 ("line 6", "not JSON: trailing characters at column 8"),
                 ("line 7", "not complete JSON: EOF while parsing a value at column 5"),
@@ -476,7 +520,10 @@ mod tests {
             ("line 2", r#"{"corrected": 1}"#),
             ("line 3", "not JSON: expected value at column 1"),
             ("line 4", r#"{"x": 1}"#),
-            ("line 5", "not JSON: invalid unicode code point at column 2"),
+            (
+                "line 5",
+                "not JSON: invalid unicode code point at column 2; convert text that is not UTF-8 first: iconv -f WINDOWS-1252 -t UTF-8 FILE",
+            ),
             ("line 6", r#"{"source_id":"fw"}"#),
         ];
         assert_items(text.join("\n").as_bytes(), &expected);
@@ -507,10 +554,40 @@ mod tests {
     }
 
     #[test]
+    fn documents_without_events_give_none_and_objects_that_are_no_events_are_rejected() {
+        let event = r#"{"metadata": {"eventType":"USER_LOGIN"}}"#;
+        let none = "not an event: it has none of the fields of an event";
+        assert_items(br#"{"events":[],"moreDataAvailable":false} {"detections":[]}"#, &[]);
+        assert_items(b"{}\n{\"error\":{\"code\":403}}", &[("line 1", none), ("line 2", none)]);
+        assert_items(b"{\"a\":1}", &[("line 1", "{\"a\":1}")]);
+        assert_items(b"[{\"a\":1}]", &[("item 1", "{\"a\":1}")]);
+        assert_items(
+            format!(
+                r#"[{{"progress":0.1}},{{"events":[{{"udm":{event}}},{{"name":"x"}}]}},{{"complete":true}}]"#
+            )
+            .as_bytes(),
+            &[("item 1", none), ("item 2", event), ("item 3", none), ("item 4", none)],
+        );
+        let named = format!(r#"{{"events":[{{"sourceId":"o","eventId":"7","udm":{event}}}]}}"#);
+        let sent = r#"{"event_id":"7","source_id":"o","metadata": {"eventType":"USER_LOGIN"}}"#;
+        assert_items(named.as_bytes(), &[("line 1", sent)]);
+    }
+
+    #[test]
+    fn a_document_of_many_events_that_is_not_complete_is_one_error_of_the_input() {
+        let event = r#"{"udm":{"metadata":{"eventType":"USER_LOGIN"}}},"#;
+        let document = format!(r#"{{"events":[{}"#, event.repeat(30_000));
+        let error = items(document.as_bytes()).unwrap_err();
+        assert_eq!(error.code, "input_invalid");
+        assert!(error.message.starts_with("the input is not complete JSON: EOF"), "{}", error.message);
+        let read = items(format!("{event}\n{document}").replace("}},\n", "}}\n").as_bytes()).unwrap();
+        assert!(read[1].1.ends_with("so correct it in the input"), "{read:.500?}");
+    }
+
+    #[test]
     fn only_events_without_a_source_get_the_given_one() {
         for (text, expected) in [
             (r#"{ "a":1.50}"#, r#"{"source_id":"fw \"1\"", "a":1.50}"#),
-            ("{ }", r#"{"source_id":"fw \"1\"" }"#),
             (r#"{"sourceId": null,"a":1}"#, r#"{"sourceId": "fw \"1\"","a":1}"#),
             (r#"{"sourceId":"x"}"#, r#"{"sourceId":"x"}"#),
             (r#"{"source_id":""}"#, r#"{"source_id":""}"#),

@@ -69,10 +69,26 @@ impl InvalidJson {
         }
     }
 
+    /// JSON that is no event.
+    pub(super) fn no_event(json: &str) -> Self {
+        Self {
+            code: ProblemKind::ValidationFailed.code(),
+            message: "not an event: it has none of the fields of an event".to_owned(),
+            bytes: json.as_bytes().to_vec(),
+            truncated: false,
+        }
+    }
+
     /// `error` is that of a parser that started after this number of lines, and of bytes of the next one.
     pub(super) fn not_json(bytes: &[u8], error: &serde_json::Error, lines: u64, columns: usize) -> Self {
         let text = error.to_string();
         let text = text.rsplit_once(" at line ").map_or(text.as_str(), |(text, _)| text);
+        let convert = match text {
+            "invalid unicode code point" => {
+                "; convert text that is not UTF-8 first: iconv -f WINDOWS-1252 -t UTF-8 FILE"
+            }
+            _ => "",
+        };
         let what = if error.is_eof() { "not complete JSON" } else { "not JSON" };
         let at = match error.line() as u64 {
             0 | 1 => format!("column {}", columns + error.column()),
@@ -80,7 +96,7 @@ impl InvalidJson {
         };
         Self {
             code: ProblemKind::MalformedJson.code(),
-            message: format!("{what}: {text} at {at}"),
+            message: format!("{what}: {text} at {at}{convert}"),
             bytes: bytes.trim_ascii().to_vec(),
             truncated: false,
         }

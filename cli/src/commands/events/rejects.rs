@@ -121,7 +121,7 @@ pub(super) struct RejectedLine {
     /// Error code of the API or of the client.
     code: String,
     /// Error message.
-    message: String,
+    pub(super) message: String,
 }
 
 impl From<&Reject> for RejectedLine {

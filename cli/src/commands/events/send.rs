@@ -386,6 +386,10 @@ impl Send {
         {
             steps.push(remediation_for(kind).to_owned());
         }
+        let has_no_source = |reject: &RejectedLine| reject.message.contains("must have a source_id");
+        if self.input.source_id.is_none() && summary.first_rejects.iter().any(has_no_source) {
+            steps.push("Give events without a source one with `--source-id`.".to_owned());
+        }
         if let Some(path) = &summary.rejects_file {
             let correct = if result.needs_correction { "correct the events and " } else { "" };
             steps.push(format!(

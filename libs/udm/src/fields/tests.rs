@@ -41,7 +41,7 @@ impl Place {
         let mut text = members.to_owned();
         for field in self.path.iter().rev() {
             let name = field.json_name;
-            text = if field.is_repeated() {
+            text = if field.is_repeated {
                 format!(r#""{name}":[{{}},{{{text}}}]"#)
             } else {
                 format!(r#""{name}":{{{text}}}"#)
@@ -58,7 +58,7 @@ impl Place {
         let mut pointer = String::new();
         for field in &self.path {
             pointer = pointer + "/" + field.json_name;
-            if field.is_repeated() {
+            if field.is_repeated {
                 pointer += "/1";
             }
         }
@@ -320,7 +320,7 @@ impl Choices {
     fn values(&mut self, field: &Field, depth: usize, changes: bool) -> [String; 2] {
         let first = self.value(field.rule, depth, changes);
         match self.next() % 4 {
-            _ if !field.is_repeated() => first,
+            _ if !field.is_repeated => first,
             0 if changes => [format!("[{}]", first[0]), first[1].clone()],
             _ => {
                 let second = self.value(field.rule, depth, changes);
@@ -339,7 +339,7 @@ impl Choices {
                 let instant = format!(r#"{{"seconds":"{number}","nanos":7.0}}"#);
                 return [time.clone(), if changes { instant } else { time }];
             }
-            Rule::Text(TextRule::SourceId | TextRule::EventId | TextRule::Any | TextRule::Within(_)) => {
+            Rule::Text(TextRule::SourceId | TextRule::EventId | TextRule::Any) => {
                 format!("\"t{number}\"")
             }
             Rule::Integer(_) => number.to_string(),

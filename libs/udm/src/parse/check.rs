@@ -10,7 +10,7 @@ use super::errors::{Errors, Location};
 use super::rules::{self, UNKNOWN_EVENT_TYPE};
 use super::{MAX_DEPTH, ParseError};
 use crate::fields::{EVENT, Field, INSTANT, Integer, Meaning, Name, Object, Rule, Spelling, TextRule, find};
-use crate::wrapped::{WrappedEvent, is_wrapper, unwrap_events};
+use crate::wrapped::{Document, is_wrapper, unwrap_events};
 
 /// The valid fields for routing, and the names of those that errors of the service refer to.
 pub(super) struct Routing<'a> {
@@ -73,7 +73,7 @@ impl<'a> CheckedEvent<'a> {
     pub(super) fn read(text: &'a str) -> Result<Self, ParseError> {
         let mut event = Self { names: Vec::with_capacity(32), ..Self::default() };
         let (rule, at) = (Rule::Object(&EVENT), Location::Root);
-        let check = Check { rule, max_items: 0, at, depth: 0, is_optional: false, event: &mut event };
+        let check = Check { rule, is_repeated: false, at, depth: 0, is_optional: false, event: &mut event };
         let mut json = serde_json::Deserializer::from_str(text);
         if let Err(error) = check.deserialize(&mut json).and_then(|()| json.end()) {
             event.add_unreadable(text, &error)?;
@@ -103,13 +103,13 @@ impl<'a> CheckedEvent<'a> {
 
     /// Reports only the events that the document contains, because other errors would be those of the wrapper.
     fn reject_wrapped(&mut self, text: &str) {
-        let wrapped = unwrap_events(text);
+        let Document::Wrapper(wrapped) = unwrap_events(text) else { return };
         if !wrapped.is_empty() {
             self.errors = Errors::default();
         }
-        for WrappedEvent { pointer, .. } in wrapped {
+        for event in wrapped.into_iter().filter(|event| event.is_event) {
             let message = "the event is inside of another object; send only the value at this pointer, with a source_id";
-            self.errors.add(pointer, "wrapped_event", message);
+            self.errors.add(event.pointer, "wrapped_event", message);
         }
     }
 
@@ -146,8 +146,7 @@ impl<'a> CheckedEvent<'a> {
 /// The check of one value.
 struct Check<'c, 'a> {
     rule: Rule,
-    /// Maximum number of values if the field is repeated, else 0.
-    max_items: usize,
+    is_repeated: bool,
     at: Location<'c>,
     /// Number of objects and lists around the value.
     depth: usize,
@@ -162,7 +161,7 @@ impl<'a> Check<'_, 'a> {
     }
 
     fn reject_type(&mut self) {
-        let list = if self.max_items > 0 { ", or a list of such values" } else { "" };
+        let list = if self.is_repeated { ", or a list of such values" } else { "" };
         self.reject("invalid_type", format!("{}{list}", self.rule.expectation()));
     }
 
@@ -254,25 +253,25 @@ impl<'a> Check<'_, 'a> {
     ) -> Result<Option<&'static str>, A::Error> {
         let at = Location::Field(&self.at, name);
         let mut original = None;
-        let (rule, max_items) = match object.map_or(Meaning::Unknown, |object| find(object, name)) {
+        let (rule, is_repeated) = match object.map_or(Meaning::Unknown, |object| find(object, name)) {
             Meaning::Known(field, spelling) => {
                 if self.depth == 0 {
                     self.event.routing.set_name(field, spelling);
                 }
                 original = (spelling == Spelling::Json).then_some(field.name);
-                (field.rule, field.max_items)
+                (field.rule, field.is_repeated)
             }
             Meaning::Misspelled(field) => {
                 self.event.errors.add(at, "invalid_name", field.correction());
-                (Rule::Any, 0)
+                (Rule::Any, false)
             }
             Meaning::Unknown => {
                 self.event.has_wrapper |= self.depth == 0 && is_wrapper(name);
-                (Rule::Any, 0)
+                (Rule::Any, false)
             }
         };
         let depth = self.depth + 1;
-        let check = Check { rule, max_items, at, depth, is_optional: true, event: self.event };
+        let check = Check { rule, is_repeated, at, depth, is_optional: true, event: self.event };
         map.next_value_seed(check).map_err(|error| self.event.failed(&at, error))?;
         Ok(original)
     }
@@ -335,11 +334,8 @@ impl<'a> Visitor<'a> for Check<'_, 'a> {
     /// Checks the values of a repeated field. An empty list can also be an object: some languages do not distinguish them.
     fn visit_seq<A: SeqAccess<'a>>(mut self, mut list: A) -> Result<(), A::Error> {
         let is_object = matches!(self.rule, Rule::Object(_) | Rule::OpenObject);
-        let (rule, max) = match self.rule {
-            Rule::Any => (Rule::Any, usize::MAX),
-            rule if self.max_items > 0 => (rule, self.max_items),
-            _ => (Rule::Any, 0),
-        };
+        let is_list = self.is_repeated || matches!(self.rule, Rule::Any);
+        let rule = if is_list { self.rule } else { Rule::Any };
         if self.is_too_deep() {
             while list.next_element::<IgnoredAny>()?.is_some() {}
             return Ok(());
@@ -347,19 +343,16 @@ impl<'a> Visitor<'a> for Check<'_, 'a> {
         let mut items = 0;
         loop {
             let at = Location::Item(&self.at, items);
-            let rule = if items < max { rule } else { Rule::Any };
             let depth = self.depth + 1;
-            let check = Check { rule, max_items: 0, at, depth, is_optional: false, event: self.event };
+            let check = Check { rule, is_repeated: false, at, depth, is_optional: false, event: self.event };
             match list.next_element_seed(check) {
                 Ok(Some(())) => items += 1,
                 Ok(None) => break,
                 Err(error) => return Err(self.event.failed(&at, error)),
             }
         }
-        if max == 0 && (items > 0 || !is_object || self.depth == 0) {
+        if !is_list && (items > 0 || !is_object || self.depth == 0) {
             self.reject_type();
-        } else if items > max && max > 0 {
-            self.reject("too_many", format!("at most {max} items"));
         }
         Ok(())
     }

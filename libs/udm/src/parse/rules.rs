@@ -54,7 +54,6 @@ impl TextRule {
     /// Checks a string.
     pub(super) fn check(self, text: &str) -> Result<(), RuleError> {
         let max = match self {
-            Self::Within(max) => max,
             Self::SourceId => MAX_SOURCE_ID_BYTES,
             Self::EventId => MAX_EVENT_ID_BYTES,
             _ => usize::MAX,
@@ -63,7 +62,7 @@ impl TextRule {
             return Err(("too_long", format!("at most {max} bytes").into()));
         }
         let (is_valid, expected) = match self {
-            Self::Any | Self::Within(_) | Self::MetadataId => return Ok(()),
+            Self::Any | Self::MetadataId => return Ok(()),
             Self::SourceId => (is_source_id(text), "1 to 256 bytes, not blank, no control characters"),
             Self::EventId => {
                 (is_event_id(text), "1 to 128 of A-Z, a-z, 0-9, '.', '_', ':', '/', '+', '=' and '-'")
