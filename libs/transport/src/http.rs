@@ -20,7 +20,7 @@ use contract::events::AcceptedEvent;
 use contract::routes;
 use parking_lot::Mutex;
 use rand::rngs::StdRng;
-use reqwest::Certificate;
+use rustls::RootCertStore;
 use tenancy::TenantId;
 use tokio::runtime;
 use tokio::sync::Semaphore;
@@ -135,7 +135,7 @@ struct TransportState {
 struct Options {
     config: HttpTransportConfig,
     /// `None` means the system's certificates.
-    roots: Option<Vec<Certificate>>,
+    roots: Option<Arc<RootCertStore>>,
     /// `None` starts a new trace for each request.
     trace: Option<TraceContext>,
     /// The file with the credential, instead of the one in the configuration.
@@ -190,7 +190,7 @@ impl HttpTransport {
     /// assert_eq!(error.kind, TransportErrorKind::Configuration);
     /// ```
     pub fn with_root_certificates(self, pem: &[u8]) -> Result<Self, TransportError> {
-        let roots = parse_root_certificates(pem)?;
+        let roots = Arc::new(parse_root_certificates(pem)?);
         Ok(self.with(|options| options.roots = Some(roots)))
     }
 

@@ -8,10 +8,12 @@ use std::time::Duration;
 use rand::TryRng as _;
 use rand::rngs::SysRng;
 use reqwest::header::{AUTHORIZATION, CONTENT_ENCODING, CONTENT_TYPE, HeaderValue};
-use reqwest::{Certificate, Client, RequestBuilder, redirect};
-use rustls::RootCertStore;
+use reqwest::{Client, RequestBuilder, redirect};
+use rustls::crypto::{CryptoProvider, ring};
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
+use rustls::{ClientConfig, RootCertStore};
+use rustls_platform_verifier::BuilderVerifierExt as _;
 use tenancy::X_TENANT_ID;
 use tokio::time::{Instant, timeout_at};
 
@@ -79,7 +81,7 @@ impl HttpClient {
         // A tenant id consists of visible ASCII characters.
         let tenant = tenant.as_ref().and_then(|tenant| HeaderValue::try_from(tenant.as_str()).ok());
         let client = build_client(&endpoint, roots.as_deref()).map_err(|error| {
-            let cause = root_cause(&error);
+            let cause = root_cause(&*error);
             configuration_error(format!(
                 "failed to create the HTTP client: {cause}; check that CA certificates are installed"
             ))
@@ -280,46 +282,46 @@ pub fn begin_trace() -> Option<TraceContext> {
     TraceContext::begin(random)
 }
 
-fn build_client(endpoint: &Endpoint, roots: Option<&[Certificate]>) -> reqwest::Result<Client> {
-    install_tls_provider();
+fn build_client(
+    endpoint: &Endpoint,
+    roots: Option<&RootCertStore>,
+) -> Result<Client, Box<dyn Error + Send + Sync>> {
     let mut builder = Client::builder()
+        .tls_backend_preconfigured(tls_config(endpoint, roots)?)
         .user_agent(concat!("svc-transport/", env!("CARGO_PKG_VERSION")))
         // A host can have several addresses: the time is divided among them.
         .connect_timeout(CONNECT_TIMEOUT)
         .pool_idle_timeout(IDLE_TIMEOUT)
         // The API never redirects. Following a redirect would send the credential to another address.
         .redirect(redirect::Policy::none());
-    if !endpoint.is_https() {
-        // Loading the system's certificates takes time, and fails on a machine without any.
-        builder = builder.tls_certs_only([]);
-    } else if let Some(roots) = roots {
-        builder = builder.tls_certs_only(roots.iter().cloned());
-    }
     if endpoint.is_loopback() {
         builder = builder.no_proxy();
     }
-    builder.build()
+    Ok(builder.build()?)
 }
 
-/// Installs the TLS provider of the process, without which reqwest panics.
-fn install_tls_provider() {
-    if rustls::crypto::CryptoProvider::get_default().is_none() {
-        // An error means that another thread installed a provider first.
-        let _ = rustls::crypto::ring::default_provider().install_default();
-    }
+/// Uses the provider that the program has installed, or ring. Installs none: that of the process belongs to the program.
+fn tls_config(endpoint: &Endpoint, roots: Option<&RootCertStore>) -> Result<ClientConfig, rustls::Error> {
+    let provider = CryptoProvider::get_default().cloned();
+    let provider = provider.unwrap_or_else(|| Arc::new(ring::default_provider()));
+    let builder = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions()?;
+    let builder = match roots {
+        None if endpoint.is_https() => builder.with_platform_verifier()?,
+        // Loading the system's certificates takes time, and fails on a machine without any.
+        _ => builder.with_root_certificates(roots.cloned().unwrap_or_else(RootCertStore::empty)),
+    };
+    let mut config = builder.with_no_client_auth();
+    config.alpn_protocols = vec![b"http/1.1".to_vec()];
+    Ok(config)
 }
 
-/// Parses root certificates from PEM and validates each, so that building a client with them cannot fail. Requires at least
-/// one.
-pub(super) fn parse_root_certificates(pem: &[u8]) -> Result<Vec<Certificate>, TransportError> {
+/// Parses root certificates from PEM. Requires at least one.
+pub(super) fn parse_root_certificates(pem: &[u8]) -> Result<RootCertStore, TransportError> {
     let invalid = |reason: &str| configuration_error(format!("invalid root certificates: {reason}"));
-    let mut store = RootCertStore::empty();
-    let mut roots = Vec::new();
+    let mut roots = RootCertStore::empty();
     for der in CertificateDer::pem_slice_iter(pem) {
-        let der = der.map_err(|error| invalid(&error.to_string()))?;
-        let root = Certificate::from_der(&der).map_err(|error| invalid(&error.to_string()))?;
-        store.add(der).map_err(|error| invalid(&error.to_string()))?;
-        roots.push(root);
+        let added = der.map_err(|error| invalid(&error.to_string())).map(|der| roots.add(der))?;
+        added.map_err(|error| invalid(&error.to_string()))?;
     }
     if roots.is_empty() { Err(invalid("no PEM certificate found")) } else { Ok(roots) }
 }
