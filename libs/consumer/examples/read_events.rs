@@ -1,5 +1,4 @@
-//! Prints the events of a durable consumer. `NATS_URL` (`nats://host:4222`), `NATS_USER` (the name of the consumer) and
-//! `NATS_PASSWORD` configure it. SIGINT stops it.
+//! Prints the events of a durable consumer. `NATS_URL`, `NATS_USER` and `NATS_PASSWORD` configure it. SIGINT stops it.
 
 use consumer::{Config, ConsumerError, Failure};
 
@@ -8,9 +7,8 @@ const MAX_PAYLOAD: usize = 100_000;
 #[tokio::main]
 async fn main() -> Result<(), ConsumerError> {
     tracing_subscriber::fmt().with_writer(std::io::stderr).init();
-    let [servers, name, password] = ["NATS_URL", "NATS_USER", "NATS_PASSWORD"].map(variable);
     let stop = async { tokio::signal::ctrl_c().await.unwrap_or_default() };
-    consumer::run(Config::new(servers, name, password), stop, async |event| {
+    consumer::run(Config::from_env()?, stop, async |event| {
         if event.payload.len() > MAX_PAYLOAD {
             return Err(Failure::reject("too large for this consumer"));
         }
@@ -18,9 +16,4 @@ async fn main() -> Result<(), ConsumerError> {
         Ok(())
     })
     .await
-}
-
-#[expect(clippy::disallowed_methods, reason = "an example has no `service::config`")]
-fn variable(name: &str) -> String {
-    std::env::var(name).unwrap_or_default()
 }

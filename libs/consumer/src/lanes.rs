@@ -61,12 +61,16 @@ impl Lanes {
         }
     }
 
-    /// Removes a handled event. Returns the next one of its source.
-    pub(crate) fn finish(&mut self, delivery: &Delivery) -> Option<Delivery> {
-        self.held.remove(&delivery.position);
-        let lane = delivery.lane();
-        let next = self.waiting.get_mut(&lane)?.pop_front();
-        if next.is_none() {
+    /// Removes handled events of one source. Returns its next ones, at most `max`.
+    pub(crate) fn finish(&mut self, deliveries: Vec<Delivery>, max: usize) -> Vec<Delivery> {
+        let Some(lane) = deliveries.first().map(Delivery::lane) else { return Vec::new() };
+        for delivery in deliveries {
+            self.held.remove(&delivery.position);
+        }
+        let waiting = self.waiting.get_mut(&lane);
+        let next: Vec<_> =
+            waiting.map(|waiting| waiting.drain(..max.min(waiting.len())).collect()).unwrap_or_default();
+        if next.is_empty() {
             self.waiting.remove(&lane);
         }
         next

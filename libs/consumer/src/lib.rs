@@ -2,12 +2,14 @@
 //! durable and its NATS user (`svc consumers create`, docs/consumers.md).
 //!
 //! - The events of one source are handled one after the other, in the order of the stream. Different sources are handled at the
-//!   same time. This requires one process per durable: with two, each restarts repeatedly with a warning. To divide
-//!   the work, create a durable per range of partitions.
+//!   same time. One process of a durable reads. Others wait until it has stopped or crashed, so a rolling update needs no pause. To
+//!   divide the work, create a durable per range of partitions.
 //! - An event is acknowledged after the handler has returned. It becomes a dead letter only after its own failures (see below):
 //!   `svc events dlq list` shows it, and `svc events dlq replay` sends it again.
 //! - If more than half of [`Config::max_in_flight`] events wait for failing or blocked ones of their sources, no new events are read
-//!   until some of them are handled.
+//!   until some of them are handled. [`Config::handler_timeout`] ends handlers that do not return.
+//! - [`run_batches`] passes several events of a source to one call of the handler.
+//! - [`Config::monitor`] shows whether the consumer is connected, its last error, and how many events it has handled.
 //! - Delivery is at least once. Events that this process has handled are skipped when they are delivered again; a restarted process
 //!   can handle the events a second time that the previous one handled last.
 //! - After a crash or a lost connection, reading continues after the acknowledgement time of the durable (30 s), so that
@@ -40,8 +42,9 @@
 //! occupies one of the threads for blocking code, 512 by default (`max_blocking_threads`). In a `current_thread` runtime, other handlers
 //! and `stop` wait for it.
 //!
-//! A handler is dropped at its next await when [`Config::stop_timeout`] ends after a stop or a lost connection. A handler that blocks
-//! runs to its end, and the next event of its source waits for it.
+//! A handler is dropped at its next await when [`Config::handler_timeout`] ends, or [`Config::stop_timeout`] after a stop or a lost
+//! connection: its event is handled again, so it must be safe to cancel. A handler that blocks runs to its end, and the next event of its
+//! source waits for it.
 //!
 //! ```no_run
 //! use consumer::{Config, ConsumerError, Failure};
@@ -64,35 +67,41 @@ mod dead_letter;
 mod event;
 mod handlers;
 mod lanes;
+mod lead;
 mod marks;
+mod options;
 mod reader;
 mod recovery;
 mod session;
 mod source;
+mod status;
 mod worker;
 
+use std::env::VarError;
 use std::sync::Arc;
 use std::time::Duration;
 
 use async_nats::jetstream;
 
-pub use async_nats::{ConnectOptions, HeaderMap};
+pub use async_nats::{Event as ConnectionEvent, HeaderMap};
 pub use bytes::Bytes;
 pub use event::Event;
+pub use options::ConnectOptions;
+pub use status::{Monitor, Status};
 
 use handlers::Handlers;
 
 /// Any error of a handler.
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
-/// Settings of a consumer.
+/// Settings of a consumer. Other fields can follow: begin with [`Config::new`] and `..`.
 #[derive(Clone)]
 pub struct Config {
     /// `nats://host:port`, or several addresses separated by commas; `tls://` for TLS.
     pub servers: String,
     /// Name of the durable consumer.
     pub name: String,
-    /// Credentials and TLS. [`Config::new`] sets user and password.
+    /// Credentials, TLS and limits of the connection. [`Config::new`] sets user and password.
     pub options: ConnectOptions,
     /// Streams that contain the durable; `UDM` by default. `svc consumers create` prints them.
     pub streams: Vec<String>,
@@ -104,9 +113,32 @@ pub struct Config {
     /// Time for the events that are in flight when the consumer stops or reading is interrupted, 20 s by default. The rest is
     /// delivered again later.
     pub stop_timeout: Duration,
+    /// Time limit of a call of the handler. After it, the handler is dropped at its next await, which counts as [`Failure::Retry`].
+    /// `None`, the default, waits without limit. In any case, a handler that runs for longer than the acknowledgement time of the durable
+    /// (30 s) is logged, and again after each time twice as long.
+    pub handler_timeout: Option<Duration>,
+    /// Shows the state of the consumer.
+    pub monitor: Monitor,
 }
 
 impl Config {
+    /// Returns the settings of the variables `NATS_URL`, `NATS_USER` (the name of the durable) and `NATS_PASSWORD`, with which
+    /// `svc consumers create` prints the login.
+    ///
+    /// # Errors
+    /// [`ConsumerError::Options`] if one of them is not set, or not UTF-8.
+    #[expect(clippy::disallowed_methods, reason = "the caller asks for the environment")]
+    pub fn from_env() -> Result<Self, ConsumerError> {
+        let read = |name: &str| match std::env::var(name) {
+            Ok(value) if !value.is_empty() => Ok(value),
+            Ok(_) | Err(VarError::NotPresent) => {
+                Err(ConsumerError::Options(format!("{name} is not set").into()))
+            }
+            Err(error) => Err(ConsumerError::Options(format!("{name}: {error}").into())),
+        };
+        Ok(Self::new(read("NATS_URL")?, read("NATS_USER")?, read("NATS_PASSWORD")?))
+    }
+
     /// Returns the default settings. The NATS user has the name of the durable.
     pub fn new(servers: impl Into<String>, name: impl Into<String>, password: impl Into<String>) -> Self {
         let name = name.into();
@@ -118,12 +150,15 @@ impl Config {
             max_in_flight: 256,
             retry_for: Some(Duration::from_hours(1)),
             stop_timeout: Duration::from_secs(20),
+            handler_timeout: None,
+            monitor: Monitor::default(),
         }
     }
 }
 
 /// The handler could not handle an event.
 #[derive(Debug)]
+#[non_exhaustive]
 pub enum Failure {
     /// Another attempt can succeed, for example when a database is not available. It follows for [`Config::retry_for`].
     Retry(BoxError),
@@ -143,9 +178,18 @@ impl Failure {
     }
 }
 
-/// The consumer cannot start.
+/// The consumer cannot start, or cannot continue.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum ConsumerError {
+    /// The options of the connection are invalid.
+    #[error("invalid options of the connection to NATS: {0}")]
+    Options(BoxError),
+    /// The connection was lost, and could not be opened again within [`ConnectOptions::max_reconnects`] attempts.
+    #[error(
+        "the connection to NATS is closed after `max_reconnects` attempts: check that the broker runs, then start again"
+    )]
+    Closed,
     /// No server is reachable, or the server rejected the user.
     #[error("failed to connect to NATS")]
     Connect(#[from] async_nats::ConnectError),
@@ -187,11 +231,12 @@ pub enum ConsumerError {
     },
 }
 
-/// Handles events until `stop` is ready, then waits for the events in flight. Reconnects without limit. Dropping the future ends
-/// everything without acknowledgements; a handler that blocks is finished.
+/// Handles events until `stop` is ready, then waits for the events in flight. Reconnects without limit, unless
+/// [`ConnectOptions::max_reconnects`] sets one; at the start only with [`ConnectOptions::retry_on_initial_connect`]. Dropping the future
+/// ends everything without acknowledgements; a handler that blocks is finished.
 ///
 /// # Errors
-/// [`ConsumerError`] when the consumer cannot start, or when its durable is deleted.
+/// [`ConsumerError`] when the consumer cannot start, when its durable is deleted, or when the connection is closed.
 ///
 /// # Panics
 /// Outside of a Tokio runtime.
@@ -204,8 +249,51 @@ where
     H: Fn(Arc<Event>) -> F + Send + Sync + 'static,
     F: Future<Output = Result<(), Failure>> + Send + 'static,
 {
+    run_batches(config, 1, stop, move |mut events| {
+        let attempt = events.pop().map(&handler);
+        async move {
+            match attempt {
+                Some(attempt) => attempt.await,
+                None => Ok(()),
+            }
+        }
+    })
+    .await
+}
+
+/// Like [`run`], but a call of the handler gets up to `max` events of one source, in order: those that have arrived while the previous
+/// call ran. So a database writes them with one statement. `max` is at least 1.
+///
+/// After a call of several events failed, panicked or took too long, the handler is called for each of them alone. It must therefore accept
+/// events that it has written before. Failures of a call with one event count for it, as with [`run`].
+///
+/// ```no_run
+/// # use consumer::{Config, ConsumerError, Failure};
+/// # async fn insert_all(_: &[std::sync::Arc<consumer::Event>]) -> std::io::Result<()> { Ok(()) }
+/// # async fn run() -> Result<(), ConsumerError> {
+/// let config = Config::new("nats://nats:4222", "archive", "password");
+/// let stop = async { tokio::signal::ctrl_c().await.unwrap_or_default() };
+/// consumer::run_batches(config, 100, stop, async |events| insert_all(&events).await.map_err(Failure::retry)).await
+/// # }
+/// ```
+///
+/// # Errors
+/// As [`run`].
+///
+/// # Panics
+/// Outside of a Tokio runtime.
+pub async fn run_batches<H, F>(
+    config: Config,
+    max: usize,
+    stop: impl Future<Output = ()>,
+    handler: H,
+) -> Result<(), ConsumerError>
+where
+    H: Fn(Vec<Arc<Event>>) -> F + Send + Sync + 'static,
+    F: Future<Output = Result<(), Failure>> + Send + 'static,
+{
     let subscriber = tracing::dispatcher::get_default(Clone::clone);
-    let handlers = Handlers::new(handler, subscriber.clone());
+    let handlers = Handlers::new(handler, max, config.handler_timeout, subscriber.clone());
     let mut reader = reader::start(config, handlers, subscriber)?;
     tokio::select! {
         result = reader.result() => return result,

@@ -3,11 +3,13 @@
 use std::future::pending;
 use std::io;
 use std::panic::resume_unwind;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use async_nats::jetstream;
+use async_nats::jetstream::{self, Context};
+use async_nats::{ClientError, ConnectErrorKind};
 use tokio::runtime;
 use tokio::sync::{oneshot, watch};
 use tokio::time::{sleep, timeout};
@@ -15,6 +17,7 @@ use tracing::Dispatch;
 
 use crate::event::Event;
 use crate::handlers::Handlers;
+use crate::lead::Lead;
 use crate::session::Session;
 use crate::worker::Worker;
 use crate::{Config, ConsumerError, Failure};
@@ -40,7 +43,7 @@ pub(crate) fn start<H, F>(
     subscriber: Dispatch,
 ) -> Result<Reader, ConsumerError>
 where
-    H: Fn(Arc<Event>) -> F + Send + Sync + 'static,
+    H: Fn(Vec<Arc<Event>>) -> F + Send + Sync + 'static,
     F: Future<Output = Result<(), Failure>> + Send + 'static,
 {
     let runtime =
@@ -98,47 +101,148 @@ async fn read<H, F>(
     handlers: Handlers<H>,
 ) -> Result<(), ConsumerError>
 where
-    H: Fn(Arc<Event>) -> F + Send + Sync + 'static,
+    H: Fn(Vec<Arc<Event>>) -> F + Send + Sync + 'static,
     F: Future<Output = Result<(), Failure>> + Send + 'static,
 {
-    let (sender, mut disconnects) = watch::channel(());
-    let options = config.options.clone().name(&config.name).ping_interval(PING_INTERVAL);
-    let options = options.event_callback(move |event| {
-        if matches!(event, async_nats::Event::Disconnected) {
-            sender.send_replace(());
-        }
-        std::future::ready(())
-    });
-    let client = options.connect(config.servers.split(',').map(str::trim).collect::<Vec<_>>()).await?;
+    let _running = config.monitor.begin();
+    let connection = Connection::default();
+    let options = connection.options(&config)?;
+    let mut stop = pin!(stop);
+    let client = tokio::select! {
+        () = &mut stop => return Ok(()),
+        client = connect(&config, options) => client?,
+    };
     let context = jetstream::new(client.clone());
     let worker = Worker::new(&config, context.clone(), handlers);
-    tokio::pin!(stop);
-    let mut has_started = false;
-    loop {
-        disconnects.mark_unchanged();
-        let opened = tokio::select! {
-            () = &mut stop => return Ok(()),
-            opened = Session::open(&config, &context) => opened,
-        };
-        match opened {
-            Ok(session) => {
-                has_started = true;
-                let Err(error) = session.run(&worker, stop.as_mut(), &mut disconnects).await else {
-                    break;
-                };
-                tracing::warn!(error, consumer = config.name, "reading events was interrupted");
-            }
-            Err(error @ ConsumerError::Unavailable { .. }) if has_started => {
-                tracing::warn!(?error, consumer = config.name, "failed to continue reading events");
-            }
-            Err(error) => return Err(error),
-        }
-        tokio::select! {
-            () = &mut stop => break,
-            () = sleep(RESTART_DELAY) => {}
-        }
-    }
+    let (mut breaks, mut closed) = (connection.breaks.subscribe(), connection.is_closed.subscribe());
+    let result = tokio::select! {
+        result = read_sessions(&config, &context, &worker, stop, &mut breaks) => result,
+        // Fails only after the connection was dropped.
+        _ = closed.wait_for(|is_closed| *is_closed) => return Err(ConsumerError::Closed),
+    };
     // Sends the last acknowledgements.
     let _ = timeout(CLOSE_TIMEOUT, client.flush()).await;
-    Ok(())
+    result
+}
+
+/// Connects; with [`ConnectOptions::retry_on_initial_connect`](crate::ConnectOptions::retry_on_initial_connect) until it succeeds.
+async fn connect(
+    config: &Config,
+    options: async_nats::ConnectOptions,
+) -> Result<async_nats::Client, ConsumerError> {
+    let servers: Vec<_> = config.servers.split(',').map(str::trim).collect();
+    loop {
+        match options.clone().connect(&servers).await {
+            Err(error) if config.options.retries_start && error.kind() != ConnectErrorKind::ServerParse => {
+                config.monitor.failed(&error);
+                tracing::warn!(%error, consumer = config.name, "failed to connect to NATS");
+                sleep(RESTART_DELAY).await;
+            }
+            result => return Ok(result?),
+        }
+    }
+}
+
+/// Reads in one session after the other, while no other process does.
+async fn read_sessions<H, F>(
+    config: &Config,
+    context: &Context,
+    worker: &Worker<H>,
+    mut stop: Pin<&mut impl Future<Output = ()>>,
+    breaks: &mut watch::Receiver<()>,
+) -> Result<(), ConsumerError>
+where
+    H: Fn(Vec<Arc<Event>>) -> F + Send + Sync + 'static,
+    F: Future<Output = Result<(), Failure>> + Send + 'static,
+{
+    let client = context.client();
+    let mut has_started = config.options.retries_start;
+    loop {
+        let mut lead = tokio::select! {
+            () = &mut stop => return Ok(()),
+            lead = Lead::take(&client, &config.name) => lead.map_err(|_| ConsumerError::Closed)?,
+        };
+        config.monitor.change(|status| status.is_reading = true);
+        loop {
+            breaks.mark_unchanged();
+            let session = read_session(config, context, worker, stop.as_mut(), breaks, &mut has_started);
+            let is_stopped = tokio::select! {
+                ended = session => ended?,
+                () = lead.answer() => true,
+            };
+            if is_stopped {
+                // The last acknowledgements precede the end of the subscription.
+                return Ok(());
+            }
+            tokio::select! {
+                () = &mut stop => return Ok(()),
+                () = sleep(RESTART_DELAY) => {}
+                () = lead.answer() => {}
+            }
+            if !lead.is_first().await {
+                break;
+            }
+        }
+        config.monitor.change(|status| status.is_reading = false);
+    }
+}
+
+/// Reads until `stop` is ready. Returns false if reading was interrupted, and can continue.
+async fn read_session<H, F>(
+    config: &Config,
+    context: &Context,
+    worker: &Worker<H>,
+    mut stop: Pin<&mut impl Future<Output = ()>>,
+    breaks: &mut watch::Receiver<()>,
+    has_started: &mut bool,
+) -> Result<bool, ConsumerError>
+where
+    H: Fn(Vec<Arc<Event>>) -> F + Send + Sync + 'static,
+    F: Future<Output = Result<(), Failure>> + Send + 'static,
+{
+    let opened = tokio::select! {
+        () = &mut stop => return Ok(true),
+        opened = Session::open(config, context) => opened,
+    };
+    match opened {
+        Ok(session) => {
+            *has_started = true;
+            let Err(error) = session.run(worker, stop, breaks).await else { return Ok(true) };
+            config.monitor.failed(&error);
+            tracing::warn!(error, consumer = config.name, "reading events was interrupted");
+        }
+        Err(error @ ConsumerError::Unavailable { .. }) if *has_started => {
+            tracing::warn!(?error, consumer = config.name, "failed to continue reading events");
+        }
+        Err(error) => return Err(error),
+    }
+    Ok(false)
+}
+
+/// Changes of the connection.
+#[derive(Default)]
+struct Connection {
+    /// It broke.
+    breaks: watch::Sender<()>,
+    /// It will not be opened again.
+    is_closed: watch::Sender<bool>,
+}
+
+impl Connection {
+    /// Returns the options of the client, which report the changes.
+    fn options(&self, config: &Config) -> Result<async_nats::ConnectOptions, ConsumerError> {
+        let (breaks, is_closed) = (self.breaks.clone(), self.is_closed.clone());
+        let monitor = config.monitor.clone();
+        let options = config.options.client_options(move |event| {
+            monitor.connection_changed(event);
+            match event {
+                async_nats::Event::Disconnected => breaks.send_replace(()),
+                async_nats::Event::ClientError(ClientError::MaxReconnects) => {
+                    is_closed.send_replace(true);
+                }
+                _ => {}
+            }
+        })?;
+        Ok(options.name(&config.name).ping_interval(PING_INTERVAL).no_echo())
+    }
 }

@@ -68,7 +68,7 @@ impl<'a> Session<'a> {
         disconnects: &mut watch::Receiver<()>,
     ) -> Result<(), BoxError>
     where
-        H: Fn(Arc<Event>) -> F + Send + Sync + 'static,
+        H: Fn(Vec<Arc<Event>>) -> F + Send + Sync + 'static,
         F: Future<Output = Result<(), Failure>> + Send + 'static,
     {
         let (held, _) = watch::channel(usize::MAX);
@@ -85,7 +85,7 @@ impl<'a> Session<'a> {
         let mut last_free = LastFree(Instant::now());
         while course.is_reading || !running.is_empty() {
             recovery.update();
-            worker.start.set(recovery.next_start());
+            worker.update(&recovery, lanes.len());
             // No new event is read while those of the previous process are tried.
             held.send_replace(if recovery.is_over() { lanes.len() } else { usize::MAX });
             if recovery.is_over() && lanes.len() <= self.half() {
@@ -114,7 +114,8 @@ impl<'a> Session<'a> {
                 },
                 Some(other) = others.recv() => Ok(self.sort(other, &sender).await),
                 Some(finished) = running.next() => {
-                    running.extend(lanes.finish(&finished).map(|next| worker.process(next, &recovery)));
+                    let next = lanes.finish(finished, worker.batch_size(&recovery));
+                    running.extend((!next.is_empty()).then(|| worker.process(next, &recovery)));
                     continue;
                 }
                 () = sleep_until(redelivery_deadline), if self.sources.iter().any(|source| source.due() > 0) => {
@@ -124,13 +125,14 @@ impl<'a> Session<'a> {
                 _ = progress.tick(), if worker.is_connected() => {
                     lanes.extend_ack_time().await;
                     last_free.warn_after(self.ack_wait, lanes.len(), &self.config.name);
+                    worker.warn_of_long_calls(self.ack_wait);
                     continue;
                 }
             };
             match arrived {
                 Ok(deliveries) => {
                     let first = lanes.add_all(deliveries, &recovery);
-                    running.extend(first.into_iter().map(|first| worker.process(first, &recovery)));
+                    running.extend(first.into_iter().map(|first| worker.process(vec![first], &recovery)));
                 }
                 Err(error) => {
                     // Events without a running handler are delivered again.

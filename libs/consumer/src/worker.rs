@@ -16,7 +16,7 @@ use crate::handlers::{Failed, Handlers};
 use crate::lanes::Delivery;
 use crate::marks::MAX_CRASHES;
 use crate::recovery::{Alone, Recovery, Start, Untried};
-use crate::{Config, Failure};
+use crate::{Config, Failure, Monitor};
 
 /// Delay after the first failed attempt. It doubles up to the maximum.
 const FIRST_DELAY: Duration = Duration::from_millis(500);
@@ -31,13 +31,14 @@ pub(crate) struct Worker<H> {
     retry_for: Option<Duration>,
     context: Context,
     handlers: Handlers<H>,
+    monitor: Monitor,
     /// How the next session starts.
     pub(crate) start: Cell<Start>,
 }
 
 impl<H, F> Worker<H>
 where
-    H: Fn(Arc<Event>) -> F + Send + Sync + 'static,
+    H: Fn(Vec<Arc<Event>>) -> F + Send + Sync + 'static,
     F: Future<Output = Result<(), Failure>> + Send + 'static,
 {
     pub(crate) fn new(config: &Config, context: Context, handlers: Handlers<H>) -> Self {
@@ -47,6 +48,7 @@ where
             retry_for: config.retry_for,
             context,
             handlers,
+            monitor: config.monitor.clone(),
             start: Cell::new(Start::AfterProcess),
         }
     }
@@ -56,38 +58,79 @@ where
         self.context.client().connection_state() == State::Connected
     }
 
-    /// Handles a message until it is acknowledged: handled, skipped, or stored as a dead letter.
+    /// Records the progress of a session with this number of events in flight.
+    pub(crate) fn update(&self, recovery: &Recovery, events: usize) {
+        self.start.set(recovery.next_start());
+        self.monitor.in_flight(events);
+    }
+
+    /// Largest number of messages to process together.
+    pub(crate) fn batch_size(&self, recovery: &Recovery) -> usize {
+        if recovery.is_over() { self.handlers.max } else { 1 }
+    }
+
+    /// Logs the handlers that have not returned.
+    pub(crate) fn warn_of_long_calls(&self, limit: Duration) {
+        self.handlers.warn_of_long_calls(limit, &self.name);
+    }
+
+    /// Handles messages of one source until each is acknowledged: handled, skipped, or stored as a dead letter.
     pub(crate) fn process(
         &self,
-        mut delivery: Delivery,
+        mut deliveries: Vec<Delivery>,
         recovery: &Rc<Recovery>,
-    ) -> impl Future<Output = Delivery> {
-        // Not in the future, which is polled later.
+    ) -> impl Future<Output = Vec<Delivery>> {
+        // Not in the future, which is polled later. Several messages are processed together only after the recovery.
         let mut untried = recovery.register();
         let recovery = Rc::clone(recovery);
         async move {
-            let (outcome, alone) = match Event::parse(&delivery.message, delivery.number) {
-                _ if !delivery.is_selected || is_replay_for_other(&delivery.message, &self.name) => {
-                    (Ok(()), Alone::default())
-                }
-                Ok(event) => self.handle(event, &mut delivery, &recovery, &mut untried).await,
-                Err(error) => (Err(Cause { attempts: 0, reason: error.to_string() }), Alone::default()),
-            };
-            if let Err(cause) = outcome {
-                self.store_dead_letter(&delivery, &cause).await;
+            if deliveries.len() > 1 {
+                self.try_together(&deliveries).await;
             }
-            // The next attempt can end the process, and with it an acknowledgement that was not sent.
-            let acknowledged = if alone.is_alone() {
-                delivery.message.double_ack().await
-            } else {
-                delivery.message.ack().await
-            };
-            if let Err(error) = acknowledged {
-                tracing::warn!(error, "failed to acknowledge an event");
+            for delivery in &mut deliveries {
+                self.process_one(delivery, &recovery, &mut untried).await;
             }
-            recovery.forget(&delivery);
-            delivery
+            deliveries
         }
+    }
+
+    /// Calls the handler once. After a success, each event is skipped as handled; after a failure, each is tried alone.
+    async fn try_together(&self, deliveries: &[Delivery]) {
+        let selected = deliveries.iter().filter(|delivery| self.is_selected(delivery));
+        let events = selected.filter_map(|delivery| Event::parse(&delivery.message, delivery.number).ok());
+        let events: Vec<_> = events.map(Arc::new).collect();
+        if let Err(failed) = self.handlers.attempt(&events, None).await {
+            let reason = dead_letter::reason(&*failed.into_error());
+            let (consumer, events) = (&self.name, events.len());
+            tracing::warn!(reason, consumer, events, "failed to handle several events; each is tried alone");
+        }
+    }
+
+    /// Whether the handler is called for a message, if it is well-formed.
+    fn is_selected(&self, delivery: &Delivery) -> bool {
+        delivery.is_selected && !is_replay_for_other(&delivery.message, &self.name)
+    }
+
+    async fn process_one(&self, delivery: &mut Delivery, recovery: &Recovery, untried: &mut Option<Untried>) {
+        let (outcome, alone) = match Event::parse(&delivery.message, delivery.number) {
+            _ if !self.is_selected(delivery) => (Ok(()), Alone::default()),
+            Ok(event) => self.handle(event, delivery, recovery, untried).await,
+            Err(error) => (Err(Cause { attempts: 0, reason: error.to_string() }), Alone::default()),
+        };
+        if let Err(cause) = &outcome {
+            self.store_dead_letter(delivery, cause).await;
+        }
+        // The next attempt can end the process, and with it an acknowledgement that was not sent.
+        let acknowledged =
+            if alone.is_alone() { delivery.message.double_ack().await } else { delivery.message.ack().await };
+        if let Err(error) = acknowledged {
+            tracing::warn!(error, "failed to acknowledge an event");
+        }
+        self.monitor.change(|status| match &outcome {
+            Ok(()) => status.handled += 1,
+            Err(_) => status.dead_letters += 1,
+        });
+        recovery.forget(delivery);
     }
 
     async fn handle<'a>(
@@ -104,7 +147,7 @@ where
             let reason = format!("the process ended {attempts} times while it handled the event");
             return (Err(Cause { attempts, reason }), Alone::default());
         }
-        let event = Arc::new(event);
+        let event = [Arc::new(event)];
         let mut failures = Failures::new(self.retry_for);
         loop {
             let attempt = |starting| self.handlers.attempt(&event, starting);
@@ -117,7 +160,7 @@ where
                         reason,
                         attempt = failures.attempts,
                         consumer = self.name,
-                        event_id = event.event_id,
+                        event_id = event[0].event_id,
                         "failed to handle an event; it is tried again"
                     );
                     drop(alone);

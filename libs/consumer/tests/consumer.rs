@@ -3,7 +3,9 @@
 #![expect(clippy::unwrap_used, reason = "a failed step fails the test")]
 
 mod consumer {
+    mod batches;
     mod broker;
+    mod connection;
     mod crashes;
     mod dead_letters;
     mod delivery;

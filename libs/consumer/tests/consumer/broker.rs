@@ -1,5 +1,6 @@
 //! A nats-server with the accounts of `deploy/nats`, the streams, and the durable `consumer`.
 
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -66,17 +67,23 @@ impl Broker {
         let admin = jetstream::new(client);
         let profile = Profile { streams: event_streams, ..Profile::single_server(64 << 20) };
         bus::ensure(&admin, &profile).await.unwrap();
-        for stream in &streams {
+        let broker = Self { server, admin, streams };
+        broker.define_durable(ACK_WAIT, max_deliver).await;
+        broker
+    }
+
+    /// Creates or changes the durable.
+    pub(crate) async fn define_durable(&self, ack_wait: Duration, max_deliver: i64) {
+        for stream in &self.streams {
             let durable = pull::Config {
                 durable_name: Some("consumer".to_owned()),
                 ack_policy: AckPolicy::Explicit,
-                ack_wait: ACK_WAIT,
+                ack_wait,
                 max_deliver,
                 ..pull::Config::default()
             };
-            admin.create_consumer_on_stream(durable, stream).await.unwrap();
+            self.admin.create_consumer_on_stream(durable, stream).await.unwrap();
         }
-        Self { server, admin, streams }
     }
 
     pub(crate) fn config(&self) -> Config {
@@ -182,6 +189,8 @@ impl Broker {
     }
 }
 
+type Stopped = Pin<Box<dyn Future<Output = ()> + Send>>;
+
 /// A consumer that runs until it is stopped or dropped.
 pub(crate) struct Running {
     stop: Option<oneshot::Sender<()>>,
@@ -189,14 +198,31 @@ pub(crate) struct Running {
 }
 
 impl Running {
-    #[expect(clippy::disallowed_methods, reason = "a task of a test")]
     pub(crate) fn start<F>(config: Config, handler: impl Fn(Arc<Event>) -> F + Send + Sync + 'static) -> Self
     where
         F: Future<Output = Result<(), Failure>> + Send + 'static,
     {
+        Self::spawn(|stopped| consumer::run(config, stopped, handler))
+    }
+
+    pub(crate) fn start_batches<F>(
+        config: Config,
+        max: usize,
+        handler: impl Fn(Vec<Arc<Event>>) -> F + Send + Sync + 'static,
+    ) -> Self
+    where
+        F: Future<Output = Result<(), Failure>> + Send + 'static,
+    {
+        Self::spawn(|stopped| consumer::run_batches(config, max, stopped, handler))
+    }
+
+    #[expect(clippy::disallowed_methods, reason = "a task of a test")]
+    fn spawn<F>(run: impl FnOnce(Stopped) -> F) -> Self
+    where
+        F: Future<Output = Result<(), ConsumerError>> + Send + 'static,
+    {
         let (stop, stopped) = oneshot::channel::<()>();
-        let stopped = async move { stopped.await.unwrap_or_default() };
-        let task = tokio::spawn(async move { consumer::run(config, stopped, handler).await });
+        let task = tokio::spawn(run(Box::pin(async move { stopped.await.unwrap_or_default() })));
         Self { stop: Some(stop), task }
     }
 
@@ -211,6 +237,10 @@ impl Running {
 
     pub(crate) async fn stopped(&mut self) {
         within(DEADLINE, "the stop", &mut self.task).await.unwrap().unwrap();
+    }
+
+    pub(crate) async fn failed(&mut self) -> ConsumerError {
+        within(DEADLINE, "the end", &mut self.task).await.unwrap().unwrap_err()
     }
 
     /// Ends without a chance to acknowledge anything, like a killed process.

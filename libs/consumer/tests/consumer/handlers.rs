@@ -1,6 +1,7 @@
 //! Handlers that panic or block affect only their own event.
 
 use std::collections::HashMap;
+use std::io;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
@@ -10,6 +11,8 @@ use futures::StreamExt as _;
 use parking_lot::Mutex;
 use testkit::{DEADLINE, wait_until, within};
 use tokio::runtime;
+use tokio::sync::Semaphore;
+use tracing::instrument::WithSubscriber as _;
 
 use super::broker::{Broker, Log, Running};
 
@@ -174,4 +177,69 @@ async fn a_handler_that_blocks_during_a_restart_of_the_broker_is_not_called_agai
     broker.wait_until_acknowledged(3).await;
     assert_eq!((log.of("a"), broker.dead_letters().await), (vec![0, 1], 0));
     running.stop().await;
+}
+
+#[tokio::test]
+async fn a_handler_that_does_not_return_is_ended_after_its_time_limit_and_its_event_is_tried_again() {
+    let broker = Broker::start().await;
+    broker.publish("a", 0).await;
+    broker.publish("a", 1).await;
+    let log = Log::default();
+    let config = Config { handler_timeout: Some(Duration::from_millis(100)), ..broker.config() };
+    let handled = log.clone();
+    let running = Running::start(config, move |event| {
+        let log = handled.clone();
+        async move {
+            log.add(&event);
+            if log.of("a").len() < 3 {
+                std::future::pending::<()>().await;
+            }
+            Ok(())
+        }
+    });
+    broker.wait_until_acknowledged(2).await;
+    assert_eq!((log.of("a"), broker.dead_letters().await), (vec![0, 0, 0, 1], 0));
+    running.stop().await;
+}
+
+/// The log of a consumer.
+#[derive(Clone, Default)]
+struct Lines(Arc<Mutex<Vec<u8>>>);
+
+impl io::Write for Lines {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.lock().extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+#[tokio::test]
+async fn a_handler_that_does_not_return_is_logged() {
+    let broker = Broker::start().await;
+    broker.publish("a", 0).await;
+    let (lines, release) = (Lines::default(), Arc::new(Semaphore::new(0)));
+    let writer = lines.clone();
+    let subscriber = tracing_subscriber::fmt().with_ansi(false).with_writer(move || writer.clone()).finish();
+    // With one subscriber only, other threads decide without it whether a line is enabled.
+    let _second = tracing::Dispatch::new(tracing_subscriber::registry());
+    let released = Arc::clone(&release);
+    let run = consumer::run(broker.config(), std::future::pending(), move |_| {
+        let released = Arc::clone(&released);
+        async move {
+            released.acquire().await.unwrap().forget();
+            Ok(())
+        }
+    });
+    let logged = wait_until("the handler is logged", async || {
+        let text = String::from_utf8(lines.0.lock().clone()).unwrap();
+        text.lines().find(|line| line.contains("a handler has not returned")).map(str::to_owned)
+    });
+    tokio::select! {
+        result = run.with_subscriber(subscriber) => result.unwrap(),
+        line = logged => assert!(line.contains("WARN") && line.contains("a:0") && line.contains("seconds=1"), "{line}"),
+    }
 }

@@ -1,6 +1,7 @@
 //! Stops, crashes and outages: nothing is lost, and the order of a source holds.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use async_nats::jetstream::AckKind;
 use async_nats::jetstream::consumer::PullConsumer;
@@ -190,4 +191,62 @@ async fn a_missing_durable_ends_the_consumer_with_a_remedy() {
     let error = within(DEADLINE, "the error", Box::pin(run)).await.unwrap_err();
     assert!(matches!(error, ConsumerError::NotFound { .. }), "{error:?}");
     assert!(error.to_string().contains("svc consumers create"), "{error}");
+}
+
+#[tokio::test]
+async fn the_next_process_of_a_rolling_update_reads_without_a_pause_when_the_previous_one_stops() {
+    let broker = Broker::start().await;
+    // A pause until unacknowledged events are due would be longer than the test.
+    broker.define_durable(Duration::from_mins(10), 0).await;
+    for number in 0..5 {
+        broker.publish("a", number).await;
+    }
+    let (log, next_log, next_config) = (Log::default(), Log::default(), broker.config());
+    let (mut previous, permits) = start_with_permits(broker.config(), &log);
+    permits.add_permits(1);
+    log.wait_for(1).await;
+    wait_until_in_flight(&broker, 4).await;
+    let monitor = next_config.monitor.clone();
+    let (next, next_permits) = start_with_permits(next_config, &next_log);
+    next_permits.add_permits(100);
+    wait_until("it is connected", async || monitor.status().is_connected.then_some(())).await;
+    broker.publish("a", 5).await;
+    assert_eq!((monitor.status().is_reading, next_log.ids().len()), (false, 0));
+    previous.request_stop();
+    permits.add_permits(100);
+    previous.stopped().await;
+    broker.publish("a", 6).await;
+    broker.wait_until_acknowledged(7).await;
+    assert!(monitor.status().is_reading);
+    assert_eq!([log.of("a"), next_log.of("a")].concat(), [0, 1, 2, 3, 4, 5, 6]);
+    assert_eq!(broker.info().await.delivered.consumer_sequence, 7, "an event was delivered again");
+    next.stop().await;
+}
+
+#[tokio::test]
+async fn of_several_processes_one_reads_and_after_its_crash_another_one() {
+    let broker = Broker::start().await;
+    let log = Log::default();
+    let configs = [broker.config(), broker.config(), broker.config()];
+    let monitors = configs.clone().map(|config| config.monitor);
+    let mut processes: Vec<_> =
+        configs.into_iter().map(|config| Some(start_with_permits(config, &log))).collect();
+    for (_, permits) in processes.iter().flatten() {
+        permits.add_permits(1000);
+    }
+    for round in 0..3 {
+        let reading = wait_until("one process reads", async || {
+            monitors.iter().position(|monitor| monitor.status().is_reading)
+        })
+        .await;
+        for number in 0..10 {
+            broker.publish("a", 10 * round + number).await;
+        }
+        broker.wait_until_acknowledged(10 * u64::from(round + 1)).await;
+        let (process, _) = processes[reading].take().unwrap();
+        process.crash().await;
+        let monitor = &monitors[reading];
+        wait_until("it has ended", async || (!monitor.status().is_reading).then_some(())).await;
+    }
+    assert_eq!(log.of("a"), (0..30).collect::<Vec<_>>());
 }
