@@ -9,6 +9,7 @@ use serde::{Serialize, Serializer};
 
 /// Result of sending one event.
 #[derive(Clone, Debug, PartialEq, Serialize)]
+#[non_exhaustive]
 pub struct SendResult {
     /// Whether the service accepted the event.
     pub success: bool,
@@ -56,6 +57,7 @@ impl SendResult {
 
 /// Result of sending a batch.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[non_exhaustive]
 pub struct BatchSendResult {
     /// Whether all events were accepted.
     pub success: bool,
@@ -97,6 +99,7 @@ impl BatchSendResult {
 /// Progress of a batch. `accepted`, `failed` and `waiting_for_retry` do not include the events that are not sent yet or are in a
 /// request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct BatchProgress {
     /// Number of events.
     pub total_events: usize,
@@ -121,6 +124,7 @@ pub struct BatchProgress {
 
 /// One request and its result.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct RequestLog<'a> {
     /// HTTP method.
     pub method: &'static str,
@@ -169,6 +173,7 @@ pub enum TransportErrorKind {
 /// have accepted the event.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, thiserror::Error)]
 #[error("{message}")]
+#[non_exhaustive]
 pub struct TransportError {
     /// Where the error occurred.
     pub kind: TransportErrorKind,

@@ -138,7 +138,7 @@ impl EventDelivery {
     /// Records the results of a batch: first the rejects, then that its events are settled, except those that failed.
     fn record(
         &mut self,
-        SentBatch { batch, result, duplicates, quarantined }: SentBatch<Batch>,
+        SentBatch { batch, result, duplicates, quarantined, .. }: SentBatch<Batch>,
     ) -> Result<()> {
         self.result.counts.accepted += (result.successful_events - quarantined) as u64;
         self.result.counts.quarantined += quarantined as u64;

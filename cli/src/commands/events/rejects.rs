@@ -364,9 +364,10 @@ mod tests {
     #[test]
     fn removes_only_the_remedy_of_the_api_from_a_message() {
         let kind = ProblemKind::CredentialInvalid;
-        let error = |message: String| TransportError {
-            code: Some(kind.code().to_owned()),
-            ..TransportError::new(TransportErrorKind::Status, message)
+        let error = |message: String| {
+            let mut error = TransportError::new(TransportErrorKind::Status, message);
+            error.code = Some(kind.code().to_owned());
+            error
         };
         let with_remedy = error(format!("{}: {}", kind.title(), kind.remedy()));
         assert_eq!(error_message(&with_remedy), kind.title());

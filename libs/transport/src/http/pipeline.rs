@@ -46,6 +46,7 @@ type Permit = Option<OwnedSemaphorePermit>;
 
 /// A batch and its results.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct SentBatch<B> {
     /// Batch, unchanged.
     pub batch: B,

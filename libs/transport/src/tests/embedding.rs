@@ -166,3 +166,11 @@ fn without_a_runtime_a_send_is_an_error() {
     assert_eq!(error.kind, TransportErrorKind::Configuration);
     assert!(error.message.contains("Tokio runtime"), "{error}");
 }
+
+#[test]
+fn the_documentation_starts_with_the_example_that_is_compiled() {
+    let (document, example) =
+        (include_str!("../../../../docs/producers.md"), include_str!("../../examples/send_events.rs"));
+    let program = document.split_once("```rust\n").and_then(|(_, rest)| rest.split_once("```"));
+    assert_eq!(program.unwrap().0, example);
+}
