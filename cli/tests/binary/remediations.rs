@@ -1,5 +1,7 @@
 //! Remediations: the text alone is enough to repair the command, in terms of the command line.
 
+use std::collections::BTreeSet;
+
 use contract::ProblemKind;
 use serde_json::{Value, json};
 
@@ -168,4 +170,41 @@ fn a_list_that_repeats_its_page_ends() {
     let stub = Stub::new(|_| (200, r#"{"items":[],"next_cursor":"same"}"#.to_owned()));
     let error = error_of(&stub, &["users", "list", "--all"], "", 1);
     assert_eq!((&error["code"], stub.requests().len()), (&"unexpected_response".into(), 2));
+}
+
+/// The commands of `svc` in a text: their words with `x` in place of `<name>`, and their options.
+fn commands_in(text: &str) -> Vec<(Vec<&str>, Vec<&str>)> {
+    let code = text.split('`').skip(1).step_by(2).filter_map(|code| code.strip_prefix("svc "));
+    code.map(|code| {
+        // The shell redirects input and output.
+        let words: Vec<_> =
+            code.split_whitespace().take_while(|word| !["<", ">", "|"].contains(word)).collect();
+        let first_option = words.iter().position(|word| word.starts_with("--")).unwrap_or(words.len());
+        let (words, options) = words.split_at(first_option);
+        let words = words.iter().map(|word| if word.starts_with('<') { "x" } else { word }).collect();
+        (words, options.iter().filter(|word| word.starts_with("--")).copied().collect())
+    })
+    .collect()
+}
+
+#[test]
+fn each_command_in_a_remediation_of_the_catalog_exists_with_its_options() {
+    let client = Client::new();
+    let catalog = client.run(&["catalog", "show", "--output", "json"]).json();
+    let commands = catalog["commands"].as_array().unwrap().iter();
+    let texts: BTreeSet<_> = commands
+        .flat_map(|command| command["errors"].as_array().unwrap())
+        .map(|error| text(error, "remediation"))
+        .collect();
+    let commands: BTreeSet<_> = texts.iter().flat_map(|text| commands_in(text)).collect();
+    assert!(commands.len() > 20, "{commands:?}");
+    for (words, options) in commands {
+        let result = client.run(&[&words[..], &["--help"]].concat());
+        assert_eq!(result.code, Some(0), "{words:?}: {result:?}");
+        // A group prints its help too, but cannot be executed.
+        assert!(!result.stdout.contains("<COMMAND>"), "{words:?} is a group");
+        for option in options {
+            assert!(result.stdout.contains(option), "{words:?} has no option {option}");
+        }
+    }
 }
