@@ -578,7 +578,9 @@ async fn a_new_leader_holds_the_release_of_many_tenants_until_it_is_confirmed() 
     let confirmed =
         blue.other(BLUE, |controller| Controller { confirmed_releases: 6, ..counting(controller) }).await;
     wait_until("the tenants are released", async || (owned().await == 0).then_some(())).await;
-    let text = metrics.text();
-    assert!(text.contains("svc_operator_releases_total{kind=\"SvcTenant\"} 6"), "{text}");
+    wait_until("the releases are counted", async || {
+        metrics.text().contains("svc_operator_releases_total{kind=\"SvcTenant\"} 6").then_some(())
+    })
+    .await;
     drop(confirmed);
 }
