@@ -217,6 +217,7 @@ keys that they need as files. The values `keys` and `mail.key` change the names 
 | `secrets.existingSecret` | `service-token` | authenticates the services to each other; 32 or more characters |
 | | `platform-token` | authenticates the platform administrator; output of `svc-identity platform-token` |
 | | `limiter-key` | key of the HMAC that identifies accounts in login counters; 32 or more characters |
+| | `factor-key` | key that encrypts the secrets of authenticator apps; 32 or more characters. Keep a copy: without it, all apps are unusable |
 | `mail.existingSecret` | `smtp-url` | the mail server: `smtps://user:password@host:465`, or `smtp://…:587` for STARTTLS |
 | `tests.existingSecret` | `tenant`, `email`, `password` | the user of `helm test` |
 

@@ -125,7 +125,8 @@ def password_variable(user):
 
 
 def tokens():
-    return {"service-token": secrets.token_hex(32), "platform-token": platform_token(), "limiter-key": secrets.token_hex(32)}
+    keys = {name: secrets.token_hex(32) for name in ("service-token", "limiter-key", "factor-key")}
+    return {**keys, "platform-token": platform_token()}
 
 
 def secret(name, data):

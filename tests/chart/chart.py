@@ -183,7 +183,7 @@ TRIALS = {
 # Keys that pods mount without TLS and credentials.
 URLS_AND_TOKENS = {
     f"{name}-url" for name in (*COMPONENTS, "identity-migrator", "session-migrator")
-} | {"service-token", "platform-token", "limiter-key"}  # fmt: skip
+} | {"service-token", "platform-token", "limiter-key", "factor-key"}  # fmt: skip
 
 
 def merged(base, over):

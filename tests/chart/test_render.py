@@ -451,6 +451,7 @@ class Variables(unittest.TestCase):
                 "SVC_SERVICE_TOKEN_FILE",
                 "SVC_PLATFORM_TOKEN_FILE",
                 "SVC_LIMITER_KEY_FILE",
+                "SVC_FACTOR_KEY_FILE",
                 "SVC_SESSION_URL",
                 "SVC_PUBLIC_URL",
             },
@@ -653,6 +654,7 @@ class Variables(unittest.TestCase):
                 "SVC_DATABASE_URL_FILE": "svc-database/url", "SVC_NATS_URL_FILE": "svc-nats/identity-url",
                 "SVC_SERVICE_TOKEN_FILE": "svc-tokens/SERVICE",
                 "SVC_PLATFORM_TOKEN_FILE": "svc-tokens/PLATFORM", "SVC_LIMITER_KEY_FILE": "svc-tokens/limiter-key",
+                "SVC_FACTOR_KEY_FILE": "svc-tokens/factor-key",
                 "SVC_SMTP_URL_FILE": "svc-mail/url",
             }),
             ("Deployment", "svc-ingest", {

@@ -147,6 +147,7 @@ class SecurityRules(unittest.TestCase):
                 "svc-tokens/service-token",
                 "svc-tokens/platform-token",
                 "svc-tokens/limiter-key",
+                "svc-tokens/factor-key",
             },
             "Deployment/svc-session": {
                 "svc-database/session-url",

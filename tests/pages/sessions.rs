@@ -1,10 +1,11 @@
 //! `/pages/sessions`
 
 use contract::device::{DeviceCodes, DeviceSession, GRANT_TYPE};
+use contract::factors::{NewTotp, RecoveryCodes};
 use contract::session::{Session, SessionMethod};
 use contract::{Page, Role};
 use serde_json::json;
-use testkit::{PASSWORD, wait_until};
+use testkit::{PASSWORD, totp_after, wait_until};
 use testsystem::TestUser;
 
 use super::browser::{Browser, ENTER, TAB};
@@ -52,6 +53,26 @@ async fn a_user_lists_and_revokes_sessions_and_logs_out() {
     browser.wait_for_text("You are logged out on this page").await;
     assert_eq!(methods(&user).await, [SessionMethod::Password]);
     browser.close().await;
+}
+
+#[tokio::test]
+async fn a_login_with_a_second_factor_asks_for_the_code() {
+    let Some(browser) = Browser::start().await else { return };
+    let user = browser.system.create_tenant("acme").await;
+    let app: NewTotp = user.client.post("/auth/factors/totp", &json!(null)).await.expect(201);
+    let code = |steps| totp_after(app.secret.expose(), steps);
+    let confirmed = user.client.post("/auth/factors/totp/confirm", &json!({ "code": code(0) })).await;
+    confirmed.expect::<RecoveryCodes>(200);
+    browser.open(&format!("{}#tenant=acme&email={EMAIL}", browser.page("sessions"))).await;
+    wait_until("the form is shown", async || (browser.focus().await == "password").then_some(())).await;
+    browser.press(&format!("{PASSWORD}{ENTER}")).await;
+    browser.wait_for_text("Enter a code to complete the login.").await;
+    assert_eq!(browser.focus().await, "otp");
+    browser.press(&format!("000000{ENTER}")).await;
+    browser.wait_for_text("The code is wrong").await;
+    browser.press(&format!("{}{ENTER}", code(1))).await;
+    browser.wait_for_text("Log out on this page").await;
+    browser.close_after_errors().await;
 }
 
 #[tokio::test]

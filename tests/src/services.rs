@@ -141,7 +141,7 @@ impl<B: Broker> Services<B> {
                 command.env("SVC_LISTEN_INTERNAL", internal.to_string());
                 command.env("SVC_SESSION_URL", self.session_url());
                 command.env("SVC_PLATFORM_TOKEN", &self.platform_token);
-                command.env("SVC_LIMITER_KEY", LIMITER_KEY);
+                command.env("SVC_LIMITER_KEY", LIMITER_KEY).env("SVC_FACTOR_KEY", LIMITER_KEY);
                 command.env("SVC_ARGON2_TIME_COST", "1").env("SVC_ARGON2_MEMORY_COST", "64");
                 command.env("SVC_STREAM_REPLICAS", "1").env("SVC_STREAM_MAX_BYTES", "64MiB");
             }

@@ -5,7 +5,8 @@ use e2e::{ALL_SERVICES, Services, output_of};
 
 #[tokio::test]
 async fn check_config_prints_the_effective_configuration_without_secrets() {
-    const SECRETS: [&str; 5] = ["SERVICE_TOKEN", "PLATFORM_TOKEN", "LIMITER_KEY", "DATABASE_URL", "NATS_URL"];
+    const SECRETS: [&str; 6] =
+        ["SERVICE_TOKEN", "PLATFORM_TOKEN", "LIMITER_KEY", "FACTOR_KEY", "DATABASE_URL", "NATS_URL"];
     let services = Services::prepare().await;
     for service in ALL_SERVICES {
         let mut command = services.command(service);

@@ -2,6 +2,7 @@
 
 mod device;
 mod device_login;
+mod factors;
 mod login;
 mod password;
 mod sessions;
@@ -41,6 +42,9 @@ group!(
         /// Change or reset a password.
         #[command(subcommand)]
         Password(password::Password),
+        /// Manage the second factors of your account.
+        #[command(subcommand)]
+        Factors(factors::Factors),
         /// Approve or deny the login of a device.
         #[command(subcommand)]
         Device(device::Device),

@@ -29,6 +29,7 @@ group!(
         Disable(Disable),
         Enable(Enable),
         SetRole(SetRole),
+        ResetFactors(ResetFactors),
         Delete(Delete),
     }
 );
@@ -151,7 +152,7 @@ pub(crate) struct PersonExport {
 
 impl CommandOutput for PersonExport {
     fn table(&self) -> Table {
-        let UserExport { tenant_id, user, invites, sessions, api_keys } = &self.account;
+        let UserExport { tenant_id, user, factors, invites, sessions, api_keys } = &self.account;
         Table::fields([
             ("tenant", Some(text(tenant_id))),
             ("user", Some(text(user.user_id))),
@@ -160,6 +161,7 @@ impl CommandOutput for PersonExport {
             ("status", Some(text(user.status))),
             ("created", Some(time(&user.created_at))),
             ("updated", Some(time(&user.updated_at))),
+            ("second factors", Some(text(factors.len()))),
             ("invites", Some(text(invites.len()))),
             ("sessions", Some(text(sessions.len()))),
             ("API keys", Some(text(api_keys.len()))),
@@ -317,6 +319,54 @@ impl Command for SetRole {
             context.notice_later(KEYS_STAY_ACTIVE);
         }
         Ok(user)
+    }
+}
+
+/// Remove the second factors of a user.
+///
+/// For a person who has lost them. The person then logs in with the password alone. The person and the administrators get a mail.
+/// Requires an administrator with a login in the last ten minutes, or the platform token and a tenant. Asks for confirmation.
+#[derive(Args)]
+pub(crate) struct ResetFactors {
+    /// E-mail address or id of the user, or 4 or more characters of the start or end of the id.
+    #[arg(value_name = "USER_ID")]
+    user: UserRef,
+}
+
+/// Result of removing the factors.
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct ResetUser {
+    /// Id of the user.
+    user_id: UserId,
+    /// Always true.
+    reset: bool,
+}
+
+impl CommandOutput for ResetUser {
+    fn table(&self) -> Table {
+        Table::message("The user has no second factor.")
+    }
+}
+
+impl Command for ResetFactors {
+    type Output = ResetUser;
+
+    const REQUIRES: Requirement = Requirement::CredentialOrPlatformToken;
+    const ROUTES: Routes = Routes::Only(&[&routes::RESET_FACTORS, &routes::LIST_USERS]);
+    const ERRORS: Errors = ErrorKind::ADDRESS_AND_CONFIRMATION;
+    const EXAMPLES: Examples =
+        &[("Remove the factors after confirmation", "svc users reset-factors bob@acme.example")];
+    const AGENT_NOTES: &'static str = "Makes the account less secure. Check that the request comes from the person: the \
+        password alone is enough to log in afterwards. Requires --yes without a terminal; pass it only if the user asked for this \
+        change. Idempotent.";
+    const SEE_ALSO: Names = &["users list", "auth factors list", "auth password reset"];
+
+    async fn run(self, context: &Context) -> Result<Self::Output> {
+        let (api, prompt) = (context.connect(Self::REQUIRES).await?, context.prompt());
+        let user = self.user.resolve(prompt, &api).await?;
+        prompt.confirm(&format!("Remove the second factors of {}?", user.label)).await?;
+        api.call(&routes::RESET_FACTORS, &[&user.id]).execute().await?;
+        Ok(ResetUser { user_id: user.id, reset: true })
     }
 }
 

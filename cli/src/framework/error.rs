@@ -224,6 +224,7 @@ mod tests {
             request_id: "r-1".into(),
             errors: Vec::new(),
             retry_after_ms: None,
+            second_factor: None,
         }
     }
 

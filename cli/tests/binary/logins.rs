@@ -129,3 +129,61 @@ fn a_session_that_is_not_stored_is_revoked_and_a_missing_context_is_a_warning() 
         client.run(&["auth", "token", "--base-url", &stub.url, "--tenant", "acme", "--output", "json"]);
     assert_eq!(used.json()["token"], Value::from("svc_st_ada@x"));
 }
+
+/// A service with one account, which has a second factor.
+fn service_with_factor(request: &StubRequest) -> (u16, String) {
+    match request.line.as_str() {
+        "POST /api/v1/auth/password/login" => {
+            let (_, body) = problem(contract::ProblemKind::SecondFactorRequired);
+            let mut body: Value = serde_json::from_str(&body).unwrap();
+            let challenge = json!({
+                "challenge": "svc_ch_x", "methods": ["totp", "recovery_code"], "expires_at": "2030-01-01T00:00:00Z",
+            });
+            body.as_object_mut().unwrap().extend(challenge.as_object().unwrap().clone());
+            (403, body.to_string())
+        }
+        "POST /api/v1/auth/second-factor" if request.json()["code"] == "123 456" => {
+            let line = "POST /api/v1/auth/password/login".to_owned();
+            let body = json!({ "email": "ada@x" }).to_string().into();
+            service(&StubRequest { line, body, ..request.clone() })
+        }
+        "POST /api/v1/auth/second-factor" => problem(contract::ProblemKind::SecondFactorFailed),
+        _ => service(request),
+    }
+}
+
+#[test]
+fn a_login_reads_the_code_of_a_second_factor_from_the_second_line() {
+    let (stub, client) = (Stub::new(service_with_factor), Client::new());
+    let login = [
+        "auth",
+        "login",
+        "--email",
+        "ada@x",
+        "--tenant",
+        "acme",
+        "--password-stdin",
+        "--code-stdin",
+        "--base-url",
+        &stub.url,
+        "--output",
+        "json",
+    ];
+    let result = client.run_with(&login, "correct horse battery\n123 456\n");
+    assert_eq!(result.code, Some(0), "{result:?}");
+    assert_eq!(token(&client, "acme"), "svc_st_ada@x");
+    let request = stub.requests()[1].clone();
+    assert_eq!(request.json(), json!({ "challenge": "svc_ch_x", "code": "123 456" }));
+    assert_eq!(request.header("x-tenant-id"), Some("acme"));
+    let wrong = client.run_with(&login, "correct horse battery\nABCD-EFGH-IJKL-MNOP\n");
+    assert_eq!((wrong.code, wrong.error()["code"].as_str()), (Some(4), Some("second_factor_failed")));
+    assert_eq!(stub.requests().last().unwrap().json()["recovery_code"], "ABCD-EFGH-IJKL-MNOP");
+}
+
+#[test]
+fn without_a_terminal_a_login_with_a_second_factor_names_the_option_of_the_code() {
+    let (stub, client) = (Stub::new(service_with_factor), Client::new());
+    let result = log_in(&client, &stub, "ada@x", &[]);
+    assert_eq!(result.code, Some(12), "{result:?}");
+    assert!(result.error()["remediation"].as_str().unwrap().contains("--code-stdin"), "{result:?}");
+}

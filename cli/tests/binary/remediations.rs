@@ -139,8 +139,8 @@ fn login_to_another_service_is_named() {
 
 #[test]
 fn unknown_command_leads_to_the_list_of_commands() {
-    let result = Client::new().run(&["users", "remove", "--output", "json"]);
-    assert_eq!(text(&result.error(), "message"), "unrecognized subcommand 'remove'");
+    let result = Client::new().run(&["users", "forget", "--output", "json"]);
+    assert_eq!(text(&result.error(), "message"), "unrecognized subcommand 'forget'");
     assert!(text(&result.error(), "remediation").contains("svc catalog show --summary"), "{result:?}");
     let result = Client::new().run(&["users", "list", "--status", "x", "--output", "json"]);
     let message = text(&result.error(), "message");

@@ -117,6 +117,7 @@ pub(crate) fn problem(kind: contract::ProblemKind) -> (u16, String) {
         request_id: "of-the-stub".into(),
         errors: Vec::new(),
         retry_after_ms: None,
+        second_factor: None,
     };
     (kind.status(), serde_json::to_string(&problem).unwrap())
 }

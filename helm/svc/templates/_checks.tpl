@@ -118,7 +118,7 @@
 {{- $namespace := .Release.Namespace -}}
 {{- if not (include "svc.trial" .) -}}
 {{- if not $values.secrets.existingSecret -}}
-{{- $errors = append $errors (printf "secrets.existingSecret is empty: create the Secret with `kubectl --namespace %s create secret generic svc-tokens --from-literal=service-token=\"$(openssl rand -hex 32)\" --from-literal=platform-token=\"$(svc-identity platform-token)\" --from-literal=limiter-key=\"$(openssl rand -hex 32)\"`, then type --set secrets.existingSecret=svc-tokens" $namespace) -}}
+{{- $errors = append $errors (printf "secrets.existingSecret is empty: create the Secret with `kubectl --namespace %s create secret generic svc-tokens --from-literal=service-token=\"$(openssl rand -hex 32)\" --from-literal=platform-token=\"$(svc-identity platform-token)\" --from-literal=limiter-key=\"$(openssl rand -hex 32)\" --from-literal=factor-key=\"$(openssl rand -hex 32)\"`, then type --set secrets.existingSecret=svc-tokens" $namespace) -}}
 {{- end -}}
 {{- if and (or $values.identity.enabled $values.session.enabled) (not $values.database.existingSecret) (not $values.database.url) -}}
 {{- $errors = append $errors (printf "database.existingSecret is empty: create the Secret with `kubectl --namespace %s create secret generic svc-database --from-literal=identity-url=postgres://… --from-literal=identity-migrator-url=postgres://… --from-literal=session-url=postgres://… --from-literal=session-migrator-url=postgres://…`, then type --set database.existingSecret=svc-database; or set database.url and database.logins" $namespace) -}}

@@ -62,7 +62,7 @@
 {{- $values := .root.Values -}}
 {{- $known := index (.root.Files.Get "files/variables.json" | fromJson) .component -}}
 {{- $all := list -}}
-{{- range $name := list "service-token" "platform-token" "limiter-key" -}}
+{{- range $name := list "service-token" "platform-token" "limiter-key" "factor-key" -}}
 {{- $variable := printf "SVC_%s" ($name | upper | replace "-" "_") -}}
 {{- $token := include "svc.secretKey" (dict "root" $.root "purpose" "secrets" "name" ($name | camelcase | untitle)) | fromJson -}}
 {{- $all = append $all (merge (dict "variable" $variable) $token) -}}

@@ -9,7 +9,7 @@ use crate::token_review::is_service_account_token;
 use axum::extract::{FromRef, FromRequestParts};
 use chrono::{DateTime, TimeDelta, Utc};
 use contract::internal::{Credential, Subject};
-use contract::session::SessionMethod;
+use contract::session::{AuthMethod, SessionMethod};
 use contract::{ProblemKind, Role, Scope};
 use hashing::{RawToken, TokenDigest, TokenKind};
 use http::HeaderMap;
@@ -207,20 +207,25 @@ impl Caller {
         })
     }
 
-    /// Requires a session that was created with the password in the last ten minutes. Sensitive actions require it, so that a
-    /// stolen session cannot create credentials that outlive it.
+    /// Requires a session that was created with the password in the last ten minutes, and with the second factor if the user has one
+    /// now. Sensitive actions require it, so that a stolen session cannot create credentials that outlive it.
     ///
     /// # Errors
     /// 403 `reauthentication_required`.
     pub fn require_recent_login(&self, now: DateTime<Utc>) -> Result<(), Problem> {
         match self.subject.credential {
-            Credential::Session { method: SessionMethod::Password, created_at, .. }
-                if now - created_at <= RECENT_LOGIN =>
+            Credential::Session { method: SessionMethod::Password, created_at, has_factor, .. }
+                if now - created_at <= RECENT_LOGIN && (!has_factor || self.used_factor()) =>
             {
                 Ok(())
             }
             _ => Err(ProblemKind::ReauthenticationRequired.into()),
         }
+    }
+
+    /// Returns whether the user of the session logged in with a second factor.
+    pub fn used_factor(&self) -> bool {
+        matches!(&self.subject.credential, Credential::Session { amr, .. } if amr.contains(&AuthMethod::Mfa))
     }
 
     /// Requires that the caller is this user or an administrator. Does not check that the user exists.
@@ -345,6 +350,8 @@ mod tests {
             user_id: UserId::generate(),
             role: Role::Admin,
             method,
+            amr: vec![AuthMethod::Pwd],
+            has_factor: false,
             created_at: LOGIN,
             idle_expires_at: LOGIN,
         })
@@ -357,6 +364,21 @@ mod tests {
         let later = LOGIN + TimeDelta::minutes(10) + TimeDelta::microseconds(1);
         let problem = login.require_recent_login(later).unwrap_err();
         assert_eq!(problem.kind(), ProblemKind::ReauthenticationRequired);
+    }
+
+    #[test]
+    fn a_login_without_the_second_factor_of_the_user_is_never_recent() {
+        for (with_factor, has_factor, is_recent) in
+            [(false, false, true), (false, true, false), (true, true, true), (true, false, true)]
+        {
+            let mut subject = session(SessionMethod::Password).subject().clone();
+            if let Credential::Session { amr, has_factor: has, .. } = &mut subject.credential {
+                *has = has_factor;
+                amr.extend(with_factor.then_some(AuthMethod::Mfa));
+            }
+            let login = caller(subject.credential);
+            assert_eq!(login.require_recent_login(LOGIN).is_ok(), is_recent, "{with_factor} {has_factor}");
+        }
     }
 
     #[test]

@@ -16,7 +16,7 @@ use axum::routing::get;
 use chrono::{DateTime, TimeDelta, Utc};
 use contract::identity::Quota;
 use contract::internal::{Credential, Subject};
-use contract::session::SessionMethod;
+use contract::session::{AuthMethod, SessionMethod};
 use contract::{Role, Scope};
 use hashing::{RawToken, SystemEntropy, TokenDigest, TokenKind};
 use http::header::{AUTHORIZATION, COOKIE};
@@ -72,7 +72,17 @@ fn subject(credential: Credential) -> Arc<Subject> {
 
 fn session(user_id: UserId, role: Role, method: SessionMethod, age: TimeDelta) -> Credential {
     let session_id = SessionId::generate();
-    Credential::Session { session_id, user_id, role, method, created_at: NOW - age, idle_expires_at: NOW }
+    let (amr, has_factor, created_at) = (vec![AuthMethod::Pwd], false, NOW - age);
+    Credential::Session {
+        session_id,
+        user_id,
+        role,
+        method,
+        amr,
+        has_factor,
+        created_at,
+        idle_expires_at: NOW,
+    }
 }
 
 #[derive(Clone)]
@@ -304,6 +314,8 @@ async fn a_handler_learns_the_ids_the_scopes_and_the_actor_of_a_credential() {
         user_id,
         role,
         method: SessionMethod::Device,
+        amr: vec![AuthMethod::Pwd],
+        has_factor: false,
         created_at: NOW,
         idle_expires_at: NOW,
     };

@@ -16,7 +16,7 @@ use chrono::{DateTime, TimeDelta};
 use contract::identity::Quota;
 use contract::internal::{ExportSubject, IssueSession, SubjectRecord, TenantRecord};
 use contract::managed::{OperatorId, X_OPERATOR_ID};
-use contract::session::SessionMethod;
+use contract::session::{AuthMethod, SessionMethod};
 use contract::{Role, TenantStatus, UserStatus};
 use hashing::TokenDigest;
 use http::header::AUTHORIZATION;
@@ -186,6 +186,7 @@ fn subject(user_id: UserId) -> SubjectRecord {
         credential_version: 1,
         kept_session_id: None,
         api_key_version: 1,
+        has_factor: false,
         is_deleted: false,
         version: 1,
     }
@@ -209,6 +210,7 @@ async fn a_session_is_issued_refused_or_not_available() {
         subject: subject(user_id),
         tenant: tenant(),
         method: SessionMethod::Password,
+        amr: vec![AuthMethod::Pwd],
         ip: None,
         user_agent: None,
     };

@@ -10,6 +10,7 @@ use tenancy::{Actor, InviteId, KeyId, SessionId, TenantId, UserId};
 use uuid::Uuid;
 
 use crate::role::{UnknownValue, vocabulary};
+use crate::session::AuthMethod;
 use crate::value;
 
 vocabulary! {
@@ -25,6 +26,12 @@ vocabulary! {
         AuthnPasswordChange = "authn_password_change",
         /// A password change failed.
         AuthnPasswordChangeFail = "authn_password_change_fail",
+        /// A second factor was added, removed or used up.
+        AuthnFactorChange = "authn_factor_change",
+        /// A wrong code was entered after the right password.
+        AuthnFactorFail = "authn_factor_fail",
+        /// The codes of a user were locked after too many wrong ones.
+        AuthnFactorLock = "authn_factor_lock",
         /// An invite or an API key was created, or a device grant approved.
         AuthnTokenCreated = "authn_token_created",
         /// An invite, an API key or a session was revoked, or a device grant denied.
@@ -108,6 +115,9 @@ pub struct AuditRecord {
     /// The first 8 hex digits of the SHA-256 of the credential.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub credential: Option<String>,
+    /// How the user of a created session authenticated.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub amr: Vec<AuthMethod>,
     /// Number of failures, in an event of repeated failures.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub count: Option<u64>,

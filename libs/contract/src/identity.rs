@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 use tenancy::{InviteId, OutboxId, TenantId, UserId};
 
+use crate::factors::Factor;
 pub use crate::role::{InviteStatus, MailKind, MailStatus};
 use crate::session::{ApiKey, Session};
 use crate::{Role, Secret, TenantStatus, UserStatus, value};
@@ -274,13 +275,16 @@ pub struct User {
         "user_id": "019c1373-2f00-7000-8000-000000000002", "email": "ben@acme.example", "role": "member",
         "status": "active", "created_at": "2026-01-31T12:00:00Z", "updated_at": "2026-01-31T12:05:00Z",
     },
-    "invites": [], "sessions": [], "api_keys": [],
+    "factors": [], "invites": [], "sessions": [], "api_keys": [],
 }))]
 pub struct UserExport {
     /// Tenant of the user.
     pub tenant_id: TenantId,
     /// The user.
     pub user: User,
+    /// Second factors, without their secrets.
+    #[serde(default)]
+    pub factors: Vec<Factor>,
     /// Invites of the e-mail address, oldest first.
     pub invites: Vec<Invite>,
     /// Stored sessions, oldest first, at most 1,000. Revoked and expired ones are stored for a day.

@@ -9,7 +9,7 @@ use tenancy::{KeyId, SessionId, TenantId, UserId};
 
 use crate::identity::Quota;
 use crate::managed::ServiceAccount;
-use crate::session::{ApiKey, Session, SessionMethod};
+use crate::session::{ApiKey, AuthMethod, Session, SessionMethod};
 use crate::{Role, Scope, TenantStatus, UserStatus};
 
 /// Path of session that creates a session.
@@ -79,6 +79,9 @@ pub struct SubjectRecord {
     pub kept_session_id: Option<SessionId>,
     /// API keys that the user created under a lower credential version are revoked.
     pub api_key_version: i64,
+    /// Whether the user has a second factor: a session without `mfa` is not created, and is no recent login. Required, so that a
+    /// service that knows no second factors cannot log in their users.
+    pub has_factor: bool,
     /// Whether the user is deleted: the personal data of the sessions is erased.
     #[serde(default)]
     pub is_deleted: bool,
@@ -114,6 +117,8 @@ pub struct IssueSession {
     pub tenant: TenantRecord,
     /// Login method.
     pub method: SessionMethod,
+    /// How the user authenticated. Required, as [`SubjectRecord::has_factor`].
+    pub amr: Vec<AuthMethod>,
     /// Client address.
     pub ip: Option<IpAddr>,
     /// `User-Agent` of the client, at most [`MAX_USER_AGENT`](crate::session::MAX_USER_AGENT) characters.
@@ -179,6 +184,10 @@ pub enum Credential {
         role: Role,
         /// Login method.
         method: SessionMethod,
+        /// How the user authenticated.
+        amr: Vec<AuthMethod>,
+        /// Whether the user has a second factor now.
+        has_factor: bool,
         /// Creation time.
         created_at: DateTime<Utc>,
         /// Expiry time of the idle timeout.

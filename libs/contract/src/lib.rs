@@ -6,6 +6,7 @@ pub mod audit;
 pub mod consumers;
 pub mod device;
 pub mod events;
+pub mod factors;
 pub mod identity;
 pub mod internal;
 pub mod managed;

@@ -29,6 +29,8 @@ pub const PREFIXES: &[(&str, Upstream)] = &[
     ("/tenants", Upstream::Identity),
     ("/users", Upstream::Identity),
     ("/auth/password", Upstream::Identity),
+    ("/auth/second-factor", Upstream::Identity),
+    ("/auth/factors", Upstream::Identity),
     ("/mails", Upstream::Identity),
     ("/pages", Upstream::Identity),
     ("/problems", Upstream::Identity),

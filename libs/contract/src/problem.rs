@@ -4,9 +4,13 @@
 
 use std::borrow::Cow;
 
+use chrono::{DateTime, Utc};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
+
+use crate::Secret;
+use crate::factors::FactorMethod;
 
 /// The media type of a problem document.
 pub const MEDIA_TYPE: &str = "application/problem+json";
@@ -40,6 +44,20 @@ pub struct Problem {
     /// Milliseconds to wait before the request is repeated.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub retry_after_ms: Option<u64>,
+    /// Challenge of a login that needs a second factor.
+    #[serde(flatten, default)]
+    pub second_factor: Option<SecondFactor>,
+}
+
+/// The challenge of the problem `second_factor_required`, for `POST /auth/second-factor`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct SecondFactor {
+    /// The challenge (`svc_ch_…`). It is not a credential.
+    pub challenge: Secret,
+    /// The second factors that the user has.
+    pub methods: Vec<FactorMethod>,
+    /// Expiry time of the challenge.
+    pub expires_at: DateTime<Utc>,
 }
 
 /// An error of one field.
@@ -106,6 +124,8 @@ problems! {
         "The credential has expired, was revoked or is malformed. Log in again, or send another API key or the current platform token.";
     LoginFailed = "login_failed", 401, "Login failed",
         "Check tenant, e-mail address and password. After several failures, wait a few minutes or reset the password.";
+    SecondFactorFailed = "second_factor_failed", 401, "The code is wrong",
+        "Enter the current code of the app, or an unused recovery code. Check the time of the device. Each code works once.";
     Forbidden = "forbidden", 403, "Not allowed", "Send a credential of a caller that `detail` names.";
     InsufficientScope = "insufficient_scope", 403, "The API key lacks a scope", "Use an API key with the scope named in `detail`.";
     TenantMismatch = "tenant_mismatch", 403, "The credential belongs to another tenant",
@@ -113,7 +133,9 @@ problems! {
     SourceNotAllowed = "source_not_allowed", 403, "The credential does not allow this source",
         "Use an API key that allows the source, or add the source to `sourceIds` of the SvcProducer.";
     ReauthenticationRequired = "reauthentication_required", 403, "A recent login is required",
-        "Log in with the password again and repeat the request.";
+        "Log in with the password, and with the second factor if you have one, and repeat the request.";
+    SecondFactorRequired = "second_factor_required", 403, "A second factor is required",
+        "Send `challenge` with a code of the authenticator app or a recovery code to `POST /auth/second-factor`.";
     NotFound = "not_found", 404, "Not found",
         "Check the path, and the ids and codes in the request. An object may have been deleted, or belong to another tenant.";
     SessionNotFound = "session_not_found", 404, "Session not found", "Send the raw session token from the login response.";
@@ -127,6 +149,9 @@ problems! {
     LastAdmin = "last_admin", 409, "The tenant would have no administrator", "Make another user an administrator first.";
     TenantActive = "tenant_active", 409, "The tenant is active",
         "Suspend the tenant first. A suspended tenant can be resumed, a deleted one cannot.";
+    FactorExists = "factor_exists", 409, "An authenticator app is already set up", "Remove the existing one first.";
+    TotpUnavailable = "totp_unavailable", 409, "Authenticator apps are not configured",
+        "The platform administrator must set `SVC_FACTOR_KEY`.";
     TooManyApiKeys = "too_many_api_keys", 409, "The tenant has too many API keys", "Revoke an unused key, or wait until a key expires.";
     TooManyInvites = "too_many_invites", 409, "The tenant has too many pending invites",
         "Revoke pending invites, or wait until they are accepted or expire.";

@@ -152,6 +152,28 @@ vocabulary!(
         AdminNotice = "admin_notice",
         /// An API key was created.
         ApiKeyNotice = "api_key_notice",
+        /// The second factor of the recipient was changed, used or locked.
+        FactorNotice = "factor_notice",
+    }
+);
+vocabulary!(
+    /// How a person authenticated (RFC 8176).
+    AuthMethod {
+        /// With a password.
+        Pwd = "pwd",
+        /// With a one-time code.
+        Otp = "otp",
+        /// With more than one factor. A recovery code is also a second factor, but no `otp`.
+        Mfa = "mfa",
+    }
+);
+vocabulary!(
+    /// A second factor that a login accepts.
+    FactorMethod {
+        /// The code of an authenticator app (RFC 6238).
+        Totp = "totp",
+        /// A recovery code.
+        RecoveryCode = "recovery_code",
     }
 );
 vocabulary!(

@@ -8,6 +8,7 @@ mod audit;
 mod auth;
 mod consumers;
 mod events;
+mod factors;
 mod route;
 mod tenants;
 
@@ -16,6 +17,7 @@ pub use audit::*;
 pub use auth::*;
 pub use consumers::*;
 pub use events::*;
+pub use factors::*;
 pub use route::{Method, Operation, RequestBody, ResponseBody, Route, RouteResponse, SchemaRef};
 pub use tenants::*;
 
@@ -42,6 +44,7 @@ pub static GROUPS: &[RouteGroup] = ALL;
 
 const ALL: &[RouteGroup] = &[
     auth::PASSWORDS,
+    factors::SECOND_FACTORS,
     auth::SESSIONS,
     auth::DEVICE_LOGIN,
     tenants::USERS,

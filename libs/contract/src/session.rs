@@ -6,7 +6,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::json;
 use tenancy::{KeyId, SessionId, TenantId, UserId};
 
-pub use crate::role::SessionMethod;
+pub use crate::role::{AuthMethod, SessionMethod};
 use crate::{Role, Scope, Secret, value};
 
 /// Number of characters of a `User-Agent` that are kept.
@@ -62,8 +62,8 @@ pub enum TokenType {
 #[schemars(example = json!({
     "id": "019c1373-2f00-7000-8000-000000000003", "created_at": "2026-01-31T12:00:00Z",
     "last_seen_at": "2026-01-31T12:10:00Z", "expires_at": "2026-02-01T00:00:00Z",
-    "idle_expires_at": "2026-01-31T13:10:00Z", "method": "password", "ip": "192.0.2.7", "user_agent": "svc/0.1.0",
-    "client_name": null, "current": true,
+    "idle_expires_at": "2026-01-31T13:10:00Z", "method": "password", "amr": ["pwd"], "ip": "192.0.2.7",
+    "user_agent": "svc/0.1.0", "client_name": null, "current": true,
 }))]
 pub struct Session {
     /// Public id. It is not a credential.
@@ -78,6 +78,9 @@ pub struct Session {
     pub idle_expires_at: DateTime<Utc>,
     /// Login method.
     pub method: SessionMethod,
+    /// How the person authenticated. A session of a device login has the methods of the session that approved it.
+    #[serde(default)]
+    pub amr: Vec<AuthMethod>,
     /// Client address at login.
     pub ip: Option<String>,
     /// `User-Agent` at login.
@@ -110,7 +113,7 @@ pub enum SubjectType {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[schemars(example = json!({
     "subject_type": "user", "user_id": "019c1373-2f00-7000-8000-000000000002", "tenant_id": "acme", "role": "member",
-    "scopes": ["events:write"], "method": "password", "expires_at": "2026-02-01T00:00:00Z",
+    "scopes": ["events:write"], "method": "password", "amr": ["pwd"], "expires_at": "2026-02-01T00:00:00Z",
     "idle_expires_at": "2026-01-31T13:10:00Z",
 }))]
 pub struct Whoami {
@@ -132,6 +135,9 @@ pub struct Whoami {
     /// Login method of the session.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub method: Option<SessionMethod>,
+    /// How the user of the session authenticated.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub amr: Vec<AuthMethod>,
     /// Absolute expiry time.
     pub expires_at: DateTime<Utc>,
     /// Expiry time of the idle timeout. Each use extends it.

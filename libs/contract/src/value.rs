@@ -32,7 +32,7 @@ pub struct PageQuery {
 
 /// A password or a raw token. It can be serialized but not logged: `Debug` redacts it, and `Display` is not implemented.
 /// The memory is zeroed on drop.
-#[derive(Clone, Serialize, Deserialize, schemars::JsonSchema)]
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(transparent)]
 #[schemars(description = "A password or a raw token.")]
 pub struct Secret(#[schemars(extend("format" = "password"))] String);

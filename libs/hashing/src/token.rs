@@ -32,11 +32,13 @@ pub enum TokenKind {
     PlatformAdmin,
     /// The password of a consumer at the broker.
     ConsumerLogin,
+    /// A login that waits for its second factor.
+    Challenge,
 }
 
 impl TokenKind {
     /// All kinds.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::Session,
         Self::ApiKey,
         Self::Invite,
@@ -44,6 +46,7 @@ impl TokenKind {
         Self::DeviceCode,
         Self::PlatformAdmin,
         Self::ConsumerLogin,
+        Self::Challenge,
     ];
 
     /// Returns the prefix of all tokens of this kind.
@@ -56,6 +59,7 @@ impl TokenKind {
             Self::DeviceCode => "svc_dc_",
             Self::PlatformAdmin => "svc_pt_",
             Self::ConsumerLogin => "svc_cl_",
+            Self::Challenge => "svc_ch_",
         }
     }
 }

@@ -43,6 +43,7 @@ fn security(access: &[Access]) -> Value {
         let (scheme, required) = match access {
             Access::Public | Access::RequestSecret => ("", vec![]),
             Access::Owner | Access::Member => ("session", vec![]),
+            Access::RecentMember => ("session", Vec::new()),
             Access::Admin | Access::RecentAdmin => ("session", vec!["admin".to_owned()]),
             Access::Key(scope) => ("api_key", vec![scope.to_string()]),
             Access::AnyKey => ("api_key", vec![]),

@@ -130,6 +130,10 @@ id!(
     DeviceGrantId
 );
 id!(
+    /// Id of a second factor.
+    FactorId
+);
+id!(
     /// Id of an outbox message.
     OutboxId
 );

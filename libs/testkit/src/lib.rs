@@ -12,6 +12,7 @@ pub mod nats;
 pub mod postgres;
 pub mod smtp;
 mod token_reviews;
+mod totp;
 mod wait;
 
 pub use certificates::Certificates;
@@ -22,6 +23,7 @@ pub use nats::{NatsCluster, NatsServer};
 pub use postgres::TestDatabase;
 pub use smtp::MailServer;
 pub use token_reviews::{TokenReviews, service_account_token};
+pub use totp::{totp, totp_after};
 pub use wait::{DEADLINE, wait_until, within};
 
 /// A password that satisfies the default password policy.

@@ -101,6 +101,7 @@ impl TestSystem {
             service_token: service_token.clone(),
             platform_token: platform_token.clone(),
             limiter_key: Uuid::now_v7().to_string(),
+            factor_key: Uuid::now_v7().to_string(),
             mail_dir: mails.path().to_string_lossy().into_owned(),
         };
         let environment = Environment::from_pairs(VARIABLES);

@@ -42,6 +42,8 @@ create table identity.users (
     kept_session_id uuid,
     -- API keys that the user created under a lower credential version are revoked.
     api_key_version bigint not null default 1,
+    -- Whether the user has a confirmed second factor. session creates no session without it.
+    has_factor boolean not null default false,
     version bigint not null default 1,
     created_at timestamptz not null,
     updated_at timestamptz not null,
@@ -137,6 +139,48 @@ create table identity.resets (
 -- A reset stays pending until the mail server has accepted the mail of a newer one.
 create index resets_pending_idx on identity.resets (user_id) where status = 'pending';
 create index resets_user_idx on identity.resets (user_id, created_at);
+
+-- Authenticator apps (TOTP, RFC 6238), at most one per user.
+create table identity.totp_factors (
+    factor_id uuid primary key,
+    tenant_id text collate "C" not null constraint totp_factors_tenant_id_fkey references identity.tenants,
+    user_id uuid not null constraint totp_factors_user_id_fkey references identity.users on delete cascade,
+    -- Encrypted under SVC_FACTOR_KEY: nonce, ciphertext, tag.
+    secret bytea not null,
+    created_at timestamptz not null,
+    -- Null until the first code. Until then, the app has no effect.
+    confirmed_at timestamptz,
+    last_used_at timestamptz,
+    -- The time step of the last accepted code. Codes of it and of earlier ones are rejected.
+    last_step bigint not null default 0,
+    -- Wrong codes of the user, also recovery codes, since the window of 24 hours began.
+    failures integer not null default 0,
+    window_ends_at timestamptz not null,
+    constraint totp_factors_user_id_key unique (user_id)
+);
+
+-- Unused recovery codes.
+create table identity.recovery_codes (
+    user_id uuid not null constraint recovery_codes_user_id_fkey references identity.users on delete cascade,
+    tenant_id text collate "C" not null constraint recovery_codes_tenant_id_fkey references identity.tenants,
+    -- SHA-256 of the code.
+    digest bytea not null,
+    constraint recovery_codes_pkey primary key (user_id, digest)
+);
+
+-- Logins with the right password that wait for the second factor. A new one deletes the expired ones of the user.
+create table identity.login_challenges (
+    -- SHA-256 of the token.
+    digest bytea primary key,
+    tenant_id text collate "C" not null constraint login_challenges_tenant_id_fkey references identity.tenants,
+    user_id uuid not null constraint login_challenges_user_id_fkey references identity.users on delete cascade,
+    -- The version of the verified password.
+    credential_version bigint not null,
+    attempts integer not null default 0,
+    created_at timestamptz not null,
+    expires_at timestamptz not null
+);
+create index login_challenges_user_idx on identity.login_challenges (user_id, created_at);
 
 -- include: outbox_1.sql
 
@@ -270,7 +314,28 @@ create policy resets_tenant on identity.resets to svc_identity
     using (tenant_id = current_setting('svc.tenant_id', true));
 create policy resets_migrator on identity.resets to svc_identity_migrator using (true);
 
+do $$
+declare
+    name text;
+begin
+    foreach name in array array['totp_factors', 'recovery_codes', 'login_challenges']
+    loop
+        execute format('alter table identity.%I enable row level security', name);
+        execute format('alter table identity.%I force row level security', name);
+        execute format('create policy %I on identity.%I to svc_identity_migrator using (true)', name || '_migrator', name);
+        execute format(
+            $policy$create policy %I on identity.%I to svc_identity
+                using (tenant_id = current_setting('svc.tenant_id', true))$policy$,
+            name || '_tenant', name
+        );
+    end loop;
+end
+$$;
+
 grant select, insert, update on identity.tenants, identity.users, identity.invites, identity.resets to svc_identity;
+grant select, insert, update, delete on
+    identity.totp_factors, identity.recovery_codes, identity.login_challenges
+to svc_identity;
 grant delete on identity.users, identity.invites to svc_identity;
 grant select, insert on identity.deleted_users to svc_identity;
 grant select, insert, update on identity.managed_tenants to svc_identity;
@@ -431,7 +496,8 @@ returns table (
     events_per_second integer,
     bytes_per_second integer,
     tenant_version bigint,
-    email_key text
+    email_key text,
+    has_factor boolean
 )
 language plpgsql stable security definer set search_path = '' as $$
 begin
@@ -439,7 +505,7 @@ begin
     select
         users.user_id, users.role, users.status, users.password_digest, users.credential_version, users.kept_session_id,
         users.api_key_version, users.version, tenants.status, tenants.session_version, tenants.events_per_second, tenants.bytes_per_second,
-        tenants.version, users.email_key
+        tenants.version, users.email_key, users.has_factor
     from identity.tenants
     left join identity.users on users.tenant_id = tenants.tenant_id
         and users.user_id = coalesce(in_user_id, (

@@ -3,6 +3,7 @@
 mod account_status;
 mod api_keys;
 mod erasure;
+mod factors;
 pub(crate) mod invites;
 pub(crate) mod login;
 mod login_attempt;
@@ -10,6 +11,7 @@ mod mails;
 pub(crate) mod managed_tenants;
 mod passwords;
 mod resets;
+pub(crate) mod second_factor;
 mod tenants;
 mod users;
 
@@ -31,10 +33,12 @@ use tenancy::{Actor, TenantId};
 use tokio::sync::watch;
 use url::Url;
 
+use self::second_factor::FactorAttempts;
 use crate::breach_set::BreachSet;
 use crate::config::RateLimits;
 use crate::domain::account::LimiterKeys;
 use crate::domain::email::EmailKey;
+use crate::domain::factor::FactorKeys;
 use crate::domain::password::PasswordPolicy;
 use crate::domain::password_costs::PasswordCosts;
 use crate::message::Message;
@@ -82,9 +86,14 @@ pub(crate) struct Dependencies {
     pub(crate) service_secret: ServiceSecret,
     pub(crate) limiter: Limiter,
     pub(crate) limiter_keys: Live<LimiterKeys>,
+    /// Encrypts the secrets of authenticator apps; `None` if no app can be used.
+    pub(crate) factor_keys: Option<Live<FactorKeys>>,
+    /// Name of the product in authenticator apps.
+    pub(crate) product: String,
     pub(crate) rate_limits: RateLimits,
     /// Reset requests that sent no mail. Labels would reveal which accounts exist.
     pub(crate) resets_dropped: Counter,
+    pub(crate) factor_attempts: FactorAttempts,
 }
 
 /// The unit of work of a use case: a transaction with the audit events and messages of the service.

@@ -20,6 +20,7 @@ use url::Url;
 use crate::branding::Branding;
 use crate::breach_set::BreachSet;
 use crate::domain::account::LimiterKeys;
+use crate::domain::factor::FactorKeys;
 use crate::mail::MailSettings;
 
 service::variables! {
@@ -80,6 +81,11 @@ service::variables! {
         /// During a rotation, the second line is the previous key: failed logins recorded with it still count.
         pub(crate) limiter_keys: Live<LimiterKeys> =
             Variable::new("SVC_LIMITER_KEY", "32 or more characters").secret().required_live(LimiterKeys::parse),
+        /// Key that encrypts the secrets of authenticator apps. Use the same key in every replica. Without it, apps cannot be set up,
+        /// and logins with one get 503. A lost key makes all apps unusable. During a rotation, the second line is the previous key: a
+        /// login encrypts the secret under the new one.
+        pub(crate) factor_keys: Option<Live<FactorKeys>> =
+            Variable::new("SVC_FACTOR_KEY", "32 or more characters").secret().optional_live(FactorKeys::parse),
     }
 }
 

@@ -2,6 +2,7 @@
 
 mod auth_password;
 mod callers;
+mod factors;
 mod internal;
 mod invites;
 mod mails;
@@ -49,6 +50,14 @@ pub(crate) fn public(app: App, pages: Arc<Pages>) -> Router {
         .on(&routes::DELETE_USER, users::delete)
         .on(&routes::LOG_IN, auth_password::login)
         .on(&routes::LOG_IN_ON_PAGE, auth_password::login_on_page)
+        .on(&routes::USE_FACTOR, factors::use_factor)
+        .on(&routes::USE_FACTOR_ON_PAGE, factors::use_factor_on_page)
+        .on(&routes::LIST_FACTORS, factors::list)
+        .on(&routes::SET_UP_TOTP, factors::set_up_totp)
+        .on(&routes::CONFIRM_TOTP, factors::confirm_totp)
+        .on(&routes::REPLACE_RECOVERY_CODES, factors::replace_recovery_codes)
+        .on(&routes::REMOVE_FACTOR, factors::remove)
+        .on(&routes::RESET_FACTORS, factors::reset)
         .on(&routes::CHANGE_PASSWORD, auth_password::change)
         .on(&routes::REQUEST_PASSWORD_RESET, auth_password::reset)
         .on(&routes::INSPECT_PASSWORD_RESET, auth_password::inspect_reset)

@@ -9,6 +9,7 @@ mod config;
 mod domain {
     pub(crate) mod account;
     pub(crate) mod email;
+    pub(crate) mod factor;
     pub(crate) mod invite;
     pub(crate) mod ownership;
     pub(crate) mod password;

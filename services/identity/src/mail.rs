@@ -190,7 +190,7 @@ mod tests {
 
     use super::*;
     use crate::branding::Branding;
-    use crate::message::AdminChange;
+    use crate::message::{AdminChange, FactorChange};
     use crate::texts::Language;
 
     /// One mail of every kind in every language. The name of the tenant is not ASCII.
@@ -219,13 +219,20 @@ mod tests {
                 [head.invite(&values, &token), head.invite(&by_ada, &token), head.reset(&values, &token)];
             let (digest, purpose) = (token.digest(), Purpose::Reset(ResetId::generate()));
             let with_token = with_token.map(|letter| (letter, Some(MailToken { digest, purpose })));
-            let changes = [AdminChange::Invited, AdminChange::Promoted, AdminChange::Demoted];
+            let changes = [
+                AdminChange::Invited,
+                AdminChange::Promoted,
+                AdminChange::Demoted,
+                AdminChange::FactorsReset,
+            ];
             let notices = changes.map(|change| {
                 [false, true].map(|affected| (head.admin_notice(change, affected, &values), None))
             });
             let others = [head.password_changed(&values), head.api_key_created(&api_key, &values)];
             let others = others.map(|letter| (letter, None));
-            let letters = with_token.into_iter().chain(others).chain(notices.into_iter().flatten());
+            let of_factors = FactorChange::ALL.map(|change| (head.factor_changed(change, &values), None));
+            let letters =
+                with_token.into_iter().chain(others).chain(of_factors).chain(notices.into_iter().flatten());
             mails.extend(letters.map(|(letter, token)| Mail {
                 to: "ada@bücher.example".to_owned(),
                 letter,

@@ -20,6 +20,8 @@ pub(crate) enum Message {
     MailAdminNotice { recipient: UserId, notice: AdminNotice },
     /// Mails the notice of a new API key to an administrator. One message per recipient.
     MailApiKeyNotice { recipient: UserId, notice: ApiKeyNotice },
+    /// Mails a notice about the second factor of a user.
+    MailFactorNotice { user_id: UserId, change: FactorChange, changed_at: DateTime<Utc> },
     /// Pushes the account status of a user to the session service.
     PushUserStatus { user_id: UserId },
     /// Pushes the account status of the tenant to the session service.
@@ -29,7 +31,9 @@ pub(crate) enum Message {
 impl outbox::Message for Message {
     fn erased_with(&self) -> People {
         match self {
-            Self::MailInvite { user_id, .. } | Self::MailNotice { user_id, .. } => People::users([*user_id]),
+            Self::MailInvite { user_id, .. }
+            | Self::MailNotice { user_id, .. }
+            | Self::MailFactorNotice { user_id, .. } => People::users([*user_id]),
             Self::MailReset { email_key, .. } => People::address(email_key),
             Self::MailAdminNotice { recipient, notice } => People::users([*recipient, notice.user_id]),
             Self::MailApiKeyNotice { recipient, .. } => People::users([*recipient]),
@@ -65,12 +69,53 @@ pub(crate) enum AdminChange {
     Promoted,
     /// An administrator became a member.
     Demoted,
+    /// The second factors of a user were removed by another person.
+    FactorsReset,
+}
+
+/// A change of the second factors of a user, who gets a notice of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum FactorChange {
+    TotpAdded,
+    TotpRemoved,
+    RecoveryCodesReplaced,
+    RecoveryCodeUsed,
+    /// Another person removed the factors.
+    Reset,
+    /// Too many wrong codes.
+    Locked,
+}
+
+impl FactorChange {
+    /// All changes.
+    #[cfg(test)]
+    pub(crate) const ALL: [Self; 6] = [
+        Self::TotpAdded,
+        Self::TotpRemoved,
+        Self::RecoveryCodesReplaced,
+        Self::RecoveryCodeUsed,
+        Self::Reset,
+        Self::Locked,
+    ];
+
+    /// The name in audit events and in the keys of texts.
+    pub(crate) const fn as_str(self) -> &'static str {
+        match self {
+            Self::TotpAdded => "totp_added",
+            Self::TotpRemoved => "totp_removed",
+            Self::RecoveryCodesReplaced => "recovery_codes_replaced",
+            Self::RecoveryCodeUsed => "recovery_code_used",
+            Self::Reset => "factors_reset",
+            Self::Locked => "locked",
+        }
+    }
 }
 
 /// The kinds of mails that keep an account secure, the most urgent first. They have their own relay, because invites, which a
 /// tenant can send in large numbers and to slow recipients, must not delay them.
 pub(crate) const SECURITY_MAIL: &[&str] =
-    &["mail_reset", "mail_notice", "mail_admin_notice", "mail_api_key_notice"];
+    &["mail_reset", "mail_notice", "mail_factor_notice", "mail_admin_notice", "mail_api_key_notice"];
 /// The kinds of all other mails.
 pub(crate) const INVITE_MAIL: &[&str] = &["mail_invite"];
 /// The kinds of account status messages. They are retried without limit, because a disabled user would stay logged in.
@@ -106,6 +151,10 @@ mod tests {
             (Message::MailNotice { user_id, changed_at: time }, SECURITY_MAIL),
             (Message::MailAdminNotice { recipient: user_id, notice: admin_notice }, SECURITY_MAIL),
             (Message::MailApiKeyNotice { recipient: user_id, notice: key }, SECURITY_MAIL),
+            (
+                Message::MailFactorNotice { user_id, change: FactorChange::Locked, changed_at: time },
+                SECURITY_MAIL,
+            ),
             (Message::PushUserStatus { user_id }, STATUS),
             (Message::PushTenantStatus, STATUS),
         ] {

@@ -2,6 +2,7 @@
 
 pub(crate) mod api_key_report;
 pub(crate) mod erasure;
+pub(crate) mod factor;
 pub(crate) mod invite;
 pub(crate) mod login_attempt;
 pub(crate) mod mail;

@@ -56,6 +56,10 @@ impl Deliver for Delivery {
             Message::MailApiKeyNotice { recipient, notice } => {
                 app.compose_api_key_notice(head, tenant_id, recipient, &notice).await.map_err(transient)?
             }
+            Message::MailFactorNotice { user_id, change, changed_at } => {
+                let notice = app.compose_factor_notice(head, tenant_id, user_id, change, changed_at);
+                notice.await.map_err(transient)?
+            }
             Message::MailNotice { user_id, changed_at } => {
                 app.compose_notice(head, tenant_id, user_id, changed_at).await.map_err(transient)?
             }

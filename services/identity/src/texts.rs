@@ -242,6 +242,8 @@ mod tests {
             &routes::CHANGE_PASSWORD,
             &routes::LOG_IN,
             &routes::LOG_IN_ON_PAGE,
+            &routes::USE_FACTOR,
+            &routes::USE_FACTOR_ON_PAGE,
             &routes::LIST_SESSIONS,
             &routes::REVOKE_SESSION,
             &routes::REVOKE_SESSIONS,

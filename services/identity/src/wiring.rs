@@ -20,6 +20,7 @@ use service::process::{Program, Routers};
 use service::telemetry::Telemetry;
 use tokio::sync::watch;
 
+use crate::app::second_factor::FactorAttempts;
 use crate::app::{App, Dependencies};
 use crate::command::Command;
 use crate::config::Config;
@@ -174,7 +175,10 @@ pub(crate) fn app(
         service_secret: config.service_secret.clone(),
         limiter,
         limiter_keys: config.limiter_keys.clone(),
+        factor_keys: config.factor_keys.clone(),
+        product: config.branding.product.clone(),
         rate_limits: config.rate_limits,
         resets_dropped: metrics.metric("resets_dropped", "Password reset requests that sent no mail", &[]),
+        factor_attempts: FactorAttempts::new(metrics),
     }))
 }

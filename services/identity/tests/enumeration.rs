@@ -109,6 +109,7 @@ async fn populated() -> (Observed, tracing::subscriber::DefaultGuard) {
                 select account_key from identity.login_attempts where failures > 0 and back_off_until <= now()
             );
             update identity.login_attempts set last_success_at = null;
+            update identity.users set has_factor = true where email_key in ('locked@acme.example', 'backing-off@acme.example');
             update identity.users set status = 'disabled' where email_key = 'disabled@acme.example';
             update identity.tenants set status = 'suspended' where tenant_id = 'suspended'",
         )
@@ -135,6 +136,7 @@ async fn every_rejected_login_does_the_same_work() {
         ("unknown tenant", "unknown", "admin@acme.example", PASSWORD),
         ("locked", "acme", "locked@acme.example", PASSWORD),
         ("backing off", "acme", "backing-off@acme.example", PASSWORD),
+        ("second factor", "acme", "backing-off@acme.example", "wrong-password-altogether"),
     ] {
         let body = json!({ "email": email, "password": password });
         let (statements, hashed) = observed.work_of("/auth/password/login", tenant, &body, 401).await;

@@ -38,6 +38,8 @@ mod password_change;
 mod password_reset;
 #[path = "http/row_security.rs"]
 mod row_security;
+#[path = "http/second_factor.rs"]
+mod second_factor;
 #[path = "http/streams.rs"]
 mod streams;
 #[path = "http/tenants.rs"]

@@ -14,3 +14,5 @@ mod in_flight;
 mod lockout;
 #[path = "throttle/purge.rs"]
 mod purge;
+#[path = "throttle/second_factor.rs"]
+mod second_factor;

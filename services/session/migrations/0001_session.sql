@@ -28,6 +28,8 @@ create table session.subjects (
     credential_version bigint not null,
     -- The session that stays active although its credential version is older.
     kept_session_id uuid,
+    -- Whether the user has a second factor. Then a session is created only after it (`mfa` in `amr`).
+    has_factor boolean not null,
     -- A deleted user keeps this row, so that a late record of an earlier version changes nothing.
     is_deleted boolean not null default false,
     version bigint not null,
@@ -42,6 +44,8 @@ create table session.sessions (
     -- SHA-256 of the token. The token itself is never stored.
     digest bytea not null,
     method text collate "C" not null,
+    -- How the user authenticated (RFC 8176).
+    amr text[] collate "C" not null,
     -- The account versions under which the session was created.
     credential_version bigint not null,
     session_version bigint not null,
@@ -149,6 +153,8 @@ create table session.device_grants (
     user_id uuid,
     credential_version bigint,
     session_version bigint,
+    -- How the user of the approving session authenticated.
+    amr text[] collate "C",
     constraint device_grants_digest_key unique (digest),
     constraint device_grants_user_code_key unique (tenant_id, user_code),
     constraint device_grants_status_check check (status in ('pending', 'approved', 'denied', 'redeemed')),
@@ -214,6 +220,7 @@ create type session.new_session as (
     user_id uuid,
     digest bytea,
     method text,
+    amr text[],
     credential_version bigint,
     session_version bigint,
     ip text,
@@ -245,7 +252,7 @@ language sql stable as $$
 $$;
 
 -- Inserts a session and its messages. With versions, locks the user, and returns false without a change if the stored account status has
--- other versions or the user has `in_max` active sessions.
+-- other versions or requires a second factor that the session lacks, or the user has `in_max` active sessions.
 create function session.insert_session(
     in_session session.new_session, in_tenant_version bigint, in_subject_version bigint, in_max bigint, in_messages jsonb
 )
@@ -257,6 +264,7 @@ begin
         perform from session.subjects join session.tenants using (tenant_id)
         where subjects.user_id = in_session.user_id and not subjects.is_deleted
             and subjects.version = in_subject_version and tenants.version = in_tenant_version
+            and (not subjects.has_factor or 'mfa' = any(in_session.amr))
         for update of subjects;
         if not found or in_max <= (
             select count(*) from session.active_sessions(in_session.created_at) as active
@@ -266,11 +274,11 @@ begin
         end if;
     end if;
     insert into session.sessions (
-        session_id, tenant_id, user_id, digest, method, credential_version, session_version, ip, user_agent, client_name,
+        session_id, tenant_id, user_id, digest, method, amr, credential_version, session_version, ip, user_agent, client_name,
         created_at, last_seen_at, idle_seconds, idle_expires_at, expires_at
     )
     values (
-        in_session.session_id, in_session.tenant_id, in_session.user_id, in_session.digest, in_session.method,
+        in_session.session_id, in_session.tenant_id, in_session.user_id, in_session.digest, in_session.method, in_session.amr,
         in_session.credential_version, in_session.session_version, in_session.ip, in_session.user_agent,
         in_session.client_name, in_session.created_at, in_session.created_at, in_session.idle_seconds,
         in_session.idle_expires_at, in_session.expires_at
@@ -287,6 +295,7 @@ $$;
 create type session.found_session as (
     session_id uuid,
     method text,
+    amr text[],
     created_at timestamptz,
     credential_version bigint,
     session_version bigint,
@@ -299,7 +308,8 @@ create type session.found_session as (
     role text,
     user_status text,
     user_credential_version bigint,
-    kept_session_id uuid
+    kept_session_id uuid,
+    has_factor boolean
 );
 create type session.found_api_key as (
     key_id uuid,
@@ -341,10 +351,10 @@ begin
         requested."position", tenants.tenant_id, tenants.status, tenants.session_version, tenants.events_per_second,
         tenants.bytes_per_second,
         (
-            sessions.session_id, sessions.method, sessions.created_at, sessions.credential_version, sessions.session_version,
+            sessions.session_id, sessions.method, sessions.amr, sessions.created_at, sessions.credential_version, sessions.session_version,
             sessions.last_seen_at, sessions.idle_seconds, sessions.idle_expires_at, sessions.expires_at,
             sessions.inactive_since, sessions.user_id, subjects.role, subjects.status, subjects.credential_version,
-            subjects.kept_session_id
+            subjects.kept_session_id, subjects.has_factor
         )::session.found_session,
         null::session.found_api_key, null::session.found_producer
     from unnest(in_digests) with ordinality as requested (digest, "position")
@@ -491,7 +501,8 @@ returns table (
     client_name text,
     user_id uuid,
     credential_version bigint,
-    session_version bigint
+    session_version bigint,
+    amr text[]
 )
 language sql volatile security definer set search_path = '' as $$
     with before as (
@@ -516,7 +527,7 @@ language sql volatile security definer set search_path = '' as $$
     from before
     where grants.grant_id = before.grant_id
     returning grants.grant_id, grants.tenant_id, grants.status, grants.expires_at, before.early,
-        grants.client_name, grants.user_id, grants.credential_version, grants.session_version
+        grants.client_name, grants.user_id, grants.credential_version, grants.session_version, grants.amr
 $$;
 
 -- Purge: deletes rows that have been inactive since before a time, at most `in_limit` of each table. Returns the largest of their numbers.

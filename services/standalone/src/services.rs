@@ -36,6 +36,8 @@ pub struct Settings {
     pub platform_token: String,
     /// The HMAC key of the rate limiter (`SVC_LIMITER_KEY`).
     pub limiter_key: String,
+    /// The key that encrypts the secrets of authenticator apps (`SVC_FACTOR_KEY`).
+    pub factor_key: String,
     /// The directory for mails if the environment has no mail server.
     pub mail_dir: String,
 }
@@ -142,6 +144,7 @@ fn environments(settings: &Settings, environment: &Environment, urls: &InternalU
         ("SVC_NATS_URL", &settings.nats_urls.identity),
         ("SVC_PLATFORM_TOKEN", &settings.platform_token),
         ("SVC_LIMITER_KEY", &settings.limiter_key),
+        ("SVC_FACTOR_KEY", &settings.factor_key),
     ]);
     if !sends_mails(environment) {
         for_identity = for_identity.with([("SVC_MAIL_DIR", &settings.mail_dir)]);

@@ -108,7 +108,8 @@ pub(crate) fn check(environment: &Environment) -> Result<(), ConfigErrors> {
         nats_urls: NatsUrls { identity: nats.clone(), session: nats.clone(), ingest: nats },
         service_token: secret.clone(),
         platform_token: RawToken::generate(TokenKind::PlatformAdmin, &SystemEntropy).expose().to_owned(),
-        limiter_key: secret,
+        limiter_key: secret.clone(),
+        factor_key: secret,
         mail_dir: "mail".to_owned(),
     };
     services::check(&placeholders, &with_defaults(environment))
@@ -154,6 +155,7 @@ fn settings(
         service_token: load("service-token")?,
         platform_token,
         limiter_key: load("limiter-key")?,
+        factor_key: load("factor-key")?,
         mail_dir: data.mails().to_string_lossy().into_owned(),
     })
 }

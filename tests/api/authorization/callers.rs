@@ -119,6 +119,17 @@ impl Tenants {
                 text(&admin.client.get(&path).await.expect::<Value>(200)["items"][0]["user_id"])
             }
             (_, Kind::Session) => session_of(system, tenant_id, &email).await,
+            (_, Kind::Factor) => {
+                let owner = if object == Object::Foreign { user_id } else { caller.user.as_ref().unwrap().0 };
+                let factor_id = UserId::generate();
+                let insert = format!(
+                    "delete from identity.totp_factors where user_id = '{owner}';
+                    insert into identity.totp_factors (factor_id, tenant_id, user_id, secret, created_at, window_ends_at)
+                    values ('{factor_id}', '{tenant_id}', '{owner}', '', now(), now())"
+                );
+                system.run_sql(&insert).await;
+                factor_id.to_string()
+            }
             (_, Kind::Invite) => invite(admin, Role::Member).await,
             (_, Kind::UserCode) => {
                 let device = system.client().header("X-Tenant-ID", tenant_id);

@@ -30,6 +30,12 @@ pub(super) fn of(route: &Route) -> Option<Case> {
         "log_in" | "log_in_on_page" => {
             with(json!({ "email": email, "password": "not the one" })).getting(ProblemKind::LoginFailed)
         }
+        "use_factor" | "use_factor_on_page" => {
+            with(json!({ "challenge": unknown("ch"), "code": "287082" })).getting(ProblemKind::TokenInvalid)
+        }
+        // The body of an accepted caller is rejected before anything is looked up.
+        "confirm_totp" => with(json!({ "code": "28708" })).getting(ProblemKind::ValidationFailed),
+        "replace_recovery_codes" => plain().getting(ProblemKind::NotFound),
         "change_password" => with(json!({ "current_password": "not the one", "new_password": "another" }))
             .getting(ProblemKind::LoginFailed),
         // Delivery by e-mail: an API key never receives the token.
@@ -70,6 +76,10 @@ pub(super) fn of(route: &Route) -> Option<Case> {
         | "pause_consumer"
         | "resume_consumer"
         | "whoami"
+        | "list_factors"
+        | "set_up_totp"
+        | "remove_factor"
+        | "reset_factors"
         | "list_sessions"
         | "revoke_session"
         | "list_users"
@@ -108,7 +118,13 @@ pub(super) fn of(route: &Route) -> Option<Case> {
 pub(super) fn sensitive_of(route: &Route) -> Option<Case> {
     let admin = json!({ "email": "{new}@acme.example", "role": "admin" });
     Some(match route.operation_id().as_str() {
-        "create_api_key" | "delete_user" => of(route)?,
+        "create_api_key"
+        | "delete_user"
+        | "set_up_totp"
+        | "confirm_totp"
+        | "replace_recovery_codes"
+        | "remove_factor"
+        | "reset_factors" => of(route)?,
         "invite_user" => with(admin),
         // The invite of an administrator.
         "resend_invite" => with(json!({})),

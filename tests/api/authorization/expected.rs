@@ -52,14 +52,17 @@ pub(super) fn expected(route: &Route, case: &Case, caller: &Caller, object: Obje
     if let Some(problem) = credential_problem(route, kind) {
         return Expected::Problem(problem);
     }
-    if kind == CallerKind::EarlierAdmin && lists(Access::RecentAdmin) {
+    if kind == CallerKind::EarlierAdmin && (lists(Access::RecentAdmin) || lists(Access::RecentMember)) {
         return Expected::Problem(P::ReauthenticationRequired);
     }
     let by_role = match kind {
         CallerKind::Anonymous | CallerKind::Inactive => false,
-        CallerKind::Member => lists(Access::Member),
+        CallerKind::Member => lists(Access::Member) || lists(Access::RecentMember),
         CallerKind::Admin | CallerKind::EarlierAdmin => {
-            lists(Access::Admin) || lists(Access::RecentAdmin) || lists(Access::Member)
+            lists(Access::Admin)
+                || lists(Access::RecentAdmin)
+                || lists(Access::Member)
+                || lists(Access::RecentMember)
         }
         CallerKind::Key(scope) => lists(Access::Key(scope)) || lists(Access::AnyKey),
         CallerKind::PlatformAdmin => lists(Access::PlatformAdmin),

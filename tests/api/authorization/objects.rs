@@ -16,6 +16,8 @@ pub(super) enum Kind {
     UserInHeader,
     Session,
     Invite,
+    /// An authenticator app, which only its owner sees.
+    Factor,
     Key,
     Consumer,
     /// Number of a quarantined item.
@@ -43,6 +45,7 @@ impl Kind {
             "user_id" => Some(Self::User),
             "session_id" => Some(Self::Session),
             "invite_id" => Some(Self::Invite),
+            "factor_id" => Some(Self::Factor),
             "key_id" => Some(Self::Key),
             "consumer_name" => Some(Self::Consumer),
             "sequence" => Some(Self::Quarantined),
@@ -72,6 +75,8 @@ impl Object {
     pub(super) fn of(kind: Option<Kind>, caller: &Caller) -> Vec<Self> {
         match kind {
             None => vec![Self::Nothing],
+            Some(Kind::Factor) if caller.user.is_some() => vec![Self::Own, Self::Foreign, Self::Missing],
+            Some(Kind::Factor) => vec![Self::Foreign, Self::Missing],
             Some(Kind::User | Kind::UserInHeader | Kind::Session) if caller.user.is_some() => {
                 vec![Self::Own, Self::Tenants, Self::Foreign, Self::Missing]
             }

@@ -9,7 +9,7 @@ use chrono::{DateTime, Utc};
 use contract::Role;
 use contract::identity::Quota;
 use contract::internal::{Credential, Subject};
-use contract::session::SessionMethod;
+use contract::session::{AuthMethod, SessionMethod};
 use hashing::TokenDigest;
 use sqlx::Row as _;
 use sqlx::postgres::{PgPool, PgPoolOptions};
@@ -44,11 +44,11 @@ impl SessionTable {
         let digests: Vec<_> = digests.iter().map(TokenDigest::as_bytes).collect();
         sqlx::query(
             "insert into session.sessions (
-                session_id, tenant_id, user_id, digest, method, credential_version, session_version, created_at,
+                session_id, tenant_id, user_id, digest, method, amr, credential_version, session_version, created_at,
                 last_seen_at, idle_seconds, idle_expires_at, expires_at
             )
             select
-                gen_random_uuid(), tenant_id, user_id, digest, 'password', credential_version, session_version, now(),
+                gen_random_uuid(), tenant_id, user_id, digest, 'password', '{pwd}', credential_version, session_version, now(),
                 now() - make_interval(mins => $3), 3600, now() + interval '1 hour', now() + interval '12 hours'
             from session.subjects
             join session.tenants using (tenant_id)
@@ -133,6 +133,8 @@ fn subject(tenant_id: TenantId, user_id: UserId) -> Subject {
         user_id,
         role: Role::Member,
         method: SessionMethod::Password,
+        amr: vec![AuthMethod::Pwd],
+        has_factor: false,
         created_at: DateTime::<Utc>::UNIX_EPOCH,
         idle_expires_at: DateTime::UNIX_EPOCH,
     };

@@ -2,9 +2,11 @@
 
 use chrono::{DateTime, Utc};
 use clap::Args;
+use contract::factors::UseFactor;
 use contract::identity;
+use contract::problem::SecondFactor;
 use contract::session::IssuedSession;
-use contract::{Role, Secret, routes};
+use contract::{Problem, Role, Secret, routes};
 use schemars::JsonSchema;
 use serde::Serialize;
 use tenancy::{TenantId, UserId};
@@ -17,14 +19,15 @@ use crate::framework::context::Context;
 use crate::framework::credentials::{Credentials, StoredSession};
 use crate::framework::error::{ErrorKind, Result};
 use crate::framework::files::Directory;
-use crate::framework::input::run_blocking;
+use crate::framework::input::{run_blocking, stdin_secret};
 use crate::framework::keyring::{self, ItemKey};
 use crate::framework::output::{CommandOutput, Table, text, time};
 use crate::framework::prompt::PasswordSource;
 
 /// Log in with a password, or with approval on another device.
 ///
-/// Prompts for the password. With --device, shows a code to approve in a browser on any device. Stores the session in the keyring
+/// Prompts for the password, and for a code if the account has a second factor.
+/// With --device, shows a code to approve in a browser on any device. Stores the session in the keyring
 /// of the desktop if it can be used, else in a file that only you can read (`svc config set credential-store` chooses one). Makes the
 /// context of the login current, so that later commands use the session. Each context has its own session: a login with another e-mail
 /// address creates another context. Revokes the session of the context that it replaces.
@@ -35,8 +38,11 @@ pub(crate) struct Login {
     email: Option<String>,
     #[command(flatten)]
     password: PasswordSource,
+    /// Read the code of the authenticator app, or a recovery code, from the next line of standard input.
+    #[arg(long)]
+    code_stdin: bool,
     /// Show a URL and a code, and wait until the code is approved there.
-    #[arg(long, conflicts_with_all = ["email", "password_stdin", "password_file"])]
+    #[arg(long, conflicts_with_all = ["email", "password_stdin", "password_file", "code_stdin"])]
     device: bool,
 }
 
@@ -82,7 +88,7 @@ impl Command for Login {
     type Output = LoginResult;
 
     const REQUIRES: Requirement = Requirement::Service;
-    const ROUTES: Routes = Routes::Only(&[&routes::LOG_IN, &routes::START_DEVICE]);
+    const ROUTES: Routes = Routes::Only(&[&routes::LOG_IN, &routes::USE_FACTOR, &routes::START_DEVICE]);
     const ERRORS: Errors = &[
         ErrorKind::DevicePending,
         ErrorKind::DeviceDenied,
@@ -103,7 +109,9 @@ impl Command for Login {
         and `svc auth sessions revoke` revokes it.",
     );
     const AGENT_NOTES: &'static str = "Requires a terminal unless --password-stdin, --password-file or \
-        --device is set. With --device, a person must open the URL and approve the code within ten minutes; \
+        --device is set. An account with a second factor also needs \
+        --code-stdin: with --password-stdin, the code is the second line. With --device, a person must open the URL and \
+        approve the code within ten minutes; \
         both are printed to stderr, with --output json as {\"device\": …} on one line. Never pass a \
         password as an argument. login_failed does not reveal whether the password, the address or the \
         tenant is wrong. After several failures, even the correct password is rejected for a while: wait. \
@@ -117,7 +125,7 @@ impl Command for Login {
         "auth device approve",
     ];
     const INPUT_SCHEMA: Option<SchemaOf> =
-        Some(|| text_input("With --password-stdin, one line: the password."));
+        Some(|| text_input("A line each: the password for --password-stdin, and the code for --code-stdin."));
 
     async fn run(self, context: &Context) -> Result<Self::Output> {
         context.accept_new_context()?;
@@ -166,9 +174,48 @@ impl Login {
         let request = identity::Login { email, password };
         let api = context.api()?;
         let call = api.call(&routes::LOG_IN, &[]).tenant(Some(tenant));
-        let issued = call.json(&request)?.fetch().await?;
+        let response = call.json(&request)?.send_any().await?;
+        let problem = serde_json::from_slice::<Problem>(response.body()).ok();
+        let issued = match problem.and_then(|problem| problem.second_factor) {
+            Some(SecondFactor { challenge, .. }) => {
+                complete(context, tenant, &challenge, self.code_stdin).await?
+            }
+            None => response.error_for_status()?.json()?,
+        };
         Ok((request.email, issued))
     }
+}
+
+/// Completes a login with a code. Prompts again after a wrong one.
+async fn complete(
+    context: &Context,
+    tenant: &TenantId,
+    challenge: &Secret,
+    is_piped: bool,
+) -> Result<IssuedSession> {
+    let api = context.api()?;
+    loop {
+        let typed = if is_piped {
+            stdin_secret("code").await?
+        } else {
+            let question = "Code of the authenticator app, or a recovery code";
+            context.prompt().secret(question, "code", "--code-stdin").await?
+        };
+        let call = api.call(&routes::USE_FACTOR, &[]).tenant(Some(tenant));
+        match call.json(&answer(challenge, typed))?.fetch().await {
+            Err(error) if !is_piped && error.code == "second_factor_failed" => {
+                context.out().notice(&error.message);
+            }
+            result => return result,
+        }
+    }
+}
+
+/// The codes of apps have digits only.
+fn answer(challenge: &Secret, typed: Secret) -> UseFactor {
+    let is_code = typed.expose().chars().all(|c| c.is_ascii_digit() || c.is_whitespace());
+    let (code, recovery_code) = if is_code { (Some(typed), None) } else { (None, Some(typed)) };
+    UseFactor { challenge: challenge.clone(), code, recovery_code }
 }
 
 /// Where a token is stored.

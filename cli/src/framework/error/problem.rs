@@ -24,6 +24,13 @@ impl ProblemText {
                 "If you accepted the invite before, run `svc auth login`. Else ask an administrator for a new token: `svc \
                  invites list`, then `svc invites resend`, or `svc users invite`.",
             ),
+            (P::TokenInvalid, "/auth/second-factor") => (
+                "The login is not active any more",
+                "Run `svc auth login` again: a login accepts five codes within five minutes.",
+            ),
+            (P::RateLimited, "/auth/second-factor") => {
+                (kind.title(), "Wait, or run `svc auth login` again and enter a recovery code.")
+            }
             (P::TokenInvalid, _) => (
                 "The reset token is not valid",
                 "The token was used, replaced or has expired. Request a new one: `svc auth password reset`.",
@@ -76,6 +83,10 @@ fn not_found(path: &str) -> (&'static str, &'static str) {
             "Session not found",
             "List your sessions: `svc auth sessions list`. Sessions of another user: with --user-id.",
         ),
+        _ if path.starts_with("/auth/factors") => (
+            "Second factor not found",
+            "List your factors: `svc auth factors list`. An authenticator app comes first: `svc auth factors add totp`.",
+        ),
         _ if path.starts_with("/auth/device") => (
             "No device waits for this code",
             "Compare the code with the device, and check --tenant. A code is valid for ten minutes: to get a new one, run `svc auth login \
@@ -115,6 +126,16 @@ pub(crate) const fn remediation_for(kind: P) -> &'static str {
             "Set SVC_API_KEY to a key that allows the source. An administrator creates it: `svc api-keys create --source-id`."
         }
         P::ReauthenticationRequired => "Run `svc auth login` with the password, then run the command again.",
+        P::SecondFactorFailed => {
+            "Run `svc auth login` again with the current code, or with an unused recovery code."
+        }
+        P::SecondFactorRequired => {
+            "Run `svc auth login`: it prompts for the code, or reads it with --code-stdin."
+        }
+        P::FactorExists => {
+            "Remove the existing app first: `svc auth factors list`, then `svc auth factors remove`."
+        }
+        P::TotpUnavailable => "Ask the platform administrator to set SVC_FACTOR_KEY.",
         P::SessionNotFound => "Pass the raw session token, or an id that `svc auth sessions list` shows.",
         P::MethodNotAllowed => "Use another METHOD for this path. `svc api GET /openapi.json` lists them.",
         P::HeaderMissing | P::HeaderInvalid => "Pass --tenant (SVC_TENANT).",

@@ -6,7 +6,7 @@ use chrono::DateTime;
 use contract::Role;
 use contract::identity::Quota;
 use contract::internal::{Credential, Subject};
-use contract::session::SessionMethod;
+use contract::session::{AuthMethod, SessionMethod};
 use parking_lot::Mutex;
 use service::clock::ManualClock;
 use service::telemetry::Metrics;
@@ -77,6 +77,8 @@ fn subject(number: usize) -> Arc<Subject> {
         user_id: user(number),
         role: Role::Member,
         method: SessionMethod::Password,
+        amr: vec![AuthMethod::Pwd],
+        has_factor: false,
         created_at: DateTime::UNIX_EPOCH,
         idle_expires_at: DateTime::UNIX_EPOCH,
     };

@@ -17,8 +17,11 @@ pub enum Access {
     Member,
     /// An administrator of the tenant, with a session.
     Admin,
-    /// An administrator of the tenant, with a session that was created with the password at most ten minutes ago.
+    /// An administrator of the tenant with a recent login, see [`Self::RecentMember`].
     RecentAdmin,
+    /// Any user of the tenant, with a session that was created with the password at most ten minutes ago, and with the second factor
+    /// if the user has one.
+    RecentMember,
     /// An API key of the tenant with this scope.
     Key(Scope),
     /// Any API key of the tenant.
@@ -45,6 +48,9 @@ impl fmt::Display for Access {
             Self::Admin => f.write_str("an administrator of the tenant, with a session"),
             Self::RecentAdmin => f.write_str(
                 "an administrator of the tenant, with a session from a password login in the last ten minutes",
+            ),
+            Self::RecentMember => f.write_str(
+                "any user of the tenant, with a session from a password login in the last ten minutes",
             ),
             Self::Key(scope) => write!(f, "an API key with the scope `{scope}`"),
             Self::AnyKey => f.write_str("any API key"),

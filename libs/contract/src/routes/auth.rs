@@ -16,14 +16,15 @@ routes! {
     /// Log in with e-mail and password
     ///
     /// Only this response contains the raw session token. Every failed login gets the same `login_failed`, whether or not
-    /// the tenant and the account exist.
+    /// the tenant and the account exist. The right password of a user with a second factor gets `second_factor_required` with a
+    /// `challenge` for `POST /auth/second-factor`.
     LOG_IN = Operation::post("/auth/password/login")
         .access(&[Access::RequestSecret])
         .rate_limit(RateLimit::Login)
         .headers(&[Header::Tenant])
         .json::<Login>()
         .responses(&[RouteResponse::json::<IssuedSession>(200, "The session. Send `session_id` as `Authorization: Bearer`.")])
-        .problems(&[ProblemKind::LoginFailed, ProblemKind::Overloaded]);
+        .problems(&[ProblemKind::LoginFailed, ProblemKind::SecondFactorRequired, ProblemKind::Overloaded]);
 
     /// Log in on the page of own sessions
     ///
@@ -35,12 +36,12 @@ routes! {
         .headers(&[Header::Tenant])
         .json::<Login>()
         .responses(&[RouteResponse::json::<PageSession>(200, "The user of the session.")])
-        .problems(&[ProblemKind::LoginFailed, ProblemKind::Overloaded]);
+        .problems(&[ProblemKind::LoginFailed, ProblemKind::SecondFactorRequired, ProblemKind::Overloaded]);
 
     /// Change a password
     ///
     /// Requires the current password; a wrong one is `login_failed`, whether or not the user exists. Revokes all sessions of
-    /// the user, except the one sent as bearer.
+    /// the user, except the one sent as bearer. A user with a second factor must send the session of a recent login with it.
     CHANGE_PASSWORD = Operation::post("/auth/password/change")
         .access(&[Access::RequestSecret, Access::Owner])
         .rate_limit(RateLimit::Login)
@@ -50,6 +51,7 @@ routes! {
         .sets_password()
         .problems(&[
             ProblemKind::LoginFailed,
+            ProblemKind::ReauthenticationRequired,
             ProblemKind::NotFound,
             ProblemKind::PasswordUnchanged,
             ProblemKind::Overloaded,
@@ -178,8 +180,8 @@ routes! {
 
     /// Approve or deny a device
     ///
-    /// An approval requires a session that was created with a password at most ten minutes ago. Unknown codes count as those
-    /// of `POST /auth/device/inspect`.
+    /// An approval requires a session that was created with a password at most ten minutes ago, and with the second factor if the user
+    /// has one. Unknown codes count as those of `POST /auth/device/inspect`.
     DECIDE_DEVICE = Operation::post("/auth/device/decide")
         .access(&[Access::Member])
         .json::<DecideDevice>()

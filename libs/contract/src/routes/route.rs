@@ -4,7 +4,7 @@ use std::fmt::{self, Write as _};
 
 use schemars::generate::SchemaGenerator;
 use schemars::{JsonSchema, Schema};
-use tenancy::{InviteId, KeyId, SessionId, TenantId, UserId};
+use tenancy::{FactorId, InviteId, KeyId, SessionId, TenantId, UserId};
 
 use super::{Access, GROUPS, Header, RateLimit};
 use crate::consumers::ConsumerName;
@@ -324,9 +324,9 @@ impl Route {
             P::Forbidden => {
                 bearer && !by(Access::PlatformAdmin)
                     || only_platform_admin
-                    || by(Access::Admin) && !by(Access::Owner)
+                    || (by(Access::Admin) || by(Access::RecentAdmin)) && !by(Access::Owner)
             }
-            P::ReauthenticationRequired => by(Access::RecentAdmin),
+            P::ReauthenticationRequired => by(Access::RecentAdmin) || by(Access::RecentMember),
             P::TenantMismatch => bearer && !only_platform_admin,
             P::InsufficientScope => self.access.iter().any(|access| matches!(access, Access::Key(_))),
             P::NotFound => self.path_parameters().next().is_some(),
@@ -358,6 +358,7 @@ fn parameter(name: &str) -> SchemaRef {
         "invite_id" => SchemaRef::new::<InviteId>(),
         "session_id" => SchemaRef::new::<SessionId>(),
         "key_id" => SchemaRef::new::<KeyId>(),
+        "factor_id" => SchemaRef::new::<FactorId>(),
         "consumer_name" => SchemaRef::new::<ConsumerName>(),
         "sequence" => SchemaRef::new::<u64>(),
         _ => SchemaRef::new::<String>(),

@@ -4,6 +4,7 @@ use std::net::IpAddr;
 
 use chrono::{DateTime, Utc};
 use contract::audit::EventName;
+use contract::session::AuthMethod;
 use hashing::TokenDigest;
 use serde::Serialize;
 use tenancy::{Actor, InviteId, KeyId, SessionId, UserId};
@@ -37,6 +38,9 @@ pub struct AuditEvent {
     /// The first 8 hex digits of the credential's digest. They identify the credential and cannot be used as one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub credential: Option<String>,
+    /// How the user of a created session authenticated.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub amr: Vec<AuthMethod>,
     /// The address of the client; by default that of the current request.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ip: Option<IpAddr>,
@@ -58,6 +62,7 @@ impl AuditEvent {
             invite_id: None,
             key_id: None,
             credential: None,
+            amr: Vec::new(),
             ip: None,
             email: None,
         }

@@ -193,6 +193,7 @@ impl Edge {
             request_id: id.as_str().to_owned(),
             errors: problem.errors.clone(),
             retry_after_ms: problem.retry_after.and_then(|after| after.as_millis().try_into().ok()),
+            second_factor: problem.second_factor.as_deref().cloned(),
         };
         // Structs of strings always serialise.
         let (status, media_type, body) = if let Some(error) = OAuthError::of(path, kind, &document) {

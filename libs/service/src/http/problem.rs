@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::response::{IntoResponse, Response};
+use contract::problem::SecondFactor;
 use contract::{FieldError, ProblemKind};
 use http::StatusCode;
 
@@ -16,6 +17,7 @@ pub struct Problem {
     pub(super) detail: Option<String>,
     pub(super) errors: Vec<FieldError>,
     pub(super) retry_after: Option<Duration>,
+    pub(super) second_factor: Option<Box<SecondFactor>>,
     pub(super) cause: Option<Arc<dyn Error + Send + Sync>>,
 }
 
@@ -23,7 +25,7 @@ impl Problem {
     /// Creates a problem with its default texts. A temporary problem has `Retry-After: 1`.
     pub fn new(kind: ProblemKind) -> Self {
         let retry_after = kind.is_retryable().then_some(Duration::from_secs(1));
-        Self { kind, detail: None, errors: Vec::new(), retry_after, cause: None }
+        Self { kind, detail: None, errors: Vec::new(), retry_after, second_factor: None, cause: None }
     }
 
     /// Sets the detail. The text is public.
@@ -56,6 +58,13 @@ impl Problem {
     #[must_use]
     pub fn retry_after(mut self, after: Duration) -> Self {
         self.retry_after = Some(after);
+        self
+    }
+
+    /// Sets the challenge of `second_factor_required`.
+    #[must_use]
+    pub fn second_factor(mut self, challenge: SecondFactor) -> Self {
+        self.second_factor = Some(Box::new(challenge));
         self
     }
 

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use authn::IssueError;
 use contract::ProblemKind;
 use contract::internal::IssueSession;
-use contract::session::{IssuedSession, SessionMethod};
+use contract::session::{AuthMethod, IssuedSession, SessionMethod};
 use hashing::PasswordDigest;
 use service::{Problem, chain};
 use tenancy::{Actor, TenantId};
@@ -27,7 +27,8 @@ pub(crate) struct Client {
 }
 
 impl App {
-    /// Verifies the password, then requests a session under the account status that was verified.
+    /// Verifies the password, then requests a session under the account status that was verified. If the user has a second factor,
+    /// the login is completed by [`App::use_factor`] instead.
     #[tracing::instrument(skip_all)]
     pub(crate) async fn log_in(
         &self,
@@ -40,16 +41,28 @@ impl App {
         let account = AccountRef::Email(tenant_id, &email);
         let attempt = self.begin_attempt(account, account, client.address, Purpose::LogIn).await?;
         let verified = self.verify(attempt, raw_password).await?;
-        let (account, ()) = self.settle(verified, Ok(())).await?;
-
+        let account = verified.account();
         let digest = account.password_digest.clone();
         if let Some(outdated) = digest.filter(|digest| digest.is_outdated(self.hashes.settings())) {
-            self.rehash(&account, outdated, raw_password, client.address);
+            self.rehash(account, outdated, raw_password, client.address);
         }
+        let decision = if account.subject.has_factor { Err(self.challenge(account).await) } else { Ok(()) };
+        let (account, ()) = self.settle(verified, decision).await?;
+        self.issue(account, client, vec![AuthMethod::Pwd]).await
+    }
+
+    /// Requests a session for a user who has authenticated.
+    pub(super) async fn issue(
+        &self,
+        account: Account,
+        client: Client,
+        amr: Vec<AuthMethod>,
+    ) -> Result<IssuedSession, Problem> {
         let request = IssueSession {
             subject: account.subject,
             tenant: account.tenant,
             method: client.method,
+            amr,
             ip: Some(client.address),
             user_agent: client.user_agent,
         };

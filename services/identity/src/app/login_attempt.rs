@@ -4,7 +4,7 @@
 //! same path: one start, one verification, one settlement, one response. No step reveals whether the account exists.
 //!
 //! [`App::begin_attempt`], [`App::verify`] and [`App::settle`] are separate steps. Between the last two, the use case can object to a
-//! correct password.
+//! correct password. [`App::resume`] takes the place of `verify` in the second step of a login with a second factor.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -131,8 +131,10 @@ impl App {
             let now = self.clock.now();
             let mut stored = login_attempt::load(&self.database, key, now).await?;
             let permit = stored.throttle.admit(purpose, now).ok_or(AttemptError::Limited)?;
-            let requester = requester(&permit, address, target.tenant_id(), &key.account);
-            self.hashes.check_capacity(&requester).map_err(|Overloaded| AttemptError::Shed)?;
+            if purpose.verifies_password() {
+                let requester = requester(&permit, address, target.tenant_id(), &key.account);
+                self.hashes.check_capacity(&requester).map_err(|Overloaded| AttemptError::Shed)?;
+            }
             if let Some(started) = login_attempt::start(&self.database, key, stored, target).await? {
                 return Ok((permit, started));
             }
@@ -156,6 +158,19 @@ impl App {
             return Ok(Verified { attempt, account });
         }
         self.record(&attempt, Outcome::Failure).await?;
+        Err(ProblemKind::LoginFailed.into())
+    }
+
+    /// Continues a login after an earlier attempt has verified the password. The attempt does not count if the account cannot log in.
+    ///
+    /// # Errors
+    /// 401 `login_failed`; 503 if the end of the attempt was not recorded.
+    pub(super) async fn resume(&self, attempt: Attempt) -> Result<Verified, Problem> {
+        let account = attempt.started.account.clone();
+        if let Some(account) = account.filter(|account| attempt.permit.is_allowed() && account.may_log_in()) {
+            return Ok(Verified { attempt, account });
+        }
+        self.record(&attempt, Outcome::Unverified).await?;
         Err(ProblemKind::LoginFailed.into())
     }
 
@@ -243,11 +258,11 @@ fn audit_outcome(call: &mut TenantCall, attempt: &Attempt, outcome: Outcome, is_
     let (tenant_exists, user_id) = (attempt.started.tenant_exists, attempt.user_id());
     let failed = FailedAttempt { tenant_exists, user_id, source: &attempt.key.source };
     match (outcome, attempt.purpose) {
-        (Outcome::Success, Purpose::LogIn) => {
+        (Outcome::Success, Purpose::LogIn | Purpose::SecondFactor) => {
             let actor = user_id.map_or(Actor::Anonymous, |user_id| Actor::User { user_id });
             call.audit(attempt.event(EventName::AuthnLoginSuccess).by(actor));
         }
-        (Outcome::Failure, Purpose::LogIn) => {
+        (Outcome::Failure, Purpose::LogIn | Purpose::SecondFactor) => {
             call.audit_failure(failed, attempt.event(EventName::AuthnLoginFail));
         }
         (Outcome::Failure, Purpose::ChangePassword) => {

@@ -25,7 +25,7 @@ use crate::domain::password::{self, PolicyViolation};
 use crate::domain::throttle::Purpose;
 use crate::mail::{Letterhead, Mail, Values};
 use crate::message::Message;
-use crate::store::{reset, tenant, user};
+use crate::store::{factor, reset, tenant, user};
 
 /// Notices of changed passwords. Each tenant has its own count: another tenant must not be able to prevent them.
 const PASSWORD_NOTICES: MailLimit =
@@ -110,7 +110,14 @@ impl App {
         let attempt = self.begin_attempt(account, by_id, address, Purpose::ChangePassword).await?;
         let current = request.current_password.expose();
         let verified = self.verify(attempt, current).await.map_err(wrong_current_password)?;
-        let digest = self.new_digest(verified.account(), request, address).await;
+        // Otherwise, the password alone could replace itself, and so keep the owner out.
+        let lacks_factor = verified.account().subject.has_factor
+            && caller.is_none_or(|caller| caller.require_recent_login(self.clock.now()).is_err());
+        let digest = if lacks_factor {
+            Err(ProblemKind::ReauthenticationRequired.into())
+        } else {
+            self.new_digest(verified.account(), request, address).await
+        };
         let (account, digest) = self.settle(verified, digest).await.map_err(wrong_current_password)?;
         let mut tx = self.begin(tenant_id, Actor::User { user_id }).await?;
         // Fails if the password was changed since the current one was checked.
@@ -120,6 +127,7 @@ impl App {
         }
         // A reset mail that was requested before must not undo the change.
         reset::mark_replaced(&mut tx, user_id, None).await?;
+        factor::delete_challenges(&mut tx, user_id, None).await?;
         tx.audit(AuditEvent {
             about: Some("change"),
             user_id: Some(user_id),

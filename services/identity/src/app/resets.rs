@@ -21,7 +21,7 @@ use crate::domain::reset::{Reset, ResetState};
 use crate::mail::{Letterhead, Mail, MailToken, Purpose, Values};
 use crate::message::Message;
 use crate::store::reset::ResetOfAccount;
-use crate::store::{reset, tenant, user};
+use crate::store::{factor, reset, tenant, user};
 
 /// Resets per recipient. Further requests keep the active token.
 const RESET_MAILS: MailLimit = MailLimit::per_hour("reset_recipient", NonZeroU32::new(5).unwrap());
@@ -166,6 +166,7 @@ impl App {
             return Err(ProblemKind::TokenInvalid.into());
         }
         reset::mark_replaced(&mut tx, user_id, None).await?;
+        factor::delete_challenges(&mut tx, user_id, None).await?;
         tx.delete_failures(&email).await?;
         tx.audit(
             AuditEvent {

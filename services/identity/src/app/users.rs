@@ -17,7 +17,7 @@ use crate::domain::email::EmailKey;
 use crate::mail::{Letterhead, Mail, Values};
 use crate::message::{AdminChange, AdminNotice, Message};
 use crate::store::user::{Admin, Revocation};
-use crate::store::{invite, reset, tenant, user};
+use crate::store::{factor, invite, reset, tenant, user};
 
 /// Notices to an administrator. Each tenant has its own count.
 const ADMIN_NOTICES: MailLimit =
@@ -42,11 +42,12 @@ impl App {
         let user = user::find(&mut tx, user_id).await?.ok_or(ProblemKind::NotFound)?;
         let invites = invite::list_of_user(&mut tx, user_id).await?;
         let invites = tx.with_mails(invites).await?;
+        let factors = factor::list(&mut tx, user_id).await?;
         // The connection is free during the request.
         drop(tx);
         let request = ExportSubject { tenant_id: tenant_id.clone(), user_id };
         let SubjectExport { sessions, api_keys } = self.sessions.export(&request).await?;
-        Ok(UserExport { tenant_id: tenant_id.clone(), user, invites, sessions, api_keys })
+        Ok(UserExport { tenant_id: tenant_id.clone(), user, factors, invites, sessions, api_keys })
     }
 
     /// Returns a page of the users of the tenant, oldest first.
@@ -106,6 +107,7 @@ impl App {
             && tx.delete_failures(&EmailKey::from_typed(&found.email)).await?;
         if disables {
             reset::mark_replaced(&mut tx, user_id, None).await?;
+            factor::delete_challenges(&mut tx, user_id, None).await?;
         }
         let role_changed =
             (role != found.role).then_some((EventName::PrivilegePermissionsChanged, role.as_str()));

@@ -159,6 +159,7 @@ mod tests {
                 credential_version: 1,
                 kept_session_id: None,
                 api_key_version: 1,
+                has_factor: false,
                 is_deleted: false,
                 version: 1,
             };

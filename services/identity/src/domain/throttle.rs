@@ -27,11 +27,20 @@ fn back_off(failures: i32) -> TimeDelta {
     })
 }
 
-/// What a password is verified for.
+/// What an attempt is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Purpose {
     LogIn,
+    /// The second step of a login, after the right password. It counts as a login in flight.
+    SecondFactor,
     ChangePassword,
+}
+
+impl Purpose {
+    /// Returns whether the attempt needs a hash.
+    pub(crate) fn verifies_password(self) -> bool {
+        self != Self::SecondFactor
+    }
 }
 
 /// How an attempt ends.
@@ -112,7 +121,7 @@ impl SourceAttempts {
 
     fn in_flight(&mut self, purpose: Purpose) -> &mut Vec<DateTime<Utc>> {
         match purpose {
-            Purpose::LogIn => &mut self.in_flight,
+            Purpose::LogIn | Purpose::SecondFactor => &mut self.in_flight,
             Purpose::ChangePassword => &mut self.changes_in_flight,
         }
     }

@@ -43,12 +43,20 @@ pub(super) async fn login_on_page(
 ) -> Result<([(HeaderName, String); 1], Json<PageSession>), Problem> {
     let client = client(address, &headers, SessionMethod::Page);
     let session = app.log_in(&tenant_id, &login.email, login.password.expose(), client).await?;
-    let IssuedSession { session_id, user_id, tenant_id, expires_at, .. } = session;
-    let cookie = page_session_cookie(session_id.expose(), &app.public_url);
-    Ok(([(SET_COOKIE, cookie)], Json(PageSession { user_id, tenant_id, expires_at })))
+    Ok(page_session(&app, session))
 }
 
-fn client(address: IpAddr, headers: &HeaderMap, method: SessionMethod) -> Client {
+/// The response of a login on the page of own sessions.
+pub(super) fn page_session(
+    app: &App,
+    session: IssuedSession,
+) -> ([(HeaderName, String); 1], Json<PageSession>) {
+    let IssuedSession { session_id, user_id, tenant_id, expires_at, .. } = session;
+    let cookie = page_session_cookie(session_id.expose(), &app.public_url);
+    ([(SET_COOKIE, cookie)], Json(PageSession { user_id, tenant_id, expires_at }))
+}
+
+pub(super) fn client(address: IpAddr, headers: &HeaderMap, method: SessionMethod) -> Client {
     let user_agent = headers.get(USER_AGENT).and_then(|value| value.to_str().ok());
     Client { method, address, user_agent: user_agent.map(|text| text.chars().take(MAX_USER_AGENT).collect()) }
 }
@@ -115,7 +123,7 @@ pub(super) async fn confirm_reset(
 /// The JSON body of a route that verifies a password, counted by the limit of logins. The request is counted after its body
 /// arrived and before anything is looked up or hashed, so that a request that is shed by a full hash queue also counts. If
 /// the counter is unavailable, the request fails with 503.
-pub(super) struct LimitedJson<T>(T);
+pub(super) struct LimitedJson<T>(pub(super) T);
 
 impl<T: DeserializeOwned + Send> FromRequest<App> for LimitedJson<T> {
     type Rejection = Problem;

@@ -13,7 +13,7 @@ use lettre::Address;
 use url::Url;
 
 use crate::branding::{Accent, Branding, Support};
-use crate::message::AdminChange;
+use crate::message::{AdminChange, FactorChange};
 use crate::texts::{Texts, filled};
 
 /// What every mail of the installation has in common: language, branding and the address of the pages.
@@ -107,6 +107,14 @@ const ADMIN_CHANGED: Keys = Keys {
     closing: "mail.admin_changed.closing",
 };
 
+const FACTOR_CHANGED: Keys = Keys {
+    title: "mail.factor.totp_added.title",
+    lead: "mail.factor.totp_added.lead",
+    open: "mail.changed.open",
+    label: "mail.changed.label",
+    closing: "mail.changed.closing",
+};
+
 const API_KEY_CREATED: Keys = Keys {
     title: "mail.api_key.title",
     lead: "mail.api_key.lead",
@@ -193,6 +201,21 @@ impl Letterhead {
         self.letter(&PASSWORD_CHANGED, values, &reset_page(values))
     }
 
+    /// The notice of a change of the second factors of `values.account` at `values.time`.
+    pub(crate) fn factor_changed(self: &Arc<Self>, change: FactorChange, values: &Values<'_>) -> Letter {
+        let (title, lead) = match change {
+            FactorChange::TotpAdded => ("mail.factor.totp_added.title", "mail.factor.totp_added.lead"),
+            FactorChange::TotpRemoved => ("mail.factor.totp_removed.title", "mail.factor.totp_removed.lead"),
+            FactorChange::RecoveryCodesReplaced => {
+                ("mail.factor.codes_replaced.title", "mail.factor.codes_replaced.lead")
+            }
+            FactorChange::RecoveryCodeUsed => ("mail.factor.code_used.title", "mail.factor.code_used.lead"),
+            FactorChange::Reset => ("mail.factor.reset.title", "mail.factor.reset.lead"),
+            FactorChange::Locked => ("mail.factor.locked.title", "mail.factor.locked.lead"),
+        };
+        self.with_sessions(&Keys { title, lead, ..FACTOR_CHANGED }, values)
+    }
+
     /// The notice that `values.changed_by` changed the rights of `values.account` at `values.time`, to an administrator or, with
     /// `is_affected`, to the account.
     pub(crate) fn admin_notice(
@@ -203,6 +226,9 @@ impl Letterhead {
     ) -> Letter {
         let (title, lead) = match (change, is_affected) {
             (AdminChange::Invited, _) => (ADMIN_CHANGED.title, ADMIN_CHANGED.lead),
+            (AdminChange::FactorsReset, _) => {
+                ("mail.admin_factors_reset.title", "mail.admin_factors_reset.lead")
+            }
             (AdminChange::Promoted, true) => ("mail.you_promoted.title", "mail.you_promoted.lead"),
             (AdminChange::Demoted, true) => ("mail.you_demoted.title", "mail.you_demoted.lead"),
             (AdminChange::Promoted, false) => ("mail.admin_promoted.title", "mail.admin_promoted.lead"),

@@ -124,7 +124,7 @@ pub(crate) async fn start(
             found.user_version as "user_version?", found.tenant_status as "tenant_status?: TenantStatus",
             found.session_version as "session_version?", found.events_per_second as "events_per_second?",
             found.bytes_per_second as "bytes_per_second?", found.tenant_version as "tenant_version?",
-            found.email_key as "email_key?"
+            found.email_key as "email_key?", found.has_factor as "has_factor?"
         from identity.save_attempts(row($1, $2, $3, $4, $5, $6, $7, $8)::identity.source_attempts, $9) as saved (version)
         left join identity.find_account($10, $11, $12) as found on true"#,
         key.account.current.as_slice(),
@@ -160,6 +160,7 @@ pub(crate) async fn start(
             bytes_per_second: row.bytes_per_second,
             tenant_version: row.tenant_version?,
             email_key: row.email_key?,
+            has_factor: row.has_factor?,
         })
     };
     let account = account_row().map(|account| account.account(tenant_id)).transpose()?;

@@ -77,6 +77,7 @@ fn kind(message: &str) -> Result<MailKind, Error> {
         "mail_notice" => Ok(MailKind::PasswordNotice),
         "mail_admin_notice" => Ok(MailKind::AdminNotice),
         "mail_api_key_notice" => Ok(MailKind::ApiKeyNotice),
+        "mail_factor_notice" => Ok(MailKind::FactorNotice),
         other => Err(Error::corrupt("outbox.kind", format!("unexpected kind {other}"))),
     }
 }

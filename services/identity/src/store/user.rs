@@ -33,6 +33,7 @@ pub(super) struct AccountRow {
     pub(super) bytes_per_second: Option<i32>,
     pub(super) tenant_version: i64,
     pub(super) email_key: String,
+    pub(super) has_factor: bool,
 }
 
 impl AccountRow {
@@ -46,6 +47,7 @@ impl AccountRow {
                 credential_version: self.credential_version,
                 kept_session_id: self.kept_session_id,
                 api_key_version: self.api_key_version,
+                has_factor: self.has_factor,
                 is_deleted: false,
                 version: self.user_version,
             },
@@ -323,6 +325,28 @@ pub(crate) async fn lock_active_admins(tx: &mut TenantTx) -> Result<Vec<Admin>, 
     Ok(admins.collect())
 }
 
+/// Locks an active user until the transaction ends. Returns the credential version.
+pub(crate) async fn lock_active(tx: &mut TenantTx, user_id: UserId) -> Result<Option<i64>, Error> {
+    let version = sqlx::query_scalar!(
+        "-- user.lock_active
+        select credential_version from identity.users where user_id = $1 and status = 'active' for no key update",
+        user_id.0
+    );
+    Ok(version.fetch_optional(tx.connection()).await?)
+}
+
+/// Records whether a user has a second factor.
+pub(crate) async fn mark_factor(tx: &mut TenantTx, user_id: UserId, has_factor: bool) -> Result<(), Error> {
+    let statement = sqlx::query!(
+        "-- user.mark_factor
+        update identity.users set has_factor = $2, version = version + 1, updated_at = $3 where user_id = $1",
+        user_id.0,
+        has_factor,
+        tx.now()
+    );
+    tx.execute(statement).await.map(drop)
+}
+
 /// The credentials of a user that a change revokes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Revocation {
@@ -364,11 +388,12 @@ pub(crate) async fn find_record(tx: &mut TenantTx, user_id: UserId) -> Result<Op
         select
             tenant_id as "tenant_id!: TenantId", role as "role!: Role", status as "status!: UserStatus",
             credential_version as "credential_version!", kept_session_id as "kept_session_id: SessionId",
-            api_key_version as "api_key_version!", false as "is_deleted!", version as "version!"
+            api_key_version as "api_key_version!", has_factor as "has_factor!", false as "is_deleted!",
+            version as "version!"
         from identity.users
         where user_id = $1
         union all
-        select tenant_id, 'member', 'disabled', credential_version, null, credential_version, true, version
+        select tenant_id, 'member', 'disabled', credential_version, null, credential_version, false, true, version
         from identity.deleted_users
         where user_id = $1"#,
         user_id.0
@@ -384,6 +409,7 @@ pub(crate) async fn find_record(tx: &mut TenantTx, user_id: UserId) -> Result<Op
         credential_version: row.credential_version,
         kept_session_id: row.kept_session_id,
         api_key_version: row.api_key_version,
+        has_factor: row.has_factor,
         is_deleted: row.is_deleted,
         version: row.version,
     }))

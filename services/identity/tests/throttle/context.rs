@@ -50,6 +50,7 @@ impl Context {
             ("SVC_STREAM_MAX_BYTES", "64MiB"),
             ("SVC_PLATFORM_TOKEN", &platform_token),
             ("SVC_LIMITER_KEY", SECRET),
+            ("SVC_FACTOR_KEY", SECRET),
             ("SVC_TRUSTED_PROXIES", "0.0.0.0/32"),
             ("SVC_ARGON2_TIME_COST", "1"),
             ("SVC_ARGON2_MEMORY_COST", "64"),
@@ -114,6 +115,24 @@ impl Context {
         self.public.clone().oneshot(request.body(Body::empty()).unwrap()).await.unwrap().status().as_u16()
     }
 
+    /// Sends a PATCH request. Returns the status.
+    pub(crate) async fn patch(&self, path: &str, headers: &[(&str, &str)], body: &Value) -> u16 {
+        let mut request = Request::patch(format!("/api/v1{path}")).header("Content-Type", "application/json");
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        let request = request.body(Body::from(body.to_string())).unwrap();
+        self.public.clone().oneshot(request).await.unwrap().status().as_u16()
+    }
+
+    /// Removes the second factors of a user of `acme` as the platform administrator. Returns the status.
+    pub(crate) async fn reset_factors(&self, user_id: &str) -> u16 {
+        let request = Request::delete(format!("/api/v1/users/{user_id}/factors"))
+            .header("Authorization", self.platform_token())
+            .header("X-Tenant-ID", "acme");
+        self.public.clone().oneshot(request.body(Body::empty()).unwrap()).await.unwrap().status().as_u16()
+    }
+
     /// Puts an object to the internal API. Returns the status.
     pub(crate) async fn put_internal(&self, path: &str, token: Option<&str>, body: &impl Serialize) -> u16 {
         let mut request = Request::put(path).header("Content-Type", "application/json");
@@ -156,6 +175,11 @@ impl Context {
             401 => false,
             status => panic!("{status}"),
         }
+    }
+
+    /// The Unix time of the clock.
+    pub(crate) fn time(&self) -> i64 {
+        service::Clock::now(&*self.clock).timestamp()
     }
 
     pub(crate) fn advance(&self, seconds: i64) {

@@ -10,7 +10,8 @@ use contract::device::{
     DecideDevice, Decision, DeviceCodes, DeviceError, DeviceRequest, DeviceSession, InspectDevice,
     StartDevice,
 };
-use contract::session::SessionMethod;
+use contract::internal::Credential;
+use contract::session::{AuthMethod, SessionMethod};
 use contract::{ProblemKind, Secret};
 use database::TenantTx;
 use hashing::{RawToken, TokenDigest, TokenKind};
@@ -138,6 +139,7 @@ impl App {
         let new = NewSession {
             versions,
             method: SessionMethod::Device,
+            amr: polled.amr,
             ip: Some(device.ip),
             user_agent: device.user_agent,
             client_name: polled.client_name,
@@ -145,7 +147,7 @@ impl App {
         // Locks the user's row before the grant's row, in the order of a decision.
         let account = account_status::find_for_update(&mut tx, user_id).await?;
         let session = self.create_session(&mut tx, account, &new).await?.ok_or_else(invalid_grant)?;
-        if !device_grant::save(&mut tx, polled.grant_id, DeviceGrant::Redeemed).await? {
+        if !device_grant::save(&mut tx, polled.grant_id, DeviceGrant::Redeemed, &[]).await? {
             return Err(invalid_grant());
         }
         tx.commit().await?;
@@ -176,7 +178,7 @@ impl App {
         self.limit_wrong_codes(address, inspect).await
     }
 
-    /// Approves or denies a device as the caller. Approval requires a recent password login.
+    /// Approves or denies a device as the caller. Approval requires a recent password login, with the second factor if the user has one.
     #[tracing::instrument(skip_all)]
     pub(crate) async fn decide_device_grant(
         &self,
@@ -193,7 +195,7 @@ impl App {
             let PendingGrant { mut tx, stored, user } =
                 self.find_pending_grant(caller, user_id, session_id, user_code).await?;
             let decided = stored.grant.decide(request.decision, user).map_err(|_| unknown_code())?;
-            device_grant::save(&mut tx, stored.grant_id, decided).await?;
+            device_grant::save(&mut tx, stored.grant_id, decided, amr_of(caller)).await?;
             let name = match request.decision {
                 Decision::Approve => EventName::AuthnTokenCreated,
                 Decision::Deny => EventName::AuthnTokenRevoked,
@@ -242,6 +244,14 @@ impl App {
         // Only wrong codes count.
         self.limiter.refund_in(tx.connection(), &WRONG_CODES_OF_USER, &user).await?;
         Ok(PendingGrant { tx, stored, user: account.versions })
+    }
+}
+
+/// How the user of the caller's session authenticated.
+fn amr_of(caller: &Caller) -> &[AuthMethod] {
+    match &caller.subject().credential {
+        Credential::Session { amr, .. } => amr,
+        Credential::ApiKey { .. } | Credential::ServiceAccount { .. } => &[],
     }
 }
 

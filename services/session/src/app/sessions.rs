@@ -48,10 +48,10 @@ impl App {
         &self,
         request: IssueSession,
     ) -> Result<Option<IssuedSession>, database::Error> {
-        let IssueSession { subject, tenant, method, ip, user_agent } = request;
+        let IssueSession { subject, tenant, method, amr, ip, user_agent } = request;
         let (tenant_id, user_id) = (tenant.tenant_id.clone(), subject.user_id);
         let versions = AccountStatus::from_records(&tenant, &subject).versions;
-        let new = NewSession { versions, method, ip, user_agent, client_name: None };
+        let new = NewSession { versions, method, amr, ip, user_agent, client_name: None };
         let issued = self.issue_in_one_statement(&tenant, &subject, &new).await?;
         if issued.is_some() {
             return Ok(issued);
@@ -121,7 +121,7 @@ impl App {
         account: Option<AccountStatus>,
         new: &NewSession,
     ) -> Option<Draft> {
-        let account = account.filter(|account| account.permits_new_session(&new.versions))?;
+        let account = account.filter(|account| account.permits_new_session(&new.versions, &new.amr))?;
         let token = RawToken::generate(TokenKind::Session, &*self.entropy);
         let session = Session {
             id: SessionId::generate(),
@@ -132,6 +132,7 @@ impl App {
             about: Some(new.method.as_str()),
             user_id: Some(new.versions.user_id),
             session_id: Some(session.id),
+            amr: new.amr.clone(),
             ip: new.ip,
             ..AuditEvent::new(EventName::SessionCreated).credential(&token.digest())
         };

@@ -1,6 +1,7 @@
 //! Account status: whether a user and their tenant are active, and the versions that invalidate older sessions.
 
 use contract::internal::{SubjectRecord, TenantRecord};
+use contract::session::AuthMethod;
 use contract::{Role, TenantStatus, UserStatus};
 use tenancy::{SessionId, UserId};
 
@@ -23,6 +24,8 @@ pub(crate) struct AccountStatus {
     pub(crate) tenant_status: TenantStatus,
     /// The session that stays active although its credential version is older.
     pub(crate) kept_session_id: Option<SessionId>,
+    /// Whether the user has a second factor.
+    pub(crate) has_factor: bool,
 }
 
 impl AccountStatus {
@@ -38,12 +41,14 @@ impl AccountStatus {
             user_status: subject.status,
             tenant_status: tenant.status,
             kept_session_id: subject.kept_session_id,
+            has_factor: subject.has_factor,
         }
     }
 
-    /// Returns whether a session that is created under these versions is active.
-    pub(crate) fn permits_new_session(&self, versions: &AccountVersions) -> bool {
-        self.is_active() && self.versions == *versions
+    /// Returns whether a session can be created under these versions: it would be active, and the user authenticated with the second
+    /// factor if there is one.
+    pub(crate) fn permits_new_session(&self, versions: &AccountVersions, amr: &[AuthMethod]) -> bool {
+        self.is_active() && self.versions == *versions && (!self.has_factor || amr.contains(&AuthMethod::Mfa))
     }
 
     /// Returns whether an existing session that was created under these versions is still permitted.
@@ -76,6 +81,7 @@ mod tests {
             user_status: UserStatus::Active,
             tenant_status: TenantStatus::Active,
             kept_session_id: None,
+            has_factor: false,
         }
     }
 
@@ -87,7 +93,7 @@ mod tests {
         changed.versions.credential_version = 2;
         assert!(changed.permits_session(session_id, &before.versions));
         assert!(!changed.permits_session(SessionId::generate(), &before.versions));
-        assert!(!changed.permits_new_session(&before.versions));
+        assert!(!changed.permits_new_session(&before.versions, &[AuthMethod::Pwd]));
         changed.versions.session_version = 2;
         assert!(!changed.permits_session(session_id, &before.versions));
     }
@@ -97,11 +103,12 @@ mod tests {
         fn without_a_kept_session_only_equal_versions_of_an_active_account_are_permitted(
             credential_version in 0_i64..3, session_version in 0_i64..3,
             created_credential in 0_i64..3, created_session in 0_i64..3,
-            user in 0_usize..3, tenant in 0_usize..2, same_user: bool,
+            user in 0_usize..3, tenant in 0_usize..2, same_user: bool, has_factor: bool, with_factor: bool,
         ) {
             let account = AccountStatus {
                 user_status: UserStatus::ALL[user],
                 tenant_status: TenantStatus::ALL[tenant],
+                has_factor,
                 ..status(credential_version, session_version)
             };
             let created_under = AccountVersions {
@@ -115,7 +122,9 @@ mod tests {
                 && credential_version == created_credential
                 && session_version == created_session;
             prop_assert_eq!(account.permits_session(SessionId::generate(), &created_under), expected);
-            prop_assert_eq!(account.permits_new_session(&created_under), expected);
+            let amr = if with_factor { AuthMethod::ALL } else { &[AuthMethod::Pwd] };
+            let is_complete = with_factor || !has_factor;
+            prop_assert_eq!(account.permits_new_session(&created_under, amr), expected && is_complete);
         }
     }
 }

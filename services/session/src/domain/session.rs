@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use authn::PAGE_SESSION_LIFETIME;
 use chrono::{DateTime, TimeDelta, Utc};
-use contract::session::SessionMethod;
+use contract::session::{AuthMethod, SessionMethod};
 use tenancy::SessionId;
 
 use super::account_status::{AccountStatus, AccountVersions};
@@ -23,6 +23,8 @@ pub(crate) const EXPIRY_DELAY: TimeDelta = TimeDelta::minutes(1);
 pub(crate) struct NewSession {
     pub(crate) versions: AccountVersions,
     pub(crate) method: SessionMethod,
+    /// How the user authenticated.
+    pub(crate) amr: Vec<AuthMethod>,
     /// The address of the client.
     pub(crate) ip: Option<IpAddr>,
     /// The `User-Agent` of the client.
@@ -162,6 +164,7 @@ mod tests {
             user_status: UserStatus::Active,
             tenant_status: TenantStatus::Active,
             kept_session_id: None,
+            has_factor: false,
         };
         let disabled = AccountStatus { user_status: UserStatus::Disabled, ..account };
         let session = Session { id: SessionId::generate(), created_under: versions, lifecycle };

@@ -25,7 +25,7 @@ pub(super) async fn whoami(caller: Caller) -> Result<Json<Whoami>, Problem> {
     let subject = caller.subject();
     let (tenant_id, expires_at) = (subject.tenant_id.clone(), subject.expires_at);
     Ok(Json(match &subject.credential {
-        Credential::Session { user_id, role, method, idle_expires_at, .. } => Whoami {
+        Credential::Session { user_id, role, method, amr, idle_expires_at, .. } => Whoami {
             subject_type: SubjectType::User,
             user_id: Some(*user_id),
             key_id: None,
@@ -33,6 +33,7 @@ pub(super) async fn whoami(caller: Caller) -> Result<Json<Whoami>, Problem> {
             role: Some(*role),
             scopes,
             method: Some(*method),
+            amr: amr.clone(),
             expires_at,
             idle_expires_at: Some(*idle_expires_at),
         },
@@ -46,6 +47,7 @@ pub(super) async fn whoami(caller: Caller) -> Result<Json<Whoami>, Problem> {
             role: None,
             scopes,
             method: None,
+            amr: Vec::new(),
             expires_at,
             idle_expires_at: None,
         },

@@ -47,13 +47,14 @@ pub(crate) async fn apply_subject(tx: &mut TenantTx, record: &SubjectRecord) -> 
     let statement = sqlx::query!(
         "-- account_status.apply_subject
         insert into session.subjects as stored
-            (user_id, tenant_id, role, status, credential_version, kept_session_id, version, is_deleted)
-        values ($1, $2, $3, $4, $5, $6, $7, $8)
+            (user_id, tenant_id, role, status, credential_version, kept_session_id, version, is_deleted, has_factor)
+        values ($1, $2, $3, $4, $5, $6, $7, $8, $9)
         on conflict (user_id) do update set
             role = excluded.role,
             status = excluded.status,
             credential_version = excluded.credential_version,
             kept_session_id = excluded.kept_session_id,
+            has_factor = excluded.has_factor,
             version = excluded.version,
             is_deleted = excluded.is_deleted
         where excluded.version > stored.version",
@@ -65,6 +66,7 @@ pub(crate) async fn apply_subject(tx: &mut TenantTx, record: &SubjectRecord) -> 
         record.kept_session_id.map(|id| id.0),
         record.version,
         record.is_deleted,
+        record.has_factor,
     );
     Ok(tx.execute(statement).await? > 0)
 }
@@ -102,7 +104,8 @@ async fn find_since_for_update(
             subjects.role as "role: Role",
             subjects.status as "user_status: UserStatus",
             tenants.status as "tenant_status: TenantStatus",
-            subjects.kept_session_id as "kept_session_id: SessionId"
+            subjects.kept_session_id as "kept_session_id: SessionId",
+            subjects.has_factor
         from session.subjects
         join session.tenants using (tenant_id)
         where subjects.user_id = $1 and not subjects.is_deleted and tenants.version >= $2 and subjects.version >= $3
@@ -123,6 +126,7 @@ async fn find_since_for_update(
         user_status: row.user_status,
         tenant_status: row.tenant_status,
         kept_session_id: row.kept_session_id,
+        has_factor: row.has_factor,
     }))
 }
 

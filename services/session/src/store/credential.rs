@@ -7,7 +7,7 @@ use chrono::{DateTime, TimeDelta, Utc};
 use contract::identity::Quota;
 use contract::internal::{Credential, Subject};
 use contract::managed::ServiceAccount;
-use contract::session::SessionMethod;
+use contract::session::{AuthMethod, SessionMethod};
 use contract::{Role, Scope, TenantStatus, UserStatus};
 use database::{Database, Error};
 use hashing::TokenDigest;
@@ -53,6 +53,7 @@ pub(crate) enum CredentialState {
 struct FoundSession {
     session_id: SessionId,
     method: SessionMethod,
+    amr: Vec<AuthMethod>,
     created_at: DateTime<Utc>,
     credential_version: i64,
     session_version: i64,
@@ -66,6 +67,7 @@ struct FoundSession {
     user_status: UserStatus,
     user_credential_version: i64,
     kept_session_id: Option<SessionId>,
+    has_factor: bool,
 }
 
 /// An API key.
@@ -163,12 +165,15 @@ impl FoundSession {
             user_status: self.user_status,
             tenant_status,
             kept_session_id: self.kept_session_id,
+            has_factor: self.has_factor,
         };
         let credential = Credential::Session {
             session_id,
             user_id,
             role,
             method: self.method,
+            amr: self.amr,
+            has_factor: self.has_factor,
             created_at: self.created_at,
             idle_expires_at: self.idle_expires_at,
         };

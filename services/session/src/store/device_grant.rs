@@ -2,6 +2,7 @@
 
 use chrono::{DateTime, Utc};
 use contract::device::DeviceRequest;
+use contract::session::AuthMethod;
 use database::{Database, Error, TenantTx};
 use hashing::TokenDigest;
 use tenancy::{DeviceGrantId, TenantId, UserId};
@@ -48,6 +49,8 @@ pub(crate) struct PolledGrant {
     /// Whether the device polled before its interval passed. The statement has then increased the stored interval.
     pub(crate) early: bool,
     pub(crate) client_name: Option<String>,
+    /// How the user of the approving session authenticated.
+    pub(crate) amr: Vec<AuthMethod>,
 }
 
 /// Records a poll and returns the grant with this device code.
@@ -67,7 +70,8 @@ pub(crate) async fn poll(
             client_name,
             user_id as "user_id: UserId",
             credential_version,
-            session_version
+            session_version,
+            amr as "amr: Vec<AuthMethod>"
         from session.poll_device_grant($1, $2, $3)"#,
         digest.as_bytes(),
         now,
@@ -83,6 +87,7 @@ pub(crate) async fn poll(
         grant: parse_grant(&row.status, approval)?.at(now, row.expires_at),
         early: row.early,
         client_name: row.client_name,
+        amr: row.amr.unwrap_or_default(),
     }))
 }
 
@@ -130,12 +135,15 @@ pub(crate) async fn find_for_update(
     }))
 }
 
-/// Saves a grant if the stored grant is in the state from which it was derived. Returns whether it was.
+/// Saves a grant if the stored grant is in the state from which it was derived. `amr` is how the approving user authenticated. Returns
+/// whether the grant was saved.
 pub(crate) async fn save(
     tx: &mut TenantTx,
     grant_id: DeviceGrantId,
     grant: DeviceGrant<AccountVersions>,
+    amr: &[AuthMethod],
 ) -> Result<bool, Error> {
+    let amr: Vec<String> = amr.iter().map(ToString::to_string).collect();
     let (from, to, approval) = match grant {
         DeviceGrant::Approved(versions) => ("pending", "approved", Some(versions)),
         DeviceGrant::Denied => ("pending", "denied", None),
@@ -149,7 +157,8 @@ pub(crate) async fn save(
         set status = $3,
             user_id = coalesce($4, user_id),
             credential_version = coalesce($5, credential_version),
-            session_version = coalesce($6, session_version)
+            session_version = coalesce($6, session_version),
+            amr = coalesce($7, amr)
         where grant_id = $1 and status = $2
         returning grant_id",
         grant_id.0,
@@ -158,6 +167,7 @@ pub(crate) async fn save(
         approval.map(|versions| versions.user_id.0),
         approval.map(|versions| versions.credential_version),
         approval.map(|versions| versions.session_version),
+        approval.map(|_| amr) as Option<Vec<String>>,
     )
     .fetch_optional(tx.connection())
     .await?;

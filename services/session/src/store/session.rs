@@ -2,7 +2,7 @@
 
 use chrono::{DateTime, TimeDelta, Utc};
 use contract::internal::{SubjectRecord, TenantRecord};
-use contract::session::SessionMethod;
+use contract::session::{AuthMethod, SessionMethod};
 use database::{Database, Error, TenantCall, TenantTx};
 use hashing::TokenDigest;
 use serde_json::Value;
@@ -48,16 +48,18 @@ async fn call_insert(
     messages: Value,
 ) -> Result<Option<()>, Error> {
     let StoredSession { session: Session { id, created_under, lifecycle }, digest } = stored;
+    let amr: Vec<String> = new.amr.iter().map(ToString::to_string).collect();
     let inserted = sqlx::query_scalar!(
         r#"-- session.insert
         select session.insert_session(
-            row($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14)::session.new_session, $15, $16, $17, $18
+            row($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15)::session.new_session, $16, $17, $18, $19
         ) as "inserted!""#,
         id.0,
         tenant_id.as_str(),
         created_under.user_id.0,
         digest.as_bytes(),
         new.method.as_str(),
+        &amr,
         created_under.credential_version,
         created_under.session_version,
         new.ip.map(|ip| ip.to_string()),
@@ -308,6 +310,7 @@ struct ListedRow {
     expires_at: DateTime<Utc>,
     idle_expires_at: DateTime<Utc>,
     method: SessionMethod,
+    amr: Vec<AuthMethod>,
     ip: Option<String>,
     user_agent: Option<String>,
     client_name: Option<String>,
@@ -322,6 +325,7 @@ impl From<ListedRow> for contract::session::Session {
             expires_at: row.expires_at,
             idle_expires_at: row.idle_expires_at,
             method: row.method,
+            amr: row.amr,
             ip: row.ip,
             user_agent: row.user_agent,
             client_name: row.client_name,
@@ -339,7 +343,7 @@ macro_rules! listed {
             select
                 session_id as "session_id!: SessionId", created_at as "created_at!", last_seen_at as "last_seen_at!",
                 expires_at as "expires_at!", idle_expires_at as "idle_expires_at!", method as "method!: SessionMethod",
-                ip, user_agent, client_name
+                amr as "amr!: Vec<AuthMethod>", ip, user_agent, client_name
             "# + $end,
             $($parameter),+
         )

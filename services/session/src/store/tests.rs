@@ -94,16 +94,17 @@ impl Case {
             credential_version: self.current.0,
             kept_session_id: self.is_kept.then_some(session_id),
             api_key_version: 1,
+            has_factor: false,
             is_deleted: false,
             version: 1,
         };
         account_status::apply_tenant(tx, &tenant).await.unwrap();
         account_status::apply_subject(tx, &subject).await.unwrap();
         let insert = "insert into session.sessions (
-                session_id, tenant_id, user_id, digest, method, credential_version, session_version, created_at,
+                session_id, tenant_id, user_id, digest, method, amr, credential_version, session_version, created_at,
                 last_seen_at, idle_seconds, idle_expires_at, expires_at, inactive_since
             )
-            values ($1, $2, $3, sha256(''), 'password', $4, $5, $6, $6, 60, $7, $8, $9)";
+            values ($1, $2, $3, sha256(''), 'password', '{pwd}', $4, $5, $6, $6, 60, $7, $8, $9)";
         let insert = sqlx::query(insert)
             .bind(session_id)
             .bind(TENANT)

@@ -10,7 +10,7 @@ use contract::internal::{
     INTROSPECT, ISSUE_SESSION, Introspect, Introspected, IssueSession, Subject, SubjectRecord, TenantRecord,
     subject_path, tenant_path,
 };
-use contract::session::{IssuedSession, SessionMethod};
+use contract::session::{AuthMethod, IssuedSession, SessionMethod};
 use contract::{Role, TenantStatus, UserStatus};
 use database::Parts;
 use hashing::{Entropy, RawToken, SystemEntropy, TokenKind};
@@ -165,10 +165,21 @@ impl Context {
 
     /// Issues a session for a password login. Returns `None` if the account status forbids it.
     pub(crate) async fn issue(&self, subject: &SubjectRecord, tenant: &TenantRecord) -> Option<RawToken> {
+        self.issue_with(subject, tenant, &[AuthMethod::Pwd]).await
+    }
+
+    /// Issues a session for a login with these methods.
+    pub(crate) async fn issue_with(
+        &self,
+        subject: &SubjectRecord,
+        tenant: &TenantRecord,
+        amr: &[AuthMethod],
+    ) -> Option<RawToken> {
         let request = IssueSession {
             subject: subject.clone(),
             tenant: tenant.clone(),
             method: SessionMethod::Password,
+            amr: amr.to_vec(),
             ip: None,
             user_agent: None,
         };
@@ -252,6 +263,7 @@ pub(crate) fn subject() -> SubjectRecord {
         credential_version: 1,
         kept_session_id: None,
         api_key_version: 1,
+        has_factor: false,
         is_deleted: false,
         version: 1,
     }

@@ -4,7 +4,7 @@ mod expiry;
 mod lifecycle;
 mod model;
 
-use contract::session::{Session, SessionMethod, SubjectType, Whoami};
+use contract::session::{AuthMethod, Session, SessionMethod, SubjectType, Whoami};
 use contract::{Page, Role, Scope};
 use tenancy::UserId;
 use testkit::{Client, TestResponse};
@@ -136,6 +136,7 @@ async fn whoami_returns_the_user_of_a_session() {
             role: Some(Role::Member),
             scopes: vec![Scope::EventsWrite],
             method: Some(SessionMethod::Password),
+            amr: vec![AuthMethod::Pwd],
             expires_at: member.session.expires_at,
             idle_expires_at: Some(member.session.idle_expires_at),
         }

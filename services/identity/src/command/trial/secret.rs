@@ -32,6 +32,7 @@ pub(super) fn data(postgres: &str, nats: &str) -> BTreeMap<String, String> {
         ("admin-password".to_owned(), random()),
         ("secrets-serviceToken".to_owned(), random()),
         ("secrets-limiterKey".to_owned(), random()),
+        ("secrets-factorKey".to_owned(), random()),
         (
             "secrets-platformToken".to_owned(),
             RawToken::generate(TokenKind::PlatformAdmin, &SystemEntropy).expose().to_owned(),

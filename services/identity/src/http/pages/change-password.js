@@ -4,10 +4,10 @@ import * as page from "./page.js";
 import { bearer, logIn, logOut } from "./login.js";
 
 const form = document.querySelector("form");
-const { tenant, email, current, password } = form.elements;
+const { tenant, email, current, password, otp } = form.elements;
 
 async function change() {
-  const user_id = await logIn({ tenant, email, password: current });
+  const user_id = await logIn({ tenant, email, password: current, otp });
   try {
     const body = { current_password: current.value, new_password: password.value };
     await page.post("auth/password/change", body, { ...bearer(), "x-tenant-id": tenant.value, "x-user-id": user_id });
@@ -26,7 +26,7 @@ function showDone(account) {
   page.showSection("done");
 }
 
-const fieldOf = (code) => (code === "login_failed" ? current : page.newPasswordOf(code));
+const fieldOf = (code) => (code === "login_failed" ? current : page.codeOf(code) ?? page.newPasswordOf(code));
 
 if (page.result()) showDone(page.result());
 else {

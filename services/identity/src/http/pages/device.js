@@ -4,7 +4,7 @@ import * as page from "./page.js";
 import { bearer, logIn, logOut } from "./login.js";
 
 const form = document.querySelector("form");
-const { code, tenant, email, password } = form.elements;
+const { code, tenant, email, password, otp } = form.elements;
 // The code as the device shows it, so that the person can compare it.
 const shownCode = () => code.value.toUpperCase().replace(/[^A-Z]/g, "").replace(/^.{4}/, "$&-");
 
@@ -27,7 +27,7 @@ async function device(path, body) {
 }
 
 async function inspect() {
-  await logIn({ tenant, email, password });
+  await logIn({ tenant, email, password, otp });
   try {
     showRequest(await device("inspect"));
   } catch (error) {
@@ -60,7 +60,7 @@ async function decide(decision) {
   }
 }
 
-const fieldOf = (problem) => ({ login_failed: password, not_found: code })[problem];
+const fieldOf = (problem) => ({ login_failed: password, not_found: code })[problem] ?? page.codeOf(problem);
 
 page.onSubmit(form, { action: inspect, fieldOf });
 page.element("approve").addEventListener("click", () => decide("approve"));

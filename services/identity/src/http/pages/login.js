@@ -7,9 +7,9 @@ let session = null;
 export const bearer = () => ({ authorization: `Bearer ${session}` });
 
 // Logs in with the fields of a form. Returns the user.
-export async function logIn({ tenant, email, password }) {
-  const credentials = { email: email.value, password: password.value };
-  const { session_id, user_id } = await page.post("auth/password/login", credentials, { "x-tenant-id": tenant.value });
+export async function logIn(fields) {
+  const paths = { login: "auth/password/login", secondFactor: "auth/second-factor" };
+  const { session_id, user_id } = await page.logIn(paths, fields);
   session = session_id;
   return user_id;
 }

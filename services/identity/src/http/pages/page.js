@@ -119,9 +119,10 @@ element("retry").addEventListener("click", () => location.reload());
 
 // An error that the page expects. Its message is for the person, in the language of the page.
 export class Problem extends Error {
-  constructor(code, content = text("error.other")) {
+  constructor(code, content = text("error.other"), challenge = null) {
     super(texts[`problem.${code}`] ?? content);
     this.code = code;
+    this.challenge = challenge;
   }
 }
 
@@ -150,7 +151,7 @@ function waitText(seconds) {
 // The problem of a response that is not the expected one. Only the service sends problem documents, proxies do not.
 function problemOf({ status, headers }, document) {
   if (status === 429) return new Problem("rate_limited", waitText(Number(headers.get("retry-after"))));
-  if (document?.code) return new Problem(document.code);
+  if (document?.code) return new Problem(document.code, undefined, document.challenge);
   return status >= 500 ? new Problem("dependency_unavailable") : new Problem(null, text("error.unexpected"));
 }
 
@@ -181,6 +182,43 @@ export async function send(method, path, { body, headers, keepalive } = {}) {
 }
 
 export const post = (path, body, headers) => send("POST", path, { body, headers });
+
+// The challenge of a login that needs a second factor. It belongs to the account and the password in the form.
+let challenge = null;
+
+function setChallenge(value, { otp }) {
+  challenge = value;
+  otp.value = "";
+  otp.required = value !== null;
+  element("otp-field").hidden = value === null;
+}
+element("otp")?.form.addEventListener("input", ({ target, currentTarget }) => {
+  if (target.id !== "otp" && challenge) setChallenge(null, currentTarget.elements);
+});
+
+// Logs in with the fields of a form. With a second factor, a login has two requests: the first submission of the form sends the
+// password and shows the field of the code, the next one sends the code.
+export async function logIn(paths, { tenant, email, password, otp }) {
+  const headers = { "x-tenant-id": tenant.value };
+  const kind = /^[\d\s]*$/.test(otp.value) ? "code" : "recovery_code";
+  const request = challenge
+    ? post(paths.secondFactor, { challenge, [kind]: otp.value }, headers)
+    : post(paths.login, { email: email.value, password: password.value }, headers);
+  try {
+    const session = await request;
+    setChallenge(null, { otp });
+    return session;
+  } catch (error) {
+    if (error.challenge) setChallenge(error.challenge, { otp });
+    if (error.code === "second_factor_failed") otp.value = "";
+    if (error.code !== "token_invalid") throw error;
+    setChallenge(null, { otp });
+    throw new Problem(null, text("error.otp_expired"));
+  }
+}
+
+// The field of a problem with the code of a second factor.
+export const codeOf = (code) => (code?.startsWith("second_factor_") ? element("otp") : undefined);
 
 // Shows an error once: at its field, or below the form.
 export function showError(input, content) {

@@ -3,7 +3,7 @@
 import * as page from "./page.js";
 
 const form = document.querySelector("form");
-const { tenant, email, password } = form.elements;
+const { tenant, email, password, otp } = form.elements;
 const rows = page.element("sessions");
 // Names the account on the page. It is not a credential.
 const STORAGE = "svc:account";
@@ -164,8 +164,8 @@ async function open() {
 }
 
 async function logIn() {
-  const credentials = { email: email.value, password: password.value };
-  const { user_id, tenant_id } = await page.post("pages/sessions/login", credentials, { "x-tenant-id": tenant.value });
+  const paths = { login: "pages/sessions/login", secondFactor: "pages/sessions/second-factor" };
+  const { user_id, tenant_id } = await page.logIn(paths, { tenant, email, password, otp });
   page.keep.set(STORAGE, JSON.stringify({ user_id, tenant: tenant_id, email: email.value }));
   page.forget();
   password.value = "";
@@ -173,7 +173,7 @@ async function logIn() {
   await open();
 }
 
-page.onSubmit(form, { action: logIn, fieldOf: (code) => (code === "login_failed" ? password : undefined) });
+page.onSubmit(form, { action: logIn, fieldOf: (code) => (code === "login_failed" ? password : page.codeOf(code)) });
 page.element("log-out").addEventListener("click", () => run(logOut));
 page.element("revoke-others").addEventListener("click", () => run(revokeOthers, page.text("sessions.others_revoked")));
 if (account()) open();

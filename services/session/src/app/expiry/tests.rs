@@ -5,7 +5,7 @@ use std::time::Duration;
 use chrono::TimeDelta;
 use contract::identity::Quota;
 use contract::internal::{SubjectRecord, TenantRecord};
-use contract::session::SessionMethod;
+use contract::session::{AuthMethod, SessionMethod};
 use contract::{Role, TenantStatus, UserStatus};
 use hashing::TokenDigest;
 use serde_json::{Value, json};
@@ -58,6 +58,7 @@ impl Fixture {
             credential_version: 1,
             kept_session_id: None,
             api_key_version: 1,
+            has_factor: false,
             is_deleted: false,
             version: 1,
         };
@@ -66,7 +67,14 @@ impl Fixture {
         apply_subject(&mut tx, &subject).await.unwrap();
         let versions = AccountStatus::from_records(&tenant, &subject).versions;
         let method = SessionMethod::Password;
-        let new = NewSession { versions, method, ip: None, user_agent: None, client_name: None };
+        let new = NewSession {
+            versions,
+            method,
+            amr: vec![AuthMethod::Pwd],
+            ip: None,
+            user_agent: None,
+            client_name: None,
+        };
         let lifecycle = SessionLifecycle::start(&LIFETIMES, method, START);
         let id = SessionId::generate();
         let stored = StoredSession {

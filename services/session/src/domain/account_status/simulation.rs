@@ -111,6 +111,7 @@ impl Simulation {
             credential_version: 1,
             kept_session_id: None,
             api_key_version: 1,
+            has_factor: false,
             is_deleted: false,
             version: 0,
         };
@@ -176,6 +177,7 @@ impl Simulation {
             user_status: user.status,
             tenant_status: tenant.status,
             kept_session_id: user.kept_session_id,
+            has_factor: user.has_factor,
         })
     }
 
@@ -212,7 +214,9 @@ impl Simulation {
         self.store(Record::User(user));
         let id = SessionId(Uuid::from_u128(self.sessions.len() as u128));
         let session = StoredSession { id, created_under, user_version, tenant_version };
-        let permitted = self.account().is_some_and(|account| account.permits_new_session(&created_under));
+        let permitted = self
+            .account()
+            .is_some_and(|account| account.permits_new_session(&created_under, &[AuthMethod::Pwd]));
         assert_eq!(permitted, self.may_be_active(&session), "{session:?}");
         if permitted {
             self.sessions.push(session);

@@ -1,7 +1,8 @@
 //! Sessions over time, and under changes of account status.
 
 use chrono::TimeDelta;
-use contract::internal::{Credential, INTROSPECT, Introspect, SubjectRecord, TenantRecord};
+use contract::internal::{Credential, INTROSPECT, ISSUE_SESSION, Introspect, SubjectRecord, TenantRecord};
+use contract::session::AuthMethod;
 use contract::{Role, TenantStatus, UserStatus};
 use hashing::{RawToken, SystemEntropy, TokenKind};
 use http::StatusCode;
@@ -90,6 +91,40 @@ async fn a_deleted_user_gets_no_session_from_an_earlier_record() {
     let (unknown, user_id) = (subject(), tenancy::UserId::generate());
     context.apply_subject(&SubjectRecord { user_id, ..deleted }).await;
     assert!(context.issue(&SubjectRecord { user_id, ..unknown }, &tenant).await.is_none());
+}
+
+#[tokio::test]
+async fn a_user_with_a_second_factor_gets_a_session_only_after_it() {
+    let context = Context::start().await;
+    let (before, tenant) = (subject(), tenant());
+    let old = context.issue(&before, &tenant).await.unwrap();
+    let with_factor = SubjectRecord { has_factor: true, version: 2, ..before.clone() };
+    context.apply_subject(&with_factor).await;
+    for record in [&before, &with_factor] {
+        assert!(context.issue(record, &tenant).await.is_none(), "{record:?}");
+    }
+    let token = context.issue_with(&with_factor, &tenant, AuthMethod::ALL).await.unwrap();
+    assert!(context.is_active(&token).await && context.is_active(&old).await);
+    let found = context.introspect(&[&token]).await.remove(0).unwrap();
+    assert!(
+        matches!(&found.credential, Credential::Session { has_factor: true, amr, .. } if amr == AuthMethod::ALL)
+    );
+    let removed = SubjectRecord { has_factor: false, version: 3, ..with_factor };
+    assert!(context.issue(&removed, &tenant).await.is_some());
+}
+
+#[tokio::test]
+async fn an_identity_service_that_knows_no_second_factors_gets_no_session() {
+    let context = Context::start().await;
+    for missing in ["/amr", "/subject/has_factor"] {
+        let mut request = serde_json::json!({
+            "subject": subject(), "tenant": tenant(), "method": "password", "amr": ["pwd"], "ip": null, "user_agent": null,
+        });
+        let (parent, name) = missing.rsplit_once('/').unwrap();
+        request.pointer_mut(parent).unwrap().as_object_mut().unwrap().remove(name);
+        let (status, _) = context.post_internal(ISSUE_SESSION, SERVICE_TOKEN, &request).await;
+        assert_eq!(status, StatusCode::UNPROCESSABLE_ENTITY, "{missing}");
+    }
 }
 
 #[tokio::test]

@@ -1,0 +1,91 @@
+//! Second factors.
+
+use super::{Access, Header, Operation, RateLimit, Route, RouteResponse, routes};
+use crate::ProblemKind;
+use crate::factors::{ConfirmTotp, Factors, NewTotp, RecoveryCodes, UseFactor};
+use crate::session::{IssuedSession, PageSession};
+
+/// Problems of a login with a second factor.
+const LOGIN: &[ProblemKind] = &[
+    ProblemKind::TokenInvalid,
+    ProblemKind::LoginFailed,
+    ProblemKind::SecondFactorFailed,
+    ProblemKind::Overloaded,
+];
+
+routes! {
+    SECOND_FACTORS = "Second factors", "Authenticator apps and recovery codes.":
+
+    /// Complete a login with a second factor
+    ///
+    /// A login of a user with a second factor gets 403 `second_factor_required` with a `challenge`. This request sends it with a
+    /// code of the authenticator app or a recovery code, and gets the response of the login. A challenge is valid for five minutes,
+    /// five codes and one login. Then it is `token_invalid`: log in again. After 50 wrong codes within a day, codes of the app are
+    /// `rate_limited` for the rest of the day. Recovery codes still work.
+    USE_FACTOR = Operation::post("/auth/second-factor")
+        .access(&[Access::RequestSecret])
+        .rate_limit(RateLimit::Login)
+        .headers(&[Header::Tenant])
+        .json::<UseFactor>()
+        .responses(&[RouteResponse::json::<IssuedSession>(200, "The session. Send `session_id` as `Authorization: Bearer`.")])
+        .problems(LOGIN);
+
+    /// Complete a login on the page of own sessions with a second factor
+    ///
+    /// For the page `sessions` only, as `POST /pages/sessions/login`.
+    USE_FACTOR_ON_PAGE = Operation::post("/pages/sessions/second-factor")
+        .access(&[Access::RequestSecret])
+        .rate_limit(RateLimit::Login)
+        .headers(&[Header::Tenant])
+        .json::<UseFactor>()
+        .responses(&[RouteResponse::json::<PageSession>(200, "The user of the session.")])
+        .problems(LOGIN);
+
+    /// List the own second factors
+    LIST_FACTORS = Operation::get("/auth/factors")
+        .access(&[Access::Member])
+        .responses(&[RouteResponse::json::<Factors>(200, "The factors, and the number of unused recovery codes.")]);
+
+    /// Set up an authenticator app
+    ///
+    /// Only this response contains the secret. The app has no effect until `POST /auth/factors/totp/confirm`; a repeated request
+    /// replaces a secret that is not confirmed. A change of the factors requires a session that was created with the password at
+    /// most ten minutes ago, and with the second factor if there is one.
+    SET_UP_TOTP = Operation::post("/auth/factors/totp")
+        .access(&[Access::RecentMember])
+        .responses(&[RouteResponse::json::<NewTotp>(201, "The secret.")])
+        .problems(&[ProblemKind::FactorExists, ProblemKind::TotpUnavailable]);
+
+    /// Confirm an authenticator app with a first code
+    ///
+    /// From then on, logins of the user need a second factor. Existing sessions stay valid, but are no recent login.
+    CONFIRM_TOTP = Operation::post("/auth/factors/totp/confirm")
+        .access(&[Access::RecentMember])
+        .json::<ConfirmTotp>()
+        .responses(&[RouteResponse::json::<RecoveryCodes>(200, "The recovery codes.")])
+        .problems(&[ProblemKind::NotFound, ProblemKind::FactorExists, ProblemKind::TotpUnavailable]);
+
+    /// Replace the recovery codes
+    ///
+    /// Requires a recent login with the second factor.
+    REPLACE_RECOVERY_CODES = Operation::post("/auth/factors/recovery-codes")
+        .access(&[Access::RecentMember])
+        .responses(&[RouteResponse::json::<RecoveryCodes>(201, "The new recovery codes.")])
+        .problems(&[ProblemKind::NotFound]);
+
+    /// Remove an own second factor
+    ///
+    /// Requires a recent login with the second factor. Also removes the recovery codes.
+    REMOVE_FACTOR = Operation::delete("/auth/factors/{factor_id}")
+        .access(&[Access::RecentMember])
+        .responses(&[RouteResponse::empty(204, "The factor is removed.")]);
+
+    /// Remove the second factors of a user
+    ///
+    /// For a person who has lost them. Also removes the recovery codes. The person and the administrators get a mail. The password
+    /// and the sessions of the user stay valid.
+    RESET_FACTORS = Operation::delete("/users/{user_id}/factors")
+        .access(&[Access::RecentAdmin, Access::PlatformAdmin])
+        .headers(&[Header::TenantOfPlatformAdmin])
+        .responses(&[RouteResponse::empty(204, "The user has no second factor.")]);
+}

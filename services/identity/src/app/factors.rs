@@ -1,0 +1,229 @@
+//! The second factors of a user: set up, confirm, list, remove, reset, and the notices about them.
+
+use std::num::NonZeroU32;
+use std::sync::Arc;
+
+use audit::{AuditEvent, EventName};
+use chrono::{DateTime, Utc};
+use contract::factors::{Factors, NewTotp, RecoveryCodes};
+use contract::{ProblemKind, Secret, UserStatus};
+use database::Error;
+use service::Problem;
+use service::config::Live;
+use tenancy::{Actor, FactorId, TenantId, UserId};
+
+use super::{App, MailLimit, Work};
+use crate::domain::email::EmailKey;
+use crate::domain::factor::{FactorKeys, RecoveryCode, TotpCode, TotpSecret};
+use crate::mail::{Letterhead, Mail, Values};
+use crate::message::{AdminChange, FactorChange, Message};
+use crate::store::factor::StoredTotp;
+use crate::store::user::Admin;
+use crate::store::{factor, tenant, user};
+
+/// Notices of changed factors. Each tenant has its own count: another tenant must not be able to prevent them.
+const FACTOR_NOTICES: MailLimit =
+    MailLimit::per_hour("factor_notice_recipient", NonZeroU32::new(20).unwrap()).per_tenant();
+
+impl App {
+    /// Returns the factors of a user.
+    #[tracing::instrument(skip_all)]
+    pub(crate) async fn list_factors(
+        &self,
+        tenant_id: &TenantId,
+        user_id: UserId,
+    ) -> Result<Factors, Problem> {
+        let mut tx = self.begin(tenant_id, Actor::Anonymous).await?;
+        let factors = factor::list(&mut tx, user_id).await?;
+        Ok(Factors { factors, recovery_codes: factor::count_recovery_codes(&mut tx, user_id).await? })
+    }
+
+    /// Creates an authenticator app that has no effect until it is confirmed.
+    #[tracing::instrument(skip_all)]
+    pub(crate) async fn set_up_totp(
+        &self,
+        tenant_id: &TenantId,
+        user_id: UserId,
+    ) -> Result<NewTotp, Problem> {
+        let keys = self.factor_keys()?;
+        let secret = TotpSecret::generate(&*self.entropy);
+        let sealed = keys.seal(&secret, (tenant_id, user_id), &*self.entropy);
+        let sealed = sealed.ok_or(ProblemKind::TotpUnavailable)?;
+        let mut tx = self.begin(tenant_id, Actor::User { user_id }).await?;
+        let account = tx.lock_account(user_id).await?;
+        if factor::find_totp(&mut tx, user_id).await?.is_some_and(|totp| totp.is_confirmed) {
+            return Err(ProblemKind::FactorExists.into());
+        }
+        let factor_id = FactorId::generate();
+        factor::insert_totp(&mut tx, user_id, factor_id, &sealed).await?;
+        tx.commit().await?;
+        let uri = secret.uri(&self.product, &format!("{account} ({tenant_id})"));
+        Ok(NewTotp { factor_id, secret: Secret::new(secret.text()), uri: Secret::new(uri) })
+    }
+
+    /// Confirms the authenticator app with a code. Returns the recovery codes.
+    #[tracing::instrument(skip_all)]
+    pub(crate) async fn confirm_totp(
+        &self,
+        tenant_id: &TenantId,
+        user_id: UserId,
+        code: &str,
+    ) -> Result<RecoveryCodes, Problem> {
+        let wrong =
+            |message: &str| Problem::new(ProblemKind::ValidationFailed).field("/code", "invalid", message);
+        let code = TotpCode::parse(code).ok_or_else(|| wrong("must have six digits"))?;
+        let keys = self.factor_keys()?;
+        let mut tx = self.begin(tenant_id, Actor::User { user_id }).await?;
+        let account = tx.lock_account(user_id).await?;
+        let StoredTotp { factor_id, secret, is_confirmed, .. } =
+            factor::find_totp(&mut tx, user_id).await?.ok_or(ProblemKind::NotFound)?;
+        if is_confirmed {
+            return Err(ProblemKind::FactorExists.into());
+        }
+        let opened = keys.open(&secret, (tenant_id, user_id), &*self.entropy);
+        let opened = opened.ok_or(ProblemKind::NotFound)?;
+        let step = opened.secret.step_of(code, tx.now(), 0);
+        let step =
+            step.ok_or_else(|| wrong("is not the current code of the app; check the time of the device"))?;
+        factor::confirm_totp(&mut tx, factor_id, step).await?;
+        user::mark_factor(&mut tx, user_id, true).await?;
+        let codes = tx.create_recovery_codes(user_id).await?;
+        tx.send(&Message::PushUserStatus { user_id });
+        tx.factor_changed(user_id, &EmailKey::from_typed(&account), FactorChange::TotpAdded).await?;
+        tx.commit().await?;
+        Ok(codes)
+    }
+
+    /// Replaces the recovery codes of a user who has a factor.
+    #[tracing::instrument(skip_all)]
+    pub(crate) async fn replace_recovery_codes(
+        &self,
+        tenant_id: &TenantId,
+        user_id: UserId,
+    ) -> Result<RecoveryCodes, Problem> {
+        let mut tx = self.begin(tenant_id, Actor::User { user_id }).await?;
+        let account = tx.lock_account(user_id).await?;
+        if !factor::find_totp(&mut tx, user_id).await?.is_some_and(|totp| totp.is_confirmed) {
+            let detail = "Recovery codes need another second factor. Set up an authenticator app first.";
+            return Err(Problem::new(ProblemKind::NotFound).detail(detail));
+        }
+        let codes = tx.create_recovery_codes(user_id).await?;
+        tx.factor_changed(user_id, &EmailKey::from_typed(&account), FactorChange::RecoveryCodesReplaced)
+            .await?;
+        tx.commit().await?;
+        Ok(codes)
+    }
+
+    /// Removes a factor of a user.
+    #[tracing::instrument(skip_all)]
+    pub(crate) async fn remove_factor(
+        &self,
+        tenant_id: &TenantId,
+        user_id: UserId,
+        factor_id: FactorId,
+    ) -> Result<(), Problem> {
+        let mut tx = self.begin(tenant_id, Actor::User { user_id }).await?;
+        let account = tx.lock_account(user_id).await?;
+        let is_confirmed =
+            factor::delete(&mut tx, user_id, Some(factor_id)).await?.ok_or(ProblemKind::NotFound)?;
+        if is_confirmed {
+            tx.factors_removed(user_id, &EmailKey::from_typed(&account), FactorChange::TotpRemoved).await?;
+        }
+        Ok(tx.commit().await?)
+    }
+
+    /// Removes the factors of a user who has lost them. A repeated call succeeds.
+    #[tracing::instrument(skip_all)]
+    pub(crate) async fn reset_factors(
+        &self,
+        tenant_id: &TenantId,
+        actor: Actor,
+        user_id: UserId,
+    ) -> Result<(), Problem> {
+        let mut tx = self.begin(tenant_id, actor).await?;
+        let admins = user::lock_active_admins(&mut tx).await?;
+        let account = tx.lock_account(user_id).await?;
+        let email = EmailKey::from_typed(&account);
+        if factor::delete(&mut tx, user_id, None).await? == Some(true) {
+            tx.factors_removed(user_id, &email, FactorChange::Reset).await?;
+            let others: Vec<Admin> = admins.into_iter().filter(|admin| admin.user_id != user_id).collect();
+            tx.notify_admins(&others, AdminChange::FactorsReset, user_id).await?;
+        }
+        Ok(tx.commit().await?)
+    }
+
+    /// Composes the notice of a changed factor; `None` if the user does not exist.
+    #[tracing::instrument(skip_all)]
+    pub(crate) async fn compose_factor_notice(
+        &self,
+        head: &Arc<Letterhead>,
+        tenant_id: &TenantId,
+        user_id: UserId,
+        change: FactorChange,
+        changed_at: DateTime<Utc>,
+    ) -> Result<Option<Mail>, Error> {
+        let mut tx = self.begin(tenant_id, Actor::System).await?;
+        let (user, tenant) = (user::find(&mut tx, user_id).await?, tenant::find(&mut tx).await?);
+        let (Some(user), Some(tenant)) = (user, tenant) else { return Ok(None) };
+        let letter = head.factor_changed(change, &Values::new(&user.email, &tenant, changed_at));
+        Ok(Some(Mail { to: user.email, letter, token: None }))
+    }
+
+    fn factor_keys(&self) -> Result<Arc<FactorKeys>, Problem> {
+        Ok(self.factor_keys.as_ref().map(Live::get).ok_or(ProblemKind::TotpUnavailable)?)
+    }
+}
+
+impl Work<'_> {
+    /// Locks a user who is not invited. Returns the address.
+    async fn lock_account(&mut self, user_id: UserId) -> Result<String, Problem> {
+        let user = user::find_for_update(self, user_id).await?;
+        let user = user.filter(|user| user.status != UserStatus::Invited);
+        Ok(user.ok_or(ProblemKind::NotFound)?.email)
+    }
+
+    async fn create_recovery_codes(&mut self, user_id: UserId) -> Result<RecoveryCodes, Error> {
+        let codes = RecoveryCode::generate_all(&*self.app.entropy);
+        factor::replace_recovery_codes(self, user_id, &codes).await?;
+        Ok(RecoveryCodes { recovery_codes: codes.iter().map(|code| Secret::new(code.grouped())).collect() })
+    }
+
+    /// The user has no factor any more: logins that wait for it cannot be completed.
+    async fn factors_removed(
+        &mut self,
+        user_id: UserId,
+        email: &EmailKey,
+        change: FactorChange,
+    ) -> Result<(), Error> {
+        factor::replace_recovery_codes(self, user_id, &[]).await?;
+        factor::delete_challenges(self, user_id, None).await?;
+        user::mark_factor(self, user_id, false).await?;
+        self.send(&Message::PushUserStatus { user_id });
+        self.factor_changed(user_id, email, change).await
+    }
+
+    /// Records a change of the factors of a user, with a notice.
+    pub(super) async fn factor_changed(
+        &mut self,
+        user_id: UserId,
+        email: &EmailKey,
+        change: FactorChange,
+    ) -> Result<(), Error> {
+        let event = AuditEvent::new(EventName::AuthnFactorChange);
+        self.audit(AuditEvent { about: Some(change.as_str()), user_id: Some(user_id), ..event });
+        self.mail_factor_notice(user_id, email, change).await
+    }
+
+    /// Sends a notice about the factors of a user, if mail is configured.
+    pub(super) async fn mail_factor_notice(
+        &mut self,
+        user_id: UserId,
+        email: &EmailKey,
+        change: FactorChange,
+    ) -> Result<(), Error> {
+        if self.app.can_mail && self.may_mail(&FACTOR_NOTICES, email).await? {
+            self.send(&Message::MailFactorNotice { user_id, change, changed_at: self.now() });
+        }
+        Ok(())
+    }
+}

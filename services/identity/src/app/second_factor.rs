@@ -1,0 +1,233 @@
+//! The second step of a login: a challenge after the right password, and the code that answers it.
+//!
+//! The password step ends as an objection: neither a success nor a failure. The code step is a separate attempt, and only its success
+//! is the success of the login. Wrong codes are counted separately from wrong passwords. All steps lock the user first, so that a
+//! challenge, a code and a change of the factors cannot overlap.
+
+use audit::{AuditEvent, EventName, FailedAttempt};
+use contract::ProblemKind;
+use contract::factors::{FactorMethod, UseFactor};
+use contract::problem::SecondFactor;
+use contract::session::{AuthMethod, IssuedSession};
+use database::Error;
+use hashing::{RawToken, TokenDigest, TokenKind};
+use prometheus_client::metrics::counter::Counter;
+use ratelimit::source;
+use service::Problem;
+use service::telemetry::Metrics;
+use tenancy::{Actor, TenantId, UserId};
+
+use super::login::Client;
+use super::{App, Work};
+use crate::domain::account::{Account, AccountRef};
+use crate::domain::email::EmailKey;
+use crate::domain::factor::{Proof, RecoveryCode, TotpCode};
+use crate::domain::throttle::Purpose;
+use crate::message::FactorChange;
+use crate::store::{factor, user};
+
+/// Codes of logins, by factor and result.
+#[derive(Clone)]
+pub(crate) struct FactorAttempts([[Counter; 2]; 2]);
+
+/// The key of the secrets is not configured, or another one. The code was not verified.
+#[derive(Debug, thiserror::Error)]
+#[error("the secret of the authenticator app cannot be decrypted; check SVC_FACTOR_KEY")]
+struct SecretUnavailable;
+
+impl FactorAttempts {
+    /// Registers the counters.
+    pub(crate) fn new(metrics: &Metrics) -> Self {
+        let counter = |method: FactorMethod, result| {
+            let labels = [("factor", method.as_str()), ("result", result)];
+            metrics.metric("second_factor_attempts", "Codes of logins with a second factor", &labels)
+        };
+        let of = |method| [counter(method, "accepted"), counter(method, "rejected")];
+        Self([of(FactorMethod::Totp), of(FactorMethod::RecoveryCode)])
+    }
+
+    fn count(&self, method: FactorMethod, is_accepted: bool) {
+        let counters = match method {
+            FactorMethod::Totp => &self.0[0],
+            FactorMethod::RecoveryCode => &self.0[1],
+        };
+        counters[usize::from(!is_accepted)].inc();
+    }
+}
+
+impl App {
+    /// Returns the problem of a login with the right password of a user who has a second factor.
+    pub(super) async fn challenge(&self, account: &Account) -> Problem {
+        match self.create_challenge(account).await {
+            Ok(Some(challenge)) => Problem::new(ProblemKind::SecondFactorRequired).second_factor(challenge),
+            Ok(None) => ProblemKind::LoginFailed.into(),
+            Err(error) => error.into(),
+        }
+    }
+
+    /// Creates a challenge; `None` if the password has changed or the user was disabled since the password was verified.
+    async fn create_challenge(&self, account: &Account) -> Result<Option<SecondFactor>, Error> {
+        let (user_id, version) = (account.subject.user_id, account.subject.credential_version);
+        let token = RawToken::generate(TokenKind::Challenge, &*self.entropy);
+        let mut tx = self.begin(&account.tenant.tenant_id, Actor::User { user_id }).await?;
+        if user::lock_active(&mut tx, user_id).await? != Some(version) {
+            return Ok(None);
+        }
+        let expires_at = factor::insert_challenge(&mut tx, user_id, token.digest(), version).await?;
+        let has_codes = factor::count_recovery_codes(&mut tx, user_id).await? > 0;
+        tx.commit().await?;
+        let methods = FactorMethod::ALL.iter().copied();
+        let methods = methods.filter(|method| has_codes || *method != FactorMethod::RecoveryCode);
+        let challenge = contract::Secret::new(token.expose());
+        Ok(Some(SecondFactor { challenge, methods: methods.collect(), expires_at }))
+    }
+
+    /// Completes a login with a second factor.
+    ///
+    /// # Errors
+    /// 400 `token_invalid` if the challenge is not active; 401 `second_factor_failed` for a wrong code; 429 `rate_limited` after too
+    /// many of them; 503 if the code was not verified.
+    #[tracing::instrument(skip_all)]
+    pub(crate) async fn use_factor(
+        &self,
+        tenant_id: &TenantId,
+        request: &UseFactor,
+        client: Client,
+    ) -> Result<IssuedSession, Problem> {
+        let proof = proof_of(request)?;
+        let challenge = RawToken::parse(TokenKind::Challenge, request.challenge.expose());
+        let digest = challenge.map_err(|_| ProblemKind::TokenInvalid)?.digest();
+        let (user_id, email) = self.find_challenged(tenant_id, digest).await?;
+        let (account, target) = (AccountRef::Email(tenant_id, &email), AccountRef::User(tenant_id, user_id));
+        let attempt = self.begin_attempt(account, target, client.address, Purpose::SecondFactor).await?;
+        let verified = self.resume(attempt).await?;
+        let checked = self.check_factor(verified.account(), digest, &proof, &client).await;
+        let (account, amr) = self.settle(verified, checked).await?;
+        self.issue(account, client, amr).await
+    }
+
+    async fn find_challenged(
+        &self,
+        tenant_id: &TenantId,
+        digest: TokenDigest,
+    ) -> Result<(UserId, EmailKey), Problem> {
+        let mut tx = self.begin(tenant_id, Actor::Anonymous).await?;
+        Ok(factor::find_challenged(&mut tx, digest).await?.ok_or(ProblemKind::TokenInvalid)?)
+    }
+
+    /// Checks a code and uses it up with the challenge. Returns how the user authenticated.
+    async fn check_factor(
+        &self,
+        account: &Account,
+        digest: TokenDigest,
+        proof: &Proof,
+        client: &Client,
+    ) -> Result<Vec<AuthMethod>, Problem> {
+        let (user_id, version) = (account.subject.user_id, account.subject.credential_version);
+        let mut tx = self.begin(&account.tenant.tenant_id, Actor::User { user_id }).await?;
+        let is_current = user::lock_active(&mut tx, user_id).await? == Some(version)
+            && factor::count_attempt(&mut tx, user_id, digest, version).await?;
+        if !is_current {
+            return Err(ProblemKind::TokenInvalid.into());
+        }
+        let is_accepted = match proof {
+            Proof::Totp(code) => tx.use_totp(user_id, *code).await,
+            Proof::Recovery(code) => tx.use_recovery_code(user_id, &account.email, code).await,
+        };
+        let result = match is_accepted {
+            Ok(true) => {
+                factor::delete_challenges(&mut tx, user_id, Some(digest)).await?;
+                Ok(proof.amr())
+            }
+            Ok(false) => {
+                tx.count_wrong_code(account, client).await?;
+                Err(ProblemKind::SecondFactorFailed.into())
+            }
+            // The attempt at the challenge counts.
+            Err(problem) if problem.kind() == ProblemKind::RateLimited => Err(problem),
+            Err(problem) => return Err(problem),
+        };
+        tx.commit().await?;
+        self.factor_attempts.count(proof.method(), result.is_ok());
+        result
+    }
+}
+
+impl Work<'_> {
+    /// Uses a code of the authenticator app. Returns whether it is right and was not used before.
+    async fn use_totp(&mut self, user_id: UserId, code: TotpCode) -> Result<bool, Problem> {
+        let found = factor::find_totp(self, user_id).await?.filter(|totp| totp.is_confirmed);
+        let Some(totp) = found else { return Ok(false) };
+        let now = self.now();
+        if totp.failures.is_locked(now) {
+            let rest = (totp.failures.window_ends_at - now).to_std().unwrap_or_default();
+            return Err(Problem::new(ProblemKind::RateLimited)
+                .detail("Too many codes were wrong. Use a recovery code, or wait.")
+                .retry_after(rest));
+        }
+        let app = self.app;
+        let keys = app.factor_keys.as_ref().map(service::config::Live::get);
+        let opened =
+            keys.and_then(|keys| keys.open(&totp.secret, (self.tenant_id(), user_id), &*app.entropy));
+        let opened = opened
+            .ok_or_else(|| Problem::new(ProblemKind::DependencyUnavailable).caused_by(SecretUnavailable))?;
+        let Some(step) = opened.secret.step_of(code, now, totp.last_step) else { return Ok(false) };
+        Ok(factor::use_step(self, totp.factor_id, step, opened.renewed.as_deref()).await?)
+    }
+
+    /// Uses a recovery code. Returns whether the user had it.
+    async fn use_recovery_code(
+        &mut self,
+        user_id: UserId,
+        email: &EmailKey,
+        code: &RecoveryCode,
+    ) -> Result<bool, Problem> {
+        let is_used = factor::use_recovery_code(self, user_id, code.digest()).await?;
+        if is_used {
+            self.factor_changed(user_id, email, FactorChange::RecoveryCodeUsed).await?;
+        }
+        Ok(is_used)
+    }
+
+    /// Counts a wrong code. The last one of a day locks the app of the user.
+    async fn count_wrong_code(&mut self, account: &Account, client: &Client) -> Result<(), Error> {
+        let (user_id, now) = (account.subject.user_id, self.now());
+        let source = source(client.address).to_string();
+        let attempt = FailedAttempt { tenant_exists: true, user_id: Some(user_id), source: &source };
+        let event = |name| AuditEvent {
+            user_id: Some(user_id),
+            ip: Some(client.address),
+            ..AuditEvent::new(name).by(Actor::Anonymous)
+        };
+        self.audit_failure(attempt, event(EventName::AuthnFactorFail));
+        let Some(totp) = factor::find_totp(self, user_id).await? else { return Ok(()) };
+        let failures = totp.failures.fail(now);
+        factor::save_failures(self, totp.factor_id, failures).await?;
+        if failures.is_locked(now) && !totp.failures.is_locked(now) {
+            self.audit(event(EventName::AuthnFactorLock).by(Actor::System));
+            self.mail_factor_notice(user_id, &account.email, FactorChange::Locked).await?;
+        }
+        Ok(())
+    }
+}
+
+/// Returns the code of a request.
+///
+/// # Errors
+/// 422 if there is not exactly one, or it is malformed. Such a code does not count.
+fn proof_of(request: &UseFactor) -> Result<Proof, Problem> {
+    let invalid = |pointer: &str, message: &str| {
+        Problem::new(ProblemKind::ValidationFailed).field(pointer, "invalid", message)
+    };
+    match (&request.code, &request.recovery_code) {
+        (Some(code), None) => {
+            let code = TotpCode::parse(code.expose()).map(Proof::Totp);
+            code.ok_or_else(|| invalid("/code", "must have six digits"))
+        }
+        (None, Some(code)) => {
+            let code = RecoveryCode::parse(code.expose()).map(Proof::Recovery);
+            code.ok_or_else(|| invalid("/recovery_code", "must have 16 letters and digits from 2 to 7"))
+        }
+        _ => Err(invalid("/code", "send either code or recovery_code")),
+    }
+}

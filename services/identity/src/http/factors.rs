@@ -1,0 +1,129 @@
+//! `/auth/second-factor`, `/auth/factors` and `/users/{user_id}/factors`.
+
+use authn::{AnyCaller, Caller};
+use axum::Json;
+use axum::extract::{FromRequestParts, State};
+use contract::ProblemKind;
+use contract::factors::{ConfirmTotp, Factors, NewTotp, RecoveryCodes, UseFactor};
+use contract::session::{IssuedSession, PageSession, SessionMethod};
+use http::request::Parts;
+use http::{HeaderMap, HeaderName, StatusCode};
+use service::Problem;
+use service::http::{ClientAddress, Id, JsonBody, TenantHeader};
+use tenancy::{Actor, FactorId, TenantId, UserId};
+
+use super::auth_password::{LimitedJson, client, page_session};
+use crate::app::App;
+
+/// `POST /auth/second-factor`: a caller with the challenge and a code.
+pub(super) async fn use_factor(
+    TenantHeader(tenant_id): TenantHeader,
+    State(app): State<App>,
+    ClientAddress(address): ClientAddress,
+    headers: HeaderMap,
+    LimitedJson(request): LimitedJson<UseFactor>,
+) -> Result<Json<IssuedSession>, Problem> {
+    let client = client(address, &headers, SessionMethod::Password);
+    Ok(Json(app.use_factor(&tenant_id, &request, client).await?))
+}
+
+/// `POST /pages/sessions/second-factor`: sets the cookie of the login of the page.
+pub(super) async fn use_factor_on_page(
+    TenantHeader(tenant_id): TenantHeader,
+    State(app): State<App>,
+    ClientAddress(address): ClientAddress,
+    headers: HeaderMap,
+    LimitedJson(request): LimitedJson<UseFactor>,
+) -> Result<([(HeaderName, String); 1], Json<PageSession>), Problem> {
+    let client = client(address, &headers, SessionMethod::Page);
+    Ok(page_session(&app, app.use_factor(&tenant_id, &request, client).await?))
+}
+
+/// `GET /auth/factors`: the session of any user.
+pub(super) async fn list(caller: Caller, State(app): State<App>) -> Result<Json<Factors>, Problem> {
+    let user_id = caller.user_id().ok_or(ProblemKind::Forbidden)?;
+    Ok(Json(app.list_factors(caller.tenant_id(), user_id).await?))
+}
+
+/// `POST /auth/factors/totp`.
+pub(super) async fn set_up_totp(
+    RecentUser(tenant_id, user_id): RecentUser,
+    State(app): State<App>,
+) -> Result<(StatusCode, Json<NewTotp>), Problem> {
+    Ok((StatusCode::CREATED, Json(app.set_up_totp(&tenant_id, user_id).await?)))
+}
+
+/// `POST /auth/factors/totp/confirm`.
+pub(super) async fn confirm_totp(
+    RecentUser(tenant_id, user_id): RecentUser,
+    State(app): State<App>,
+    JsonBody(request): JsonBody<ConfirmTotp>,
+) -> Result<Json<RecoveryCodes>, Problem> {
+    Ok(Json(app.confirm_totp(&tenant_id, user_id, request.code.expose()).await?))
+}
+
+/// `POST /auth/factors/recovery-codes`.
+pub(super) async fn replace_recovery_codes(
+    RecentUser(tenant_id, user_id): RecentUser,
+    State(app): State<App>,
+) -> Result<(StatusCode, Json<RecoveryCodes>), Problem> {
+    Ok((StatusCode::CREATED, Json(app.replace_recovery_codes(&tenant_id, user_id).await?)))
+}
+
+/// `DELETE /auth/factors/{factor_id}`.
+pub(super) async fn remove(
+    RecentUser(tenant_id, user_id): RecentUser,
+    State(app): State<App>,
+    Id(factor_id): Id<FactorId>,
+) -> Result<StatusCode, Problem> {
+    app.remove_factor(&tenant_id, user_id, factor_id).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// `DELETE /users/{user_id}/factors`: an administrator with a recent login, or the platform administrator.
+pub(super) async fn reset(
+    FactorManager { tenant_id, actor }: FactorManager,
+    State(app): State<App>,
+    Id(user_id): Id<UserId>,
+) -> Result<StatusCode, Problem> {
+    app.reset_factors(&tenant_id, actor, user_id).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// A user with a recent login, see [`Caller::require_recent_login`].
+pub(super) struct RecentUser(TenantId, UserId);
+
+impl FromRequestParts<App> for RecentUser {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, Problem> {
+        let caller = Caller::from_request_parts(parts, app).await?;
+        let user_id = caller.user_id().ok_or(ProblemKind::Forbidden)?;
+        caller.require_recent_login(app.clock.now())?;
+        Ok(Self(caller.tenant_id().clone(), user_id))
+    }
+}
+
+/// A caller that may reset the factors of a user.
+pub(super) struct FactorManager {
+    tenant_id: TenantId,
+    actor: Actor,
+}
+
+impl FromRequestParts<App> for FactorManager {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, Problem> {
+        match AnyCaller::from_request_parts(parts, app).await? {
+            AnyCaller::PlatformAdmin => {
+                let TenantHeader(tenant_id) = TenantHeader::from_request_parts(parts, app).await?;
+                Ok(Self { tenant_id, actor: Actor::PlatformAdmin })
+            }
+            AnyCaller::Caller(caller) if caller.is_admin() => {
+                caller.require_recent_login(app.clock.now())?;
+                Ok(Self { tenant_id: caller.tenant_id().clone(), actor: Actor::from(&caller) })
+            }
+            AnyCaller::Caller(_) => Err(ProblemKind::Forbidden.into()),
+        }
+    }
+}

@@ -1,0 +1,291 @@
+//! Second factors, recovery codes, and logins that wait for them. A caller locks the user first, so that all changes of the factors of
+//! one user run one after the other.
+
+use chrono::{DateTime, Utc};
+use contract::factors::{Factor, FactorType};
+use database::{Error, TenantTx};
+use hashing::TokenDigest;
+use tenancy::{FactorId, UserId};
+
+use crate::domain::email::EmailKey;
+use crate::domain::factor::{CHALLENGE_TTL, Failures, MAX_ATTEMPTS, MAX_CHALLENGES, RecoveryCode};
+
+/// An authenticator app.
+pub(crate) struct StoredTotp {
+    pub(crate) factor_id: FactorId,
+    /// The encrypted secret.
+    pub(crate) secret: Vec<u8>,
+    /// Whether a first code has confirmed the app.
+    pub(crate) is_confirmed: bool,
+    pub(crate) last_step: i64,
+    pub(crate) failures: Failures,
+}
+
+/// Finds the authenticator app of a user.
+pub(crate) async fn find_totp(tx: &mut TenantTx, user_id: UserId) -> Result<Option<StoredTotp>, Error> {
+    let row = sqlx::query!(
+        r#"-- factor.find_totp
+        select factor_id as "factor_id: FactorId", secret, confirmed_at, last_step, failures, window_ends_at
+        from identity.totp_factors
+        where user_id = $1"#,
+        user_id.0
+    )
+    .fetch_optional(tx.connection())
+    .await?;
+    Ok(row.map(|row| StoredTotp {
+        factor_id: row.factor_id,
+        secret: row.secret,
+        is_confirmed: row.confirmed_at.is_some(),
+        last_step: row.last_step,
+        failures: Failures { count: row.failures, window_ends_at: row.window_ends_at },
+    }))
+}
+
+/// Inserts an authenticator app, or replaces one that is not confirmed.
+pub(crate) async fn insert_totp(
+    tx: &mut TenantTx,
+    user_id: UserId,
+    factor_id: FactorId,
+    secret: &[u8],
+) -> Result<(), Error> {
+    let statement = sqlx::query!(
+        "-- factor.insert_totp
+        insert into identity.totp_factors as stored
+            (factor_id, tenant_id, user_id, secret, created_at, window_ends_at)
+        values ($1, $2, $3, $4, $5, $5)
+        on conflict (user_id) do update set
+            factor_id = excluded.factor_id, secret = excluded.secret, created_at = excluded.created_at
+        where stored.confirmed_at is null",
+        factor_id.0,
+        tx.tenant_id().as_str(),
+        user_id.0,
+        secret,
+        tx.now()
+    );
+    tx.execute(statement).await.map(drop)
+}
+
+/// Confirms an authenticator app with the code of a time step.
+pub(crate) async fn confirm_totp(tx: &mut TenantTx, factor_id: FactorId, step: i64) -> Result<(), Error> {
+    let statement = sqlx::query!(
+        "-- factor.confirm_totp
+        update identity.totp_factors set confirmed_at = $3, last_step = $2 where factor_id = $1",
+        factor_id.0,
+        step,
+        tx.now()
+    );
+    tx.execute(statement).await.map(drop)
+}
+
+/// Uses the code of a time step for a login, and replaces the secret by one under another key. Returns whether neither the code of this
+/// step nor that of a later one was used before: of several replicas, one accepts a code.
+pub(crate) async fn use_step(
+    tx: &mut TenantTx,
+    factor_id: FactorId,
+    step: i64,
+    renewed: Option<&[u8]>,
+) -> Result<bool, Error> {
+    let statement = sqlx::query!(
+        "-- factor.use_step
+        update identity.totp_factors
+        set last_step = $2, last_used_at = $3, secret = coalesce($4, secret)
+        where factor_id = $1 and last_step < $2",
+        factor_id.0,
+        step,
+        tx.now(),
+        renewed
+    );
+    Ok(tx.execute(statement).await? == 1)
+}
+
+/// Saves the number of wrong codes.
+pub(crate) async fn save_failures(
+    tx: &mut TenantTx,
+    factor_id: FactorId,
+    failures: Failures,
+) -> Result<(), Error> {
+    let statement = sqlx::query!(
+        "-- factor.save_failures
+        update identity.totp_factors set failures = $2, window_ends_at = $3 where factor_id = $1",
+        factor_id.0,
+        failures.count,
+        failures.window_ends_at
+    );
+    tx.execute(statement).await.map(drop)
+}
+
+/// Lists the confirmed factors of a user.
+pub(crate) async fn list(tx: &mut TenantTx, user_id: UserId) -> Result<Vec<Factor>, Error> {
+    let rows = sqlx::query!(
+        r#"-- factor.list
+        select factor_id as "factor_id: FactorId", created_at, last_used_at
+        from identity.totp_factors
+        where user_id = $1 and confirmed_at is not null
+        order by factor_id"#,
+        user_id.0
+    )
+    .fetch_all(tx.connection())
+    .await?;
+    let factors = rows.into_iter().map(|row| Factor {
+        factor_id: row.factor_id,
+        kind: FactorType::Totp,
+        created_at: row.created_at,
+        last_used_at: row.last_used_at,
+    });
+    Ok(factors.collect())
+}
+
+/// Deletes the factors of a user, or one of them. Returns whether there was one, and whether it was confirmed.
+pub(crate) async fn delete(
+    tx: &mut TenantTx,
+    user_id: UserId,
+    factor_id: Option<FactorId>,
+) -> Result<Option<bool>, Error> {
+    let deleted = sqlx::query_scalar!(
+        r#"-- factor.delete
+        delete from identity.totp_factors where user_id = $1 and ($2::uuid is null or factor_id = $2)
+        returning confirmed_at is not null as "is_confirmed!""#,
+        user_id.0,
+        factor_id.map(|id| id.0)
+    );
+    Ok(deleted.fetch_optional(tx.connection()).await?)
+}
+
+/// Replaces the recovery codes of a user.
+pub(crate) async fn replace_recovery_codes(
+    tx: &mut TenantTx,
+    user_id: UserId,
+    codes: &[RecoveryCode],
+) -> Result<(), Error> {
+    let delete = sqlx::query!(
+        "-- factor.delete_recovery_codes
+        delete from identity.recovery_codes where user_id = $1",
+        user_id.0
+    );
+    tx.execute(delete).await?;
+    let digests: Vec<_> = codes.iter().map(|code| code.digest().as_bytes().to_vec()).collect();
+    let insert = sqlx::query!(
+        "-- factor.insert_recovery_codes
+        insert into identity.recovery_codes (user_id, tenant_id, digest) select $1, $2, unnest($3::bytea[])",
+        user_id.0,
+        tx.tenant_id().as_str(),
+        &digests
+    );
+    tx.execute(insert).await.map(drop)
+}
+
+/// Returns the number of unused recovery codes of a user.
+pub(crate) async fn count_recovery_codes(tx: &mut TenantTx, user_id: UserId) -> Result<i64, Error> {
+    let count = sqlx::query_scalar!(
+        r#"-- factor.count_recovery_codes
+        select count(*) as "count!" from identity.recovery_codes where user_id = $1"#,
+        user_id.0
+    );
+    Ok(count.fetch_one(tx.connection()).await?)
+}
+
+/// Uses a recovery code. Returns whether the user had it.
+pub(crate) async fn use_recovery_code(
+    tx: &mut TenantTx,
+    user_id: UserId,
+    digest: TokenDigest,
+) -> Result<bool, Error> {
+    let statement = sqlx::query!(
+        "-- factor.use_recovery_code
+        delete from identity.recovery_codes where user_id = $1 and digest = $2",
+        user_id.0,
+        digest.as_bytes()
+    );
+    Ok(tx.execute(statement).await? == 1)
+}
+
+/// Inserts a challenge of a user after the password of a credential version was verified. Deletes the expired ones, and the oldest of
+/// more than [`MAX_CHALLENGES`]. Returns its end.
+pub(crate) async fn insert_challenge(
+    tx: &mut TenantTx,
+    user_id: UserId,
+    digest: TokenDigest,
+    credential_version: i64,
+) -> Result<DateTime<Utc>, Error> {
+    let expires_at = tx.now() + CHALLENGE_TTL;
+    let delete = sqlx::query!(
+        "-- factor.delete_old_challenges
+        delete from identity.login_challenges
+        where user_id = $1 and (expires_at <= $2 or digest in (
+            select digest from identity.login_challenges where user_id = $1 order by created_at desc offset $3
+        ))",
+        user_id.0,
+        tx.now(),
+        MAX_CHALLENGES - 1
+    );
+    tx.execute(delete).await?;
+    let insert = sqlx::query!(
+        "-- factor.insert_challenge
+        insert into identity.login_challenges (digest, tenant_id, user_id, credential_version, created_at, expires_at)
+        values ($1, $2, $3, $4, $5, $6)",
+        digest.as_bytes(),
+        tx.tenant_id().as_str(),
+        user_id.0,
+        credential_version,
+        tx.now(),
+        expires_at
+    );
+    tx.execute(insert).await?;
+    Ok(expires_at)
+}
+
+/// Finds the user of an active challenge, with the address.
+pub(crate) async fn find_challenged(
+    tx: &mut TenantTx,
+    digest: TokenDigest,
+) -> Result<Option<(UserId, EmailKey)>, Error> {
+    let row = sqlx::query!(
+        r#"-- factor.find_challenged
+        select users.user_id as "user_id: UserId", users.email_key
+        from identity.login_challenges as challenges
+        join identity.users using (user_id)
+        where challenges.digest = $1 and challenges.attempts < $2 and challenges.expires_at > $3"#,
+        digest.as_bytes(),
+        MAX_ATTEMPTS,
+        tx.now()
+    )
+    .fetch_optional(tx.connection())
+    .await?;
+    Ok(row.map(|row| (row.user_id, EmailKey::from_stored(row.email_key))))
+}
+
+/// Counts an attempt at a challenge. Returns false if the challenge is not active, or the password has changed since it was verified.
+pub(crate) async fn count_attempt(
+    tx: &mut TenantTx,
+    user_id: UserId,
+    digest: TokenDigest,
+    credential_version: i64,
+) -> Result<bool, Error> {
+    let statement = sqlx::query!(
+        "-- factor.count_attempt
+        update identity.login_challenges
+        set attempts = attempts + 1
+        where digest = $1 and user_id = $2 and credential_version = $3 and attempts < $4 and expires_at > $5",
+        digest.as_bytes(),
+        user_id.0,
+        credential_version,
+        MAX_ATTEMPTS,
+        tx.now()
+    );
+    Ok(tx.execute(statement).await? == 1)
+}
+
+/// Deletes the challenges of a user, or one of them.
+pub(crate) async fn delete_challenges(
+    tx: &mut TenantTx,
+    user_id: UserId,
+    digest: Option<TokenDigest>,
+) -> Result<(), Error> {
+    let statement = sqlx::query!(
+        "-- factor.delete_challenges
+        delete from identity.login_challenges where user_id = $1 and ($2::bytea is null or digest = $2)",
+        user_id.0,
+        digest.as_ref().map(TokenDigest::as_bytes)
+    );
+    tx.execute(statement).await.map(drop)
+}

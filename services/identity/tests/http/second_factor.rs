@@ -1,0 +1,207 @@
+//! `/auth/second-factor`, `/auth/factors` and `/users/{user_id}/factors` on the whole system.
+
+use contract::factors::{Factors, NewTotp, RecoveryCodes};
+use contract::session::{AuthMethod, IssuedSession, Session, Whoami};
+use contract::{Page, Role};
+use serde_json::{Value, json};
+use testkit::{Client, PASSWORD, TestResponse, totp_after};
+use testsystem::{TestSystem, TestUser};
+
+const EMAIL: &str = "admin@acme.example";
+
+/// Sets up an authenticator app. Returns its secret and the recovery codes.
+async fn set_up(client: &Client) -> (String, Vec<String>) {
+    let app: NewTotp = client.post("/auth/factors/totp", &Value::Null).await.expect(201);
+    let secret = app.secret.expose().to_owned();
+    let body = json!({ "code": totp_after(&secret, 0) });
+    let codes: RecoveryCodes = client.post("/auth/factors/totp/confirm", &body).await.expect(200);
+    (secret, codes.recovery_codes.iter().map(|code| code.expose().to_owned()).collect())
+}
+
+async fn challenge(system: &TestSystem, path: &str) -> String {
+    let client = system.client().header("X-Tenant-ID", "acme");
+    let response = client.post(path, &json!({ "email": EMAIL, "password": PASSWORD })).await;
+    response.expect_problem(403, "second_factor_required");
+    let body = response.json();
+    assert_eq!(body["methods"], json!(["totp", "recovery_code"]), "{body}");
+    assert!(!body["expires_at"].is_null(), "{body}");
+    body["challenge"].as_str().unwrap().to_owned()
+}
+
+async fn answer(system: &TestSystem, path: &str, body: &Value) -> TestResponse {
+    system.client().header("X-Tenant-ID", "acme").post(path, body).await
+}
+
+/// Logs in with the code of the next step: that of this one can be used up by the set-up.
+async fn log_in(system: &TestSystem, secret: &str) -> Client {
+    let challenge = challenge(system, "/auth/password/login").await;
+    let body = json!({ "challenge": challenge, "code": totp_after(secret, 1) });
+    let session: IssuedSession = answer(system, "/auth/second-factor", &body).await.expect(200);
+    system.client().bearer(session.session_id.expose())
+}
+
+async fn started() -> (TestSystem, TestUser) {
+    let system = TestSystem::start().await.unwrap();
+    let admin = system.create_tenant("acme").await;
+    (system, admin)
+}
+
+#[tokio::test]
+async fn sessions_show_the_methods_of_their_login() {
+    let (system, admin) = started().await;
+    let (secret, _) = set_up(&admin.client).await;
+    let client = log_in(&system, &secret).await;
+    let whoami: Whoami = client.get("/auth/session").await.expect(200);
+    assert_eq!(whoami.amr, [AuthMethod::Pwd, AuthMethod::Otp, AuthMethod::Mfa]);
+    let listed =
+        client.clone().header("X-User-ID", &admin.user.user_id.to_string()).get("/auth/sessions").await;
+    let listed: Page<Session> = listed.expect(200);
+    let methods: Vec<_> = listed.items.iter().map(|session| session.amr.as_slice()).collect();
+    assert_eq!(methods, [&[AuthMethod::Pwd][..], &whoami.amr]);
+    let factors: Factors = client.get("/auth/factors").await.expect(200);
+    assert!(factors.factors.len() == 1 && factors.factors[0].last_used_at.is_some(), "{factors:?}");
+    assert_eq!(factors.recovery_codes, 10);
+}
+
+#[tokio::test]
+async fn a_recent_login_needs_the_factor_as_soon_as_there_is_one() {
+    let (system, admin) = started().await;
+    let device = system.client().header("X-Tenant-ID", "acme");
+    let device: Value = device.post("/auth/device/code", &json!({})).await.expect(200);
+    let approve = json!({ "user_code": device["user_code"], "decision": "approve" });
+    let (secret, _) = set_up(&admin.client).await;
+    let key = json!({ "name": "k" });
+    for (path, body) in [
+        ("/auth/device/decide", &approve),
+        ("/api-keys", &key),
+        ("/auth/factors/totp", &Value::Null),
+        ("/auth/factors/recovery-codes", &Value::Null),
+    ] {
+        admin.client.post(path, body).await.expect_problem(403, "reauthentication_required");
+    }
+    let client = log_in(&system, &secret).await;
+    client.post("/auth/device/decide", &approve).await.expect_empty(204);
+    client.post("/api-keys", &key).await.expect::<Value>(201);
+    client.post("/auth/factors/totp", &Value::Null).await.expect_problem(409, "factor_exists");
+    // The session of the device has the methods of the session that approved it.
+    let body = json!({
+        "grant_type": "urn:ietf:params:oauth:grant-type:device_code", "device_code": device["device_code"],
+    });
+    let session: Value = system.client().post("/auth/device/token", &body).await.expect(200);
+    let of_device = system.client().bearer(session["access_token"].as_str().unwrap());
+    assert_eq!(
+        of_device.get("/auth/session").await.expect::<Value>(200)["amr"],
+        json!(["pwd", "otp", "mfa"])
+    );
+}
+
+#[tokio::test]
+async fn new_recovery_codes_replace_the_old_ones_and_each_change_is_mailed() {
+    let (system, admin) = started().await;
+    let (secret, old) = set_up(&admin.client).await;
+    system.wait_for_mails_to(EMAIL, "An authenticator app was set up", 1).await;
+    let client = log_in(&system, &secret).await;
+    let new: RecoveryCodes = client.post("/auth/factors/recovery-codes", &Value::Null).await.expect(201);
+    system.wait_for_mails_to(EMAIL, "Your recovery codes were replaced", 1).await;
+    let challenge = challenge(&system, "/auth/password/login").await;
+    let recover = |code: &str| json!({ "challenge": challenge, "recovery_code": code });
+    let path = "/auth/second-factor";
+    answer(&system, path, &recover(&old[0])).await.expect_problem(401, "second_factor_failed");
+    let session = answer(&system, path, &recover(new.recovery_codes[0].expose())).await;
+    let session: IssuedSession = session.expect(200);
+    system.wait_for_mails_to(EMAIL, "A recovery code was used", 1).await;
+    let client = system.client().bearer(session.session_id.expose());
+    let factors: Factors = client.get("/auth/factors").await.expect(200);
+    assert_eq!(factors.recovery_codes, 9);
+    let path = format!("/auth/factors/{}", factors.factors[0].factor_id);
+    client.delete(&path).await.expect_empty(204);
+    client.delete(&path).await.expect_problem(404, "not_found");
+    system.wait_for_mails_to(EMAIL, "Your authenticator app was removed", 1).await;
+    system.log_in("acme", EMAIL).await;
+    // No secret is stored or mailed in plain text.
+    let dump = system.dump_database().await;
+    assert!(!dump.contains(&secret) && !dump.contains(&old[1]) && !dump.contains(&old[1].replace('-', "")));
+}
+
+#[tokio::test]
+async fn an_administrator_resets_the_factors_of_a_person_who_lost_them() {
+    let (system, admin) = started().await;
+    let member = system.add_user(&admin, "ada@acme.example", Role::Member).await;
+    let other = system.add_user(&admin, "grace@acme.example", Role::Admin).await;
+    set_up(&member.client).await;
+    let path = format!("/users/{}/factors", member.user.user_id);
+    member.client.delete(&path).await.expect_problem(403, "forbidden");
+    admin.client.delete(&path).await.expect_empty(204);
+    system.wait_for_mails_to(&member.user.email, "Your second factors were removed", 1).await;
+    system.wait_for_mails_to(&other.user.email, "were removed", 1).await;
+    system.log_in("acme", &member.user.email).await;
+    // The platform administrator helps the last administrator.
+    set_up(&member.client).await;
+    let platform = system.platform_admin().header("X-Tenant-ID", "acme");
+    platform.delete(&path).await.expect_empty(204);
+    system.log_in("acme", &member.user.email).await;
+}
+
+#[tokio::test]
+async fn the_login_of_the_page_needs_the_factor_too() {
+    let (system, admin) = started().await;
+    let (secret, _) = set_up(&admin.client).await;
+    let challenge = challenge(&system, "/pages/sessions/login").await;
+    let body = json!({ "challenge": challenge, "code": totp_after(&secret, 1) });
+    let response = answer(&system, "/pages/sessions/second-factor", &body).await;
+    assert!(response.status == 200 && response.headers.contains_key("set-cookie"), "{response}");
+    assert!(!response.body.contains("svc_st_"), "{response}");
+}
+
+#[tokio::test]
+async fn an_app_has_no_effect_until_a_code_confirms_it() {
+    let (system, admin) = started().await;
+    let first: NewTotp = admin.client.post("/auth/factors/totp", &Value::Null).await.expect(201);
+    system.log_in("acme", EMAIL).await;
+    let second: NewTotp = admin.client.post("/auth/factors/totp", &Value::Null).await.expect(201);
+    let confirm = |secret: &str| json!({ "code": totp_after(secret, 0) });
+    let path = "/auth/factors/totp/confirm";
+    let wrong = admin.client.post(path, &confirm(first.secret.expose())).await;
+    assert_eq!(wrong.expect_problem(422, "validation_failed").errors[0].pointer, "/code");
+    admin.client.post(path, &confirm(second.secret.expose())).await.expect::<RecoveryCodes>(200);
+    admin
+        .client
+        .post(path, &confirm(second.secret.expose()))
+        .await
+        .expect_problem(403, "reauthentication_required");
+}
+
+#[tokio::test]
+async fn exports_name_factors_without_secrets_and_an_erasure_deletes_them() {
+    let (system, admin) = started().await;
+    let member = system.add_user(&admin, "ada@acme.example", Role::Member).await;
+    let (secret, _) = set_up(&member.client).await;
+    let path = format!("/users/{}", member.user.user_id);
+    let export = admin.client.get(&format!("{path}/export")).await;
+    let body: Value = export.expect(200);
+    assert_eq!(body["factors"][0]["type"], "totp", "{body}");
+    assert!(!body.to_string().contains(&secret));
+    admin.client.delete(&path).await.expect_empty(204);
+    let mut connection = system.database.superuser().await.unwrap();
+    let rows =
+        "select (select count(*) from identity.totp_factors) + (select count(*) from identity.recovery_codes)
+        + (select count(*) from identity.login_challenges)";
+    let rows: i64 = sqlx::query_scalar(rows).fetch_one(&mut connection).await.unwrap();
+    assert_eq!(rows, 0);
+}
+
+#[tokio::test]
+async fn a_request_has_exactly_one_code() {
+    let (system, _admin) = started().await;
+    let challenge = "svc_ch_0000000000000000000000000000000000000000000_000000";
+    for body in [
+        json!({ "challenge": challenge }),
+        json!({ "challenge": challenge, "code": "123456", "recovery_code": "ABCD-EFGH-IJKL-MNOP" }),
+        json!({ "challenge": challenge, "code": "12345" }),
+        json!({ "challenge": challenge, "recovery_code": "ABCD" }),
+    ] {
+        answer(&system, "/auth/second-factor", &body).await.expect_problem(422, "validation_failed");
+    }
+    let body = json!({ "challenge": challenge, "code": "123456" });
+    answer(&system, "/auth/second-factor", &body).await.expect_problem(400, "token_invalid");
+}

@@ -1,0 +1,303 @@
+//! Logins with a second factor, on a manual clock.
+
+use std::sync::Arc;
+
+use hashing::SystemEntropy;
+use serde_json::{Value, json};
+use testkit::{PASSWORD, totp};
+
+use crate::context::{Context, ELSEWHERE, EMAIL, HERE, SECRET, json_of};
+
+/// The administrator of `acme` with an authenticator app.
+struct Person {
+    context: Context,
+    secret: String,
+    recovery_codes: Vec<String>,
+}
+
+/// Status, code of the problem, and body of a response.
+type Answer = (u16, String, Value);
+
+impl Person {
+    /// Sets up the app and waits for the next code.
+    async fn start() -> Self {
+        let context = Context::start().await;
+        let login = post(&context, HERE, "/auth/password/login", &login()).await;
+        let bearer = format!("Bearer {}", login.2["session_id"].as_str().unwrap());
+        let headers = [("Authorization", bearer.as_str())];
+        let set_up: Value = json_of(context.send("/auth/factors/totp", &headers, &Value::Null).await).await;
+        let secret = set_up["secret"].as_str().unwrap().to_owned();
+        assert!(set_up["uri"].as_str().unwrap().contains(&secret), "{set_up}");
+        let body = json!({ "code": totp(&secret, context.time()) });
+        let confirmed: Value =
+            json_of(context.send("/auth/factors/totp/confirm", &headers, &body).await).await;
+        let codes: Vec<_> = confirmed["recovery_codes"].as_array().unwrap().iter().collect();
+        let recovery_codes = codes.iter().map(|code| code.as_str().unwrap().to_owned()).collect();
+        context.advance(60);
+        Self { context, secret, recovery_codes }
+    }
+
+    /// The code that the app shows if its clock differs by some seconds.
+    fn code(&self, difference: i64) -> String {
+        totp(&self.secret, self.context.time() + difference)
+    }
+
+    /// A code that is not accepted now.
+    fn wrong(&self) -> String {
+        self.code(3600)
+    }
+
+    /// Logs in with the password. Returns the challenge.
+    async fn challenge(&self) -> String {
+        let (status, code, body) = post(&self.context, HERE, "/auth/password/login", &login()).await;
+        assert_eq!((status, code.as_str()), (403, "second_factor_required"), "{body}");
+        body["challenge"].as_str().unwrap().to_owned()
+    }
+
+    async fn answer(&self, challenge: &str, code: &str) -> Answer {
+        use_code(&self.context, HERE, challenge, code).await
+    }
+
+    async fn log_in(&self, code: &str) -> u16 {
+        self.answer(&self.challenge().await, code).await.0
+    }
+
+    async fn count(&self, query: &'static str) -> i64 {
+        self.context.count(query).await
+    }
+}
+
+fn login() -> Value {
+    json!({ "email": EMAIL, "password": PASSWORD })
+}
+
+async fn post(context: &Context, address: &str, path: &str, body: &Value) -> Answer {
+    let response = context.send(path, &[("X-Tenant-ID", "acme"), ("X-Forwarded-For", address)], body).await;
+    let status = response.status().as_u16();
+    let body: Value = json_of(response).await;
+    (status, body["code"].as_str().unwrap_or_default().to_owned(), body)
+}
+
+async fn use_code(context: &Context, address: &str, challenge: &str, code: &str) -> Answer {
+    let body = json!({ "challenge": challenge, "code": code });
+    post(context, address, "/auth/second-factor", &body).await
+}
+
+async fn use_recovery_code(context: &Context, challenge: &str, code: &str) -> Answer {
+    let body = json!({ "challenge": challenge, "recovery_code": code });
+    post(context, HERE, "/auth/second-factor", &body).await
+}
+
+const SUCCESSES: &str =
+    "select count(*) from identity.outbox where payload ->> 'name' = 'authn_login_success'";
+const SESSIONS: &str = "select count(*) from session.sessions where 'otp' = any(amr)";
+
+#[tokio::test]
+async fn a_login_succeeds_only_after_the_code_and_only_then_ends_the_back_off() {
+    let person = Person::start().await;
+    person.context.fail(4).await;
+    let before = person.count(SUCCESSES).await;
+    let challenge = person.challenge().await;
+    assert_eq!(person.answer(&challenge, &person.wrong()).await.1, "second_factor_failed");
+    assert_eq!((person.context.failures().await, person.count(SUCCESSES).await), (vec![4], before));
+    assert_eq!(person.count(SESSIONS).await, 0);
+    let (status, _, session) = person.answer(&challenge, &person.code(0)).await;
+    assert!(status == 200 && session["session_id"].as_str().unwrap().starts_with("svc_st_"), "{session}");
+    assert_eq!((person.context.failures().await, person.count(SUCCESSES).await), (vec![], before + 1));
+    assert_eq!(person.count(SESSIONS).await, 1);
+    assert_eq!(person.answer(&challenge, &person.code(30)).await.1, "token_invalid", "one login");
+}
+
+#[tokio::test]
+async fn a_code_is_accepted_once_also_by_another_replica() {
+    let person = Person::start().await;
+    let other = person.context.restarted_with(&[], Arc::new(SystemEntropy));
+    let (first, second, code) = (person.challenge().await, person.challenge().await, person.code(0));
+    assert_eq!(person.answer(&first, &code).await.0, 200);
+    assert_eq!(use_code(&other, ELSEWHERE, &second, &code).await.1, "second_factor_failed");
+    assert_eq!(use_code(&other, ELSEWHERE, &second, &person.code(-30)).await.1, "second_factor_failed");
+    person.context.advance(30);
+    assert_eq!(use_code(&other, ELSEWHERE, &second, &person.code(0)).await.0, 200);
+}
+
+#[tokio::test]
+async fn the_clock_of_a_phone_may_differ_by_25_seconds_but_not_by_90() {
+    let person = Person::start().await;
+    for (difference, status) in [(25, 200), (-25, 200), (90, 401), (-90, 401)] {
+        person.context.advance(120);
+        assert_eq!(person.log_in(&person.code(difference)).await, status, "{difference}");
+    }
+}
+
+#[tokio::test]
+async fn of_a_hundred_parallel_requests_with_one_challenge_one_gets_a_session() {
+    let person = Person::start().await;
+    let addresses: Vec<_> = (0..100).map(|n| format!("198.51.100.{n}")).collect();
+    for (code, accepted, rejected) in [(person.wrong(), 0, 5), (person.code(0), 1, 0)] {
+        let challenge = person.challenge().await;
+        let requests = addresses.iter().map(|address| use_code(&person.context, address, &challenge, &code));
+        let answers = testkit::join_all(requests).await;
+        let count = |status| answers.iter().filter(|answer| answer.0 == status).count();
+        assert_eq!((count(200), count(401), count(400)), (accepted, rejected, 100 - accepted - rejected));
+    }
+    assert_eq!(person.count(SESSIONS).await, 1);
+    assert_eq!(person.count("select failures::bigint from identity.totp_factors").await, 5);
+}
+
+#[tokio::test]
+async fn a_challenge_belongs_to_its_tenant_and_to_the_password_that_was_verified() {
+    let person = Person::start().await;
+    person.context.create_tenant("other").await;
+    let challenge = person.challenge().await;
+    let headers = [("X-Tenant-ID", "other"), ("X-Forwarded-For", HERE)];
+    let body = json!({ "challenge": challenge, "code": person.code(0) });
+    let foreign = person.context.send("/auth/second-factor", &headers, &body).await;
+    assert_eq!(foreign.status().as_u16(), 400);
+    for change in [
+        "update identity.users set credential_version = credential_version + 1 where tenant_id = 'acme'",
+        "update identity.users set status = 'disabled' where tenant_id = 'acme'",
+        "update identity.users set status = 'active' where tenant_id = 'acme';
+        update identity.tenants set status = 'suspended' where tenant_id = 'acme'",
+    ] {
+        person.context.run_sql(change).await;
+        let status = person.answer(&challenge, &person.code(0)).await.0;
+        assert!([400, 401].contains(&status), "{change}: {status}");
+    }
+    assert_eq!(person.count(SESSIONS).await, 0);
+}
+
+#[tokio::test]
+async fn a_challenge_is_active_for_five_minutes_and_a_user_has_at_most_twenty() {
+    let person = Person::start().await;
+    let challenge = person.challenge().await;
+    person.context.advance(299);
+    assert_eq!(person.answer(&challenge, &person.wrong()).await.0, 401);
+    person.context.advance(1);
+    assert_eq!(person.answer(&challenge, &person.code(0)).await.0, 400);
+    for _ in 0..25 {
+        person.challenge().await;
+        person.context.advance(1);
+    }
+    assert_eq!(person.count("select count(*) from identity.login_challenges").await, 20);
+}
+
+#[tokio::test]
+async fn a_disabled_user_loses_the_challenges_and_keeps_the_factor() {
+    let person = Person::start().await;
+    let (platform, user_id) = (person.context.platform_token(), person.context.user_id().await);
+    let challenge = person.challenge().await;
+    // Otherwise, the last administrator cannot be disabled.
+    person.context.run_sql("update identity.users set role = 'member'").await;
+    for status in ["disabled", "active"] {
+        let headers = [("Authorization", platform.as_str()), ("X-Tenant-ID", "acme")];
+        let body = json!({ "status": status });
+        assert_eq!(person.context.patch(&format!("/users/{user_id}"), &headers, &body).await, 200);
+    }
+    assert_eq!(person.count("select count(*) from identity.login_challenges").await, 0);
+    assert_eq!(person.answer(&challenge, &person.code(0)).await.1, "token_invalid");
+    assert_eq!(person.log_in(&person.code(0)).await, 200);
+}
+
+#[tokio::test]
+async fn fifty_wrong_codes_lock_the_app_for_a_day_but_not_the_recovery_codes() {
+    let person = Person::start().await;
+    for _ in 0..10 {
+        let challenge = person.challenge().await;
+        for _ in 0..5 {
+            assert_eq!(person.answer(&challenge, &person.wrong()).await.1, "second_factor_failed");
+        }
+        assert_eq!(person.answer(&challenge, &person.code(0)).await.1, "token_invalid");
+    }
+    let challenge = person.challenge().await;
+    let (status, code, locked) = person.answer(&challenge, &person.code(0)).await;
+    assert_eq!((status, code.as_str()), (429, "rate_limited"), "{locked}");
+    assert!(locked["retry_after_ms"].as_u64().unwrap() > 23 * 3_600_000, "{locked}");
+    let locks = "select count(*) from identity.outbox where payload ->> 'name' = 'authn_factor_lock'";
+    assert_eq!(person.count(locks).await, 1);
+    assert_eq!(person.context.failures().await, [] as [i32; 0], "wrong codes are no failed logins");
+    let recovery = &person.recovery_codes[0];
+    assert_eq!(use_recovery_code(&person.context, &challenge, recovery).await.0, 200);
+    person.context.advance(24 * 3600);
+    assert_eq!(person.log_in(&person.code(0)).await, 200);
+}
+
+#[tokio::test]
+async fn a_recovery_code_is_used_once_and_is_no_one_time_code_of_an_app() {
+    let person = Person::start().await;
+    assert_eq!(person.recovery_codes.len(), 10);
+    let code = person.recovery_codes[3].to_lowercase().replace('-', " ");
+    let challenge = person.challenge().await;
+    assert_eq!(use_recovery_code(&person.context, &challenge, "not one").await.0, 422, "does not count");
+    assert_eq!(use_recovery_code(&person.context, &challenge, &code).await.0, 200);
+    let challenge = person.challenge().await;
+    assert_eq!(use_recovery_code(&person.context, &challenge, &code).await.1, "second_factor_failed");
+    let sessions = "select count(*) from session.sessions where amr = '{pwd,mfa}'";
+    let used =
+        "select count(*) from identity.outbox where payload -> 'event' ->> 'about' = 'recovery_code_used'";
+    assert_eq!((person.count(sessions).await, person.count(used).await), (1, 1));
+    assert_eq!(person.count("select count(*) from identity.recovery_codes").await, 9);
+}
+
+#[tokio::test]
+async fn with_another_key_a_code_is_not_verified_and_a_rotated_key_stays_readable() {
+    let person = Person::start().await;
+    let new = "another secret of thirty-two characters or more";
+    let with_key =
+        |key: &str| person.context.restarted_with(&[("SVC_FACTOR_KEY", key)], Arc::new(SystemEntropy));
+    let (lost, rotating, rotated) = (with_key(new), with_key(&format!("{new}\n{SECRET}")), with_key(new));
+    let challenge = person.challenge().await;
+    let answer = use_code(&lost, HERE, &challenge, &person.code(0)).await;
+    assert_eq!((answer.0, answer.1.as_str()), (503, "dependency_unavailable"));
+    assert_eq!(use_recovery_code(&lost, &challenge, &person.recovery_codes[0]).await.0, 200);
+    // The code that was not verified is not used up. The login encrypts the secret under the new key.
+    let challenge = person.challenge().await;
+    assert_eq!(use_code(&rotating, HERE, &challenge, &person.code(0)).await.0, 200);
+    person.context.advance(60);
+    let challenge = person.challenge().await;
+    assert_eq!(use_code(&rotated, HERE, &challenge, &person.code(0)).await.0, 200);
+    assert_eq!(use_code(&person.context, HERE, &person.challenge().await, &person.code(30)).await.0, 503);
+}
+
+#[tokio::test]
+async fn a_reset_of_the_factors_ends_a_login_in_flight() {
+    let person = Person::start().await;
+    let challenge = person.challenge().await;
+    let user_id = person.context.user_id().await;
+    assert_eq!(person.context.reset_factors(&user_id).await, 204);
+    assert_eq!(person.answer(&challenge, &person.code(0)).await.1, "token_invalid");
+    assert_eq!(
+        use_recovery_code(&person.context, &challenge, &person.recovery_codes[0]).await.1,
+        "token_invalid"
+    );
+    assert!(person.context.succeeds(HERE).await, "the password alone is enough again");
+    assert_eq!(person.context.reset_factors(&user_id).await, 204, "a repetition has no effect");
+}
+
+#[tokio::test]
+async fn a_locked_account_and_a_back_off_reject_the_right_code_too() {
+    let person = Person::start().await;
+    let challenge = person.challenge().await;
+    person.context.run_sql(
+        "insert into identity.login_failures select account_key, 100, now(), true from identity.login_attempts limit 1;
+        update identity.login_attempts set last_success_at = null",
+    )
+    .await;
+    assert_eq!(person.answer(&challenge, &person.code(0)).await.1, "login_failed");
+    assert_eq!(person.count(SESSIONS).await, 0);
+}
+
+#[tokio::test]
+async fn the_password_of_a_user_with_a_factor_cannot_be_changed_with_the_password_alone() {
+    let person = Person::start().await;
+    let user_id = person.context.user_id().await;
+    let body = json!({ "current_password": PASSWORD, "new_password": "another-horse-battery-10" });
+    let change = async |bearer: Option<&str>| {
+        let mut headers = vec![("X-Tenant-ID", "acme"), ("X-User-ID", &*user_id), ("X-Forwarded-For", HERE)];
+        headers.extend(bearer.map(|bearer| ("Authorization", bearer)));
+        person.context.send("/auth/password/change", &headers, &body).await.status().as_u16()
+    };
+    assert_eq!(change(None).await, 403);
+    let (_, _, session) = person.answer(&person.challenge().await, &person.code(0)).await;
+    let bearer = format!("Bearer {}", session["session_id"].as_str().unwrap());
+    assert_eq!(change(Some(&bearer)).await, 204);
+}
