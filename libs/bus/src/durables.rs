@@ -36,7 +36,8 @@ use login::free_account;
 
 use crate::{Connection, EventStreams, NotConnected};
 
-/// Maximum time that a pull request can wait. The broker forgets the reply subject of another account after two minutes.
+/// Maximum time that a pull request can wait. The broker forgets the reply subject of another account after 65 seconds
+/// (`response_threshold` in `deploy/nats/accounts.conf`).
 const MAX_PULL_WAIT: Duration = Duration::from_mins(1);
 /// End of a pause: the year 2200. The broker has no pause without an end.
 const PAUSE_END: i64 = 7_258_118_400;

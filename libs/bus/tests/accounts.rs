@@ -18,6 +18,9 @@ use testkit::nats::connect;
 use testkit::wait_until;
 use testkit::{NatsCluster, NatsServer};
 
+#[path = "accounts/limits.rs"]
+mod limits;
+
 const MAX_BYTES: u64 = 16 << 20;
 const INVALIDATION: &str = r#"{"publisher":"018f2e6e-7c1d-7000-8000-000000000001","sequence":7,"committed_at":"2026-01-31T12:00:00Z","invalidations":[]}"#;
 const ANNOUNCEMENT: &str = r#"{"replica":"018f2e6e-7c1d-7000-8000-000000000001","leaves":false}"#;
@@ -584,22 +587,6 @@ async fn a_consumer_receives_nothing_of_other_accounts_and_learns_nothing_about_
         let error = consumer.request(subject, "".into()).await.unwrap_err();
         assert_eq!(error.kind(), RequestErrorKind::NoResponders, "{subject}");
     }
-}
-
-#[tokio::test]
-async fn a_consumer_has_at_most_64_connections_and_others_still_connect() {
-    let server = NatsServer::start_with_consumers(&consumers()).await.unwrap();
-    let address = server.url.rsplit_once('@').unwrap().1;
-    let connect = async |name: &str| {
-        let options = ConnectOptions::with_user_and_password(name.to_owned(), name.to_owned());
-        options.connect(address).await
-    };
-    let mut connections = Vec::new();
-    for _ in 0..64 {
-        connections.push(connect("consumer").await.unwrap());
-    }
-    assert!(connect("consumer").await.is_err());
-    connect("victim").await.unwrap();
 }
 
 #[tokio::test]

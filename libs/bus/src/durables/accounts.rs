@@ -12,9 +12,9 @@ pub const ACCOUNTS_HEADER: &str = "# Accounts of consumers, derived from their d
 /// Empty accounts after the last one that is used: nats-server starts the imports of an account that a reload adds at the next reload,
 /// and those of an existing one at once.
 const SPARE: u16 = 32;
-/// More than the connections and subscriptions of a program in several processes. A dead letter has up to 4 KiB of an event, its headers
-/// and a reason.
-const LIMITS: &str = "limits: { max_conn: 64, max_subs: 256, max_payload: 8KB }";
+/// Enough for a program in several processes, and at most 240 MB of messages that the server keeps for connections that do not read
+/// (`max_pending` of each). A dead letter has up to 4 KiB of an event, its headers and a reason.
+const LIMITS: &str = "limits: { max_conn: 10, max_subs: 64, max_payload: 8KB }";
 
 /// Returns the file: an account for each durable that has a login, with exactly the requests that its client sends, and empty ones.
 pub fn accounts_file(durables: &[Durable]) -> String {

@@ -11,7 +11,7 @@ use tenancy::TenantId;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-/// Streams of the process. A tenant can have a quarter of them.
+/// Streams of the process. A tenant can have a quarter of them. `max_pending` of the broker is for a request of each.
 const MAX_STREAMS: usize = 80;
 
 /// The open streams. Clones share them.
