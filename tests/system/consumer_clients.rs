@@ -4,8 +4,10 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use async_nats::{Client, ConnectOptions};
 use e2e::{Installation, installed, output_of};
-use serde_json::json;
+use futures::{FutureExt as _, StreamExt as _};
+use serde_json::{Value, json};
 
 use super::consumer_examples::{System, build_go, java, python};
 
@@ -84,4 +86,34 @@ async fn the_nats_command_line_reads_and_shows_the_durable_with_default_options(
         assert_eq!(output.status.success(), is_success, "{arguments}: {text}");
         assert!(text.contains(expected), "{arguments}: {text}");
     }
+}
+
+/// Connects with the login in a response, and with default options.
+async fn connect(system: &System<'_>, consumer: &Value) -> Client {
+    let [user, password] = ["user", "password"].map(|field| consumer["login"][field].as_str().unwrap());
+    let options = ConnectOptions::with_user_and_password(user.to_owned(), password.to_owned());
+    options.connect(system.run.run_file.nats_url.split_once('@').unwrap().1).await.unwrap()
+}
+
+#[tokio::test]
+#[expect(clippy::disallowed_methods, reason = "sends requests without waiting for their responses")]
+async fn requests_of_one_login_above_its_limit_are_dropped_and_those_of_others_are_answered() {
+    const LIST: &str = "$JS.API.CONSUMER.LIST.UDM";
+    let installation = Installation::with_cheap_hashes();
+    let system = start(&installation).await;
+    let request = json!({ "name": "other", "tenant_id": "demo" });
+    let other = connect(&system, &system.platform("POST", "/consumers", request).await).await;
+    let flooding = connect(&system, &system.consumer).await;
+    let mut answers = flooding.subscribe("answers").await.unwrap();
+    for _ in 0..5000 {
+        flooding.publish_with_reply(LIST, "answers", "".into()).await.unwrap();
+    }
+    flooding.flush().await.unwrap();
+    // ingest has admitted or dropped all previous requests before this one.
+    let answer = other.request(LIST, "".into()).await.unwrap();
+    let answer: Value = serde_json::from_slice(&answer.payload).unwrap();
+    assert_eq!(answer["consumers"][0]["name"], "other");
+    let count = async { std::iter::from_fn(|| answers.next().now_or_never().flatten()).count() };
+    let received = tokio::task::unconstrained(count).await;
+    assert!((1..1500).contains(&received), "{received} of 5000 requests were answered");
 }

@@ -19,7 +19,7 @@ pub(super) struct System<'a> {
     pub(super) user: ApiUser,
     platform_token: String,
     /// The response with the login of the consumer.
-    consumer: Value,
+    pub(super) consumer: Value,
 }
 
 impl<'a> System<'a> {
@@ -52,7 +52,7 @@ impl<'a> System<'a> {
         system
     }
 
-    async fn platform(&self, method: &str, path: &str, body: Value) -> Value {
+    pub(super) async fn platform(&self, method: &str, path: &str, body: Value) -> Value {
         let client = api_client(&self.run.run_file.base_url).bearer(&self.platform_token);
         let response = if method == "POST" { client.post(path, &body).await } else { client.get(path).await };
         assert!(response.status < 300, "{response}");

@@ -1,6 +1,7 @@
 //! Composition root: builds state, routers and tasks.
 
 use std::error::Error;
+use std::num::NonZeroU32;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,7 +12,7 @@ use bus::{
     Replicas, StreamDefinition, StreamMode, StreamSet,
 };
 use prometheus_client::metrics::gauge::Gauge;
-use ratelimit::{LimiterMetrics, LocalLimiter};
+use ratelimit::{Limit, LimiterMetrics, LocalLimiter, Rate, Source};
 use service::clock::SystemClock;
 use service::config::Environment;
 use service::health::{Gate, Readiness};
@@ -31,6 +32,12 @@ use crate::http::{self, FailedCredentials};
 
 /// Interval at which a stream of events without events sends its position. Proxies close connections that are idle for a minute.
 const POSITION_INTERVAL: Duration = Duration::from_secs(15);
+
+/// Requests of a consumer to list or create consumers, in each replica: a few for each start of a process.
+const CONSUMER_REQUESTS: Limit = Limit {
+    name: "consumer_requests",
+    rate: Some(Rate::new(NonZeroU32::new(500).unwrap(), Duration::from_millis(100))),
+};
 
 /// Audience of the service account tokens of producers.
 const AUDIENCE: &str = "svc-ingest";
@@ -98,7 +105,10 @@ pub async fn build(config: &Config, parts: Parts) -> Result<Routers, Box<dyn Err
     let quarantine =
         Quarantine::start(dead_letters, config.quarantine, config.tenant_stream_share, metrics, &tasks);
     let requests = Connection::open(&nats).await?;
-    bus::answer_api_requests(requests.clone(), profile.streams, &tasks);
+    let limiter = |limit| LocalLimiter::new(limit, clock.clone(), LimiterMetrics::new(metrics));
+    let api_requests = limiter(CONSUMER_REQUESTS);
+    let admits = move |login: &str| api_requests.check_and_count(&Source::from(login)).is_ok();
+    bus::answer_api_requests(Connection::open(&nats).await?, profile.streams, admits, &tasks);
     consumer_metrics::start(
         requests.clone(),
         profile.streams,
@@ -108,7 +118,6 @@ pub async fn build(config: &Config, parts: Parts) -> Result<Routers, Box<dyn Err
         &tasks,
     );
     let reader = EventReader::new(requests.clone(), profile.streams, POSITION_INTERVAL, &tasks);
-    let limiter = |limit| LocalLimiter::new(limit, clock.clone(), LimiterMetrics::new(metrics));
     let audit = Audit::new(AuditReader::new(requests.clone()), limiter(config.audit_requests));
     let opened = limiter(config.event_streams);
     let readers = Readers::new(reader, verifier.clone(), opened, tasks.draining().clone());

@@ -5,6 +5,7 @@ use async_nats::Message;
 use async_nats::jetstream::Context;
 use async_nats::jetstream::context::RequestError;
 use futures::StreamExt as _;
+use futures::future::ready;
 use serde_json::{Map, Value, json};
 use service::Tasks;
 
@@ -15,6 +16,8 @@ use crate::streams::EventStreams;
 pub(super) const API_REQUESTS: &str = "svc.consumers.api.v1";
 /// What the accounts of consumers map.
 pub(super) const MAPPED: [&str; 4] = ["CREATE.>", "DURABLE.CREATE.>", "NAMES.*", "LIST.*"];
+/// Requests that are answered at the same time.
+const CONCURRENCY: usize = 32;
 /// Each request is answered by one replica.
 const QUEUE: &str = "ingest";
 /// Settings that must be those of the durable. A client that sends none of them accepts any.
@@ -30,19 +33,30 @@ const INVALID_JSON: u64 = 10_025;
 /// A JSON object. Other values cannot be indexed without a panic, and a client can send any value.
 type Object = Map<String, Value>;
 
-/// Starts the task that answers the requests.
-pub fn answer_api_requests(connection: Connection, streams: EventStreams, tasks: &Tasks) {
+/// Starts the task that answers the requests. `admits` decides for the name of a login whether its next request is answered. The others
+/// are dropped at once, so that one login does not delay the requests of others. They also arrive over `connection`, so nothing else
+/// should use it.
+pub fn answer_api_requests(
+    connection: Connection,
+    streams: EventStreams,
+    admits: impl Fn(&str) -> bool + Send + Sync + 'static,
+    tasks: &Tasks,
+) {
     let stop = tasks.stopping().clone();
     tasks.spawn("API requests of consumers", async move {
         stop.run_until_cancelled(async {
             let subject = format!("{API_REQUESTS}.>");
-            let Ok(mut requests) = connection.client.queue_subscribe(subject, QUEUE.to_owned()).await else {
+            let Ok(requests) = connection.client.queue_subscribe(subject, QUEUE.to_owned()).await else {
                 tracing::error!("failed to subscribe to API requests of consumers");
                 return stop.cancelled().await;
             };
-            while let Some(request) = requests.next().await {
-                answer(&connection, &streams.names(), &request).await;
-            }
+            let names = streams.names();
+            let answered = |request: Message| {
+                let (connection, names) = (&connection, &names);
+                async move { answer(connection, names, &request).await }
+            };
+            let admitted = requests.filter(|request| ready(login(&request.subject).is_some_and(&admits)));
+            admitted.for_each_concurrent(CONCURRENCY, answered).await;
             stop.cancelled().await;
         })
         .await;
@@ -60,6 +74,11 @@ async fn answer(connection: &Connection, streams: &[String], message: &Message) 
         Err(error) => return tracing::debug!(?error, "failed to answer an API request"),
     };
     let _ = connection.client.publish(reply.clone(), Value::Object(response).to_string().into()).await;
+}
+
+/// Returns the name of the login that has sent a request.
+fn login(subject: &str) -> Option<&str> {
+    subject.strip_prefix(API_REQUESTS)?.split('.').nth(1)
 }
 
 /// A request of the login of a consumer.
