@@ -3,8 +3,9 @@
 use std::path::Path;
 use std::process::Command;
 
-use bus::{Config, Connection, ConsumerLogins, DurableFilter, Durables, EventStreams, Profile};
+use bus::{Config, Connection, ConsumerLogins, Created, DurableFilter, Durables, EventStreams, Profile};
 use e2e::{Process, program};
+use futures::future::join_all;
 use hashing::SystemEntropy;
 use testkit::{NatsServer, wait_until};
 
@@ -24,8 +25,16 @@ async fn start_server(file: &Path) -> NatsServer {
     server
 }
 
-/// Creates a consumer. Returns whether the broker accepts its login, and why not.
+/// Creates a consumer. Returns whether something keeps the accounts, and whether its login reads.
 async fn create(server: &NatsServer, name: &str) -> (bool, bool) {
+    let (logins, created) = create_only(server, name).await;
+    let is_kept = logins.apply().await;
+    let password = created.password.unwrap();
+    (is_kept, is_kept && logins.wait_until_usable(&created.durable, password.expose()).await)
+}
+
+/// Creates a consumer without a change of the accounts.
+async fn create_only(server: &NatsServer, name: &str) -> (ConsumerLogins, Created) {
     let config = Config {
         inbox_prefix: Some("_INBOX.ingest".to_owned()),
         ..Config::new(server.url_of("ingest"), "test")
@@ -36,10 +45,7 @@ async fn create(server: &NatsServer, name: &str) -> (bool, bool) {
     })
     .await;
     let created = durables.create(name, &DurableFilter::default().into(), &SystemEntropy).await.unwrap();
-    let logins = ConsumerLogins::new(connection, config);
-    let is_kept = logins.apply().await;
-    let password = created.password.unwrap();
-    (is_kept, is_kept && logins.wait_until_accepted(name, password.expose()).await)
+    (ConsumerLogins::new(connection, config), created)
 }
 
 #[tokio::test]
@@ -72,4 +78,31 @@ async fn the_kept_accounts_follow_the_consumers_with_a_signal_or_a_command() {
     // An existing file is not replaced.
     assert!(accounts(&["init"], &file).status().unwrap().success());
     assert!(std::fs::read_to_string(&file).unwrap().contains("by-command"));
+}
+
+#[tokio::test]
+async fn all_logins_of_one_reload_read_also_if_there_are_more_than_empty_accounts() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("consumers.conf");
+    assert!(accounts(&["init"], &file).status().unwrap().success());
+    let server = start_server(&file).await;
+    let mut created = Vec::new();
+    for number in 0..70 {
+        created.push(create_only(&server, &format!("consumer-{number}")).await);
+    }
+    let mut keep = accounts(&["keep"], &file);
+    keep.args(["--", "kill", "-HUP", &server.pid().unwrap().to_string()]);
+    keep.env("SVC_NATS_URL", server.url_of("ingest"));
+    let mut process = Process::start(&mut keep, &directory.path().join("keep"));
+    wait_until("the file is kept", async || {
+        process.expect_running();
+        std::fs::read_to_string(&file).unwrap().contains("\"consumer-69\"").then_some(())
+    })
+    .await;
+    let usable = join_all(created.iter().map(async |(logins, created)| {
+        let password = created.password.as_ref().unwrap();
+        logins.wait_until_usable(&created.durable, password.expose()).await
+    }))
+    .await;
+    assert_eq!(usable.iter().filter(|usable| !**usable).count(), 0, "{}", process.output());
 }

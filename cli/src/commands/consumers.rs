@@ -63,6 +63,8 @@ fn fields(consumer: &Consumer) -> Vec<(&'static str, Option<Cell>)> {
         ("ack wait", Some(text(format!("{} s", consumer.ack_wait_seconds)))),
         ("max unacked", Some(text(consumer.max_ack_pending))),
         ("paused", consumer.paused.then(|| text("yes"))),
+        ("start", Some(text(consumer.start))),
+        ("subjects", Some(text(consumer.filter_subjects.join(" ")))),
     ]
 }
 
@@ -71,7 +73,7 @@ impl Row for Consumer {
 
     fn columns(&self) -> Vec<(&'static str, Cell)> {
         vec![
-            ("CONSUMER", text(&self.name)),
+            ("CONSUMER", text(format!("{}{}", self.name, if self.paused { " (paused)" } else { "" }))),
             ("TENANT", text(tenant(self))),
             ("EVENT TYPES", text(event_types(self))),
             ("PENDING", text(self.pending)),

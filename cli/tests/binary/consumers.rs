@@ -13,6 +13,7 @@ fn consumer(name: &str) -> Value {
         "name": name, "tenant_id": "acme", "event_types": ["USER_LOGIN"], "partitions": {"first": 0, "last": 31},
         "streams": ["UDM"], "created_at": "2026-01-01T00:00:00Z", "pending": 7, "ack_pending": 2, "redelivered": 0, "oldest_unread_seconds": 7300,
         "ack_wait_seconds": 30, "max_ack_pending": 1000, "paused": false,
+        "start": "all", "filter_subjects": ["udm.v1.*.acme.USER_LOGIN"],
     })
 }
 
@@ -26,7 +27,9 @@ fn service(request: &StubRequest) -> (u16, String) {
     match request.line.as_str() {
         "POST /api/v1/consumers" if request.json()["name"] == "taken" => problem(ProblemKind::ConsumerExists),
         "POST /api/v1/consumers" if request.json()["name"] == "exists" => {
-            (200, consumer("exists").to_string())
+            let mut existing = consumer("exists");
+            existing["login"] = Value::Null;
+            (200, existing.to_string())
         }
         "POST /api/v1/consumers" => (201, with_login("acme-logins", true)),
         "POST /api/v1/consumers/archive/rotate-login" => (200, with_login("archive", false)),
@@ -38,7 +41,11 @@ fn service(request: &StubRequest) -> (u16, String) {
         "GET /api/v1/consumers?limit=200" => {
             (200, json!({"items": [consumer("a")], "next_cursor": "a"}).to_string())
         }
-        "GET /api/v1/consumers?limit=200&cursor=a" => (200, json!({"items": [consumer("b")]}).to_string()),
+        "GET /api/v1/consumers?limit=200&cursor=a" => {
+            let mut paused = consumer("b");
+            paused["paused"] = true.into();
+            (200, json!({"items": [paused]}).to_string())
+        }
         "DELETE /api/v1/consumers/archive" => (204, String::new()),
         _ => problem(ProblemKind::NotFound),
     }
@@ -105,12 +112,39 @@ fn create_requires_a_tenant_or_all_tenants_and_a_conflict_is_exit_6() {
     });
     assert_eq!(stub.requests()[0].json(), expected);
     assert_eq!(client.run(&["consumers", "create", "taken", "--all-tenants"]).code, Some(6));
-    let existing = client.run(&["consumers", "create", "exists", "--all-tenants"]);
-    assert!(existing.stderr.contains("rotate-login"), "{}", existing.stderr);
-    for invalid in [&["a.b"][..], &["a", "--partitions", "7"], &["a", "--start", "yesterday"]] {
+    for invalid in [
+        &["a.b"][..],
+        &["a", "--partitions", "7"],
+        &["a", "--partitions", "5-2"],
+        &["a", "--partitions", "0-64"],
+        &["a", "--start", "yesterday"],
+    ] {
         let run = client.run(&[&["consumers", "create", "--all-tenants"], invalid].concat());
         assert_eq!(run.code, Some(2), "{invalid:?}");
     }
+}
+
+#[test]
+fn create_fails_for_an_existing_consumer_because_its_login_may_be_lost() {
+    let stub = Stub::new(service);
+    let run = client(&stub).run(&["consumers", "create", "exists", "--all-tenants", "--output", "json"]);
+    let error = run.error();
+    assert_eq!((run.code, &error["code"]), (Some(6), &json!("consumer_exists")), "{run:?}");
+    assert!(
+        error["remediation"].as_str().unwrap().contains("`svc consumers rotate-login exists`"),
+        "{error}"
+    );
+    assert_eq!(run.stdout, "");
+}
+
+#[test]
+fn create_with_all_tenants_names_the_variable_that_sets_a_tenant() {
+    let stub = Stub::new(service);
+    let client = client(&stub).with_variable("SVC_TENANT", "acme");
+    let run = client.run(&["consumers", "create", "archive", "--all-tenants"]);
+    assert_eq!(run.code, Some(2), "{run:?}");
+    assert!(run.stderr.contains("unset the variable"), "{}", run.stderr);
+    assert!(stub.requests().is_empty());
 }
 
 #[test]
@@ -146,7 +180,14 @@ fn a_consumer_is_shown_paused_resumed_and_reset() {
     assert_eq!(client.run(&reset).code, Some(12));
     let run = client.run(&[&reset[..], &["--yes"]].concat());
     assert_valid_output("consumers reset", &run.json());
-    assert_eq!(stub.requests().last().unwrap().json(), json!({"to": "2026-01-31T12:00:00Z"}));
+    let text = client.run(&["consumers", "reset", "archive", "--to", "all", "--yes"]);
+    assert!(text.stderr.contains("Restart the programs"), "{}", text.stderr);
+    let requests = stub.requests();
+    assert!(
+        requests
+            .iter()
+            .any(|request| request.line.ends_with("reset") && request.json()["to"] == "2026-01-31T12:00:00Z")
+    );
 }
 
 #[test]
@@ -159,6 +200,7 @@ fn list_reads_all_pages() {
     let table = client(&stub).run(&["consumers", "list"]).stdout;
     assert!(table.starts_with("CONSUMER") && table.contains("USER_LOGIN"), "{table}");
     assert!(table.contains("BEHIND") && table.contains("  2 h\n"), "{table}");
+    assert!(table.contains("\nb (paused)  ") && !table.contains("a (paused)"), "{table}");
     assert_eq!(listed["items"][0]["oldest_unread_seconds"], 7300);
 }
 

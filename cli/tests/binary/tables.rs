@@ -56,6 +56,7 @@ fn service(request: &StubRequest) -> (u16, String) {
             "name": "archive", "tenant_id": "acme", "event_types": ["USER_LOGIN", "USER_LOGOUT"], "streams": ["UDM"],
             "partitions": {"first": 0, "last": 31}, "created_at": at(-90), "pending": 1_200_000, "ack_pending": 2,
             "redelivered": 0, "ack_wait_seconds": 30, "max_ack_pending": 1000, "paused": false,
+            "start": "all", "filter_subjects": ["udm.v1.*.acme.USER_LOGIN"],
         })],
         Some("GET /api/v1/consumers/archive/dead-letters") => vec![json!({
             "sequence": 17, "tenant_id": "acme", "source_id": "firewall-1", "event_id": "01890a5d-ac96-774b-bcce",

@@ -65,6 +65,8 @@ pub struct Durable {
     pub login: Option<Login>,
     /// Streams that contain it.
     pub streams: Vec<String>,
+    /// Subjects that it reads, in all streams together.
+    pub filter_subjects: Vec<String>,
     /// For each stream, the number up to which all events are acknowledged.
     pub ack_floors: Vec<u64>,
     /// Creation time of the oldest.
@@ -358,6 +360,10 @@ fn merge(infos: impl IntoIterator<Item = Info>) -> BTreeMap<String, Durable> {
             definition,
             login: Login::read(&info.config.metadata),
             streams: vec![info.stream_name],
+            filter_subjects: match info.config.filter_subject {
+                subject if subject.is_empty() => info.config.filter_subjects,
+                subject => vec![subject],
+            },
             ack_floors: vec![info.ack_floor.stream_sequence],
             created_at: time(info.created),
             pending: info.num_pending,
@@ -379,6 +385,9 @@ impl Durable {
     /// Adds the same durable of another stream.
     fn and(mut self, other: Self) -> Self {
         self.streams.extend(other.streams);
+        let other_subjects = other.filter_subjects.into_iter();
+        let new: Vec<_> = other_subjects.filter(|subject| !self.filter_subjects.contains(subject)).collect();
+        self.filter_subjects.extend(new);
         self.ack_floors.extend(other.ack_floors);
         Self {
             login: self.login.or(other.login),

@@ -506,6 +506,7 @@ fn consumers() -> String {
         definition: DurableFilter { tenant_id: "acme".parse().ok(), ..DurableFilter::default() }.into(),
         login: Some(Login { account, hash: name.to_owned() }),
         streams: vec!["UDM".to_owned()],
+        filter_subjects: Vec::new(),
         ack_floors: vec![0],
         created_at: DateTime::UNIX_EPOCH,
         pending: 0,

@@ -179,7 +179,8 @@ pub struct ResetConsumer {
     "name": "acme-logins", "tenant_id": "acme", "event_types": ["USER_LOGIN"], "streams": ["UDM"],
     "created_at": "2026-01-31T12:00:00Z", "pending": 12, "ack_pending": 3, "redelivered": 0, "oldest_unread_seconds": 90,
     "last_delivered_at": "2026-01-31T12:10:00Z", "last_acknowledged_at": "2026-01-31T12:10:00Z",
-    "ack_wait_seconds": 30, "max_ack_pending": 1000, "paused": false,
+    "ack_wait_seconds": 30, "max_ack_pending": 1000, "paused": false, "start": "all",
+    "filter_subjects": ["udm.v1.*.acme.USER_LOGIN", "udm.v1.*.acme.GENERIC_EVENT"],
 }))]
 pub struct Consumer {
     /// Name of the durable consumer.
@@ -218,6 +219,10 @@ pub struct Consumer {
     pub max_ack_pending: u32,
     /// Whether the broker delivers no events until the consumer is resumed.
     pub paused: bool,
+    /// The first event to read, as requested at the creation.
+    pub start: ConsumerStart,
+    /// Subjects of the events that it reads, as a client sends them that creates its consumer.
+    pub filter_subjects: Vec<String>,
 }
 
 /// Response of `POST /consumers` and `POST /consumers/{consumer_name}/rotate-login`.
@@ -226,8 +231,7 @@ pub struct CreatedConsumer {
     /// The consumer.
     #[serde(flatten)]
     pub consumer: Consumer,
-    /// Its login. Absent if the consumer existed with this definition: replace a lost login.
-    #[serde(skip_serializing_if = "Option::is_none", default)]
+    /// Its login. Null if the consumer existed with this definition, also after a lost response: replace a lost login.
     pub login: Option<ConsumerLogin>,
 }
 

@@ -82,13 +82,19 @@ impl Command for Reset {
         "svc consumers reset archive --to 2026-01-31T12:00:00Z --yes",
     )];
     const AGENT_NOTES: &'static str = "Requires SVC_PLATFORM_TOKEN or SVC_PLATFORM_TOKEN_FILE, and --yes without a \
-        terminal; pass --yes only if the user asked for this change: skipped events are not read any more. The login remains.";
+        terminal; pass --yes only if the user asked for this change: skipped events are not read any more. The login remains. \
+        Programs that read with Consume of nats.go or consume of nats.js must be restarted.";
     const SEE_ALSO: Names = &["consumers get", "events dlq replay"];
 
     async fn run(self, context: &Context) -> Result<Self::Output> {
         let api = context.connect(Self::REQUIRES).await?;
         context.prompt().confirm(&format!("Let consumer {} read from another event?", self.name)).await?;
-        api.call(&routes::RESET_CONSUMER, &[&self.name]).json(&ResetConsumer { to: self.to })?.fetch().await
+        let call = api.call(&routes::RESET_CONSUMER, &[&self.name]).json(&ResetConsumer { to: self.to })?;
+        let consumer = call.fetch().await?;
+        context.notice_later(
+            "Restart the programs that read it with `Consume` of nats.go or `consume` of nats.js: they stop at a reset. Others continue.",
+        );
+        Ok(consumer)
     }
 }
 

@@ -4,14 +4,17 @@ use clap::Args;
 use contract::consumers::{
     ConsumerLogin, ConsumerName, ConsumerStart, CreateConsumer, CreatedConsumer, Partitions,
 };
-use contract::routes;
+use contract::{ProblemKind, routes};
 
 use super::fields;
 use crate::framework::catalog::{Errors, Examples, Names, Requirement, Routes};
 use crate::framework::command::Command;
 use crate::framework::context::Context;
-use crate::framework::error::{ErrorKind, Result};
+use crate::framework::error::{CliError, ErrorKind, Result};
 use crate::framework::output::{CommandOutput, Table, text};
+
+/// Highest number of a partition.
+const MAX_PARTITION: u8 = 63;
 
 impl CommandOutput for CreatedConsumer {
     fn table(&self) -> Table {
@@ -44,10 +47,10 @@ pub(crate) struct Create {
     /// First event: `all` stored events, `new` ones only, or those since a time such as 2026-01-31T12:00:00Z [default: all].
     #[arg(long, value_name = "START")]
     start: Option<ConsumerStart>,
-    /// Seconds until an event without an acknowledgement is delivered again [default: 30].
+    /// Seconds until an event without an acknowledgement is delivered again, 1 to 3600 [default: 30].
     #[arg(long, value_name = "SECONDS")]
     ack_wait: Option<u32>,
-    /// Maximum number of delivered events without an acknowledgement [default: 1000].
+    /// Maximum number of delivered events without an acknowledgement, 1 to 10000 [default: 1000].
     #[arg(long, value_name = "NUMBER")]
     max_ack_pending: Option<u32>,
 }
@@ -68,8 +71,8 @@ impl Command for Create {
         ),
     ];
     const AGENT_NOTES: &'static str = "Requires SVC_PLATFORM_TOKEN or SVC_PLATFORM_TOKEN_FILE, and --tenant, SVC_TENANT \
-        or --all-tenants; pass --all-tenants only if the user asked for the events of all tenants. A repeated command with \
-        the same options changes nothing and prints no login; with other options it fails with consumer_exists. The output \
+        or --all-tenants; pass --all-tenants only if the user asked for the events of all tenants. A repeated command \
+        changes nothing and fails with consumer_exists, also after a response that was lost. The output \
         contains the password, which is not shown again: `svc consumers rotate-login` replaces a lost one. If `login.active` \
         is false, the administrator of the broker installs the file that `svc consumers config` prints.";
     const SEE_ALSO: Names =
@@ -78,10 +81,15 @@ impl Command for Create {
     async fn run(self, context: &Context) -> Result<Self::Output> {
         let tenant_id = context.tenant_option().cloned();
         if tenant_id.is_some() == self.all_tenants {
-            let message = "pass either --tenant (or set SVC_TENANT) or --all-tenants";
+            let message = if tenant_id.is_some() {
+                "--all-tenants is set together with --tenant or the variable SVC_TENANT: pass one of them, and unset the variable"
+            } else {
+                "pass either --tenant (or set SVC_TENANT) or --all-tenants"
+            };
             return Err(ErrorKind::Usage.with_message(message));
         }
         let api = context.connect(Self::REQUIRES).await?;
+        let name = self.name.clone();
         let request = CreateConsumer {
             name: self.name,
             tenant_id,
@@ -94,6 +102,15 @@ impl Command for Create {
         };
         let created: CreatedConsumer =
             api.call(&routes::CREATE_CONSUMER, &[]).json(&request)?.fetch().await?;
+        if created.login.is_none() {
+            let message =
+                format!("consumer {name} exists with this definition, and its login is not shown again");
+            let path = routes::CREATE_CONSUMER.path;
+            let error = CliError::from_kind(ProblemKind::ConsumerExists, path, message);
+            return Err(error.with_remediation(format!(
+                "Use its login. If it was lost, also in the response of an earlier try: `svc consumers rotate-login {name}`."
+            )));
+        }
         explain(context, &created);
         Ok(created)
     }
@@ -102,11 +119,7 @@ impl Command for Create {
 /// Prints how to read with the login.
 fn explain(context: &Context, created: &CreatedConsumer) {
     let CreatedConsumer { consumer, login } = created;
-    let Some(ConsumerLogin { user, active, .. }) = login else {
-        context
-            .notice_later("The consumer exists already. `svc consumers rotate-login` replaces a lost login.");
-        return;
-    };
+    let Some(ConsumerLogin { user, active, .. }) = login else { return };
     context.notice_later(
         "Save the password: it is not shown again. Any NATS client reads with this login, for example:",
     );
@@ -117,7 +130,7 @@ fn explain(context: &Context, created: &CreatedConsumer) {
     }
     if !active {
         context.notice_later(
-            "The broker does not accept the login yet: install the file that `svc consumers config` prints (docs/consumers.md).",
+            "The login cannot read yet: install the file that `svc consumers config` prints, and reload the broker (docs/consumers.md).",
         );
     }
 }
@@ -161,5 +174,8 @@ fn parse_partitions(text: &str) -> std::result::Result<Partitions, String> {
     let range = text
         .split_once('-')
         .and_then(|(first, last)| Some(Partitions { first: first.parse().ok()?, last: last.parse().ok()? }));
-    range.ok_or_else(|| "expected two numbers of 0 to 63, such as 0-31".to_owned())
+    let valid = range.filter(|Partitions { first, last }| first <= last && *last <= MAX_PARTITION);
+    valid.ok_or_else(|| {
+        format!("expected two numbers of 0 to {MAX_PARTITION}, the smaller one first, such as 0-31")
+    })
 }

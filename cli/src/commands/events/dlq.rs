@@ -304,10 +304,9 @@ impl Selection {
 
 /// Cells of the table: the number of handled dead letters, and the skipped numbers.
 fn table(handled: &'static str, numbers: &[u64], skipped: &[u64]) -> Table {
-    Table::fields([
-        (handled, Some(text(numbers.len()))),
-        ("skipped", Some(text(skipped.iter().map(u64::to_string).collect::<Vec<_>>().join(" ")))),
-    ])
+    let skipped: Vec<_> = skipped.iter().map(u64::to_string).collect();
+    let skipped = (!skipped.is_empty()).then(|| text(skipped.join(" ")));
+    Table::fields([(handled, Some(text(numbers.len()))), ("skipped", skipped)])
 }
 
 /// Send dead letters to their consumer again.

@@ -9,6 +9,8 @@ use super::login::by_account;
 /// First line of the file.
 pub const ACCOUNTS_HEADER: &str = "# Accounts of consumers, derived from their durables. Changes of this file are lost \
     (docs/consumers.md).";
+/// Start of the name of an account.
+pub(super) const ACCOUNT: &str = "CONSUMER_";
 /// Empty accounts after the last one that is used: nats-server starts the imports of an account that a reload adds at the next reload,
 /// and those of an existing one at once.
 const SPARE: u16 = 32;
@@ -23,8 +25,8 @@ pub fn accounts_file(durables: &[Durable]) -> String {
     let mut file = format!("{ACCOUNTS_HEADER}\n");
     for number in 0..last.saturating_add(SPARE) {
         let _ = match used.get(&number) {
-            Some(durable) => writeln!(file, "CONSUMER_{number} {}", account(durable)),
-            None => writeln!(file, "CONSUMER_{number} {{ {LIMITS} }}"),
+            Some(durable) => writeln!(file, "{ACCOUNT}{number} {}", account(durable)),
+            None => writeln!(file, "{ACCOUNT}{number} {{ {LIMITS} }}"),
         };
     }
     file

@@ -1,15 +1,18 @@
 //! Keeps the file with the accounts of consumers, next to a nats-server that includes it.
 
+use std::collections::HashSet;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use async_nats::Message;
-use futures::StreamExt as _;
+use futures::future::try_join_all;
+use futures::{FutureExt as _, StreamExt as _};
 use service::Tasks;
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 
-use super::{DurableError, Durables, accounts_file};
+use super::accounts::ACCOUNT;
+use super::{Durable, DurableError, Durables, accounts_file};
 use crate::connect::{Config, Connection, NotConnected, connect};
 use crate::streams::EventStreams;
 
@@ -19,9 +22,13 @@ pub const CONSUMERS_SUBJECT: &str = "svc.ingest.consumers.v1";
 const INTERVAL: Duration = Duration::from_secs(30);
 /// Pause after a failure.
 const RETRY_INTERVAL: Duration = Duration::from_secs(1);
-/// How long a broker that was reloaded may take until it accepts a login, for example with thousands of accounts.
+/// How long a broker that was reloaded may take until a login reads, for example with thousands of accounts.
 const LOGIN_TIMEOUT: Duration = Duration::from_secs(5);
 const POLL: Duration = Duration::from_millis(20);
+/// A request that is lost during a reload gets no answer.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(1);
+/// Pause before the second of two reloads. The server handles a signal that arrives during a reload after it, but not two.
+const SECOND_RELOAD: Duration = Duration::from_millis(200);
 /// A request during a reload has no responder. So has one without something that keeps the file, which takes a second to detect.
 const RELOAD_ATTEMPTS: u32 = 10;
 const RELOAD_PAUSE: Duration = Duration::from_millis(100);
@@ -72,15 +79,18 @@ impl AccountsFile {
         // The server has read the file that exists.
         let mut applied = std::fs::read_to_string(&self.path).unwrap_or_default();
         loop {
-            let request = tokio::select! {
+            let first = tokio::select! {
                 Some(request) = requests.next() => Some(request),
                 () = sleep(pause) => None,
             };
+            // One reload is for all changes that were requested meanwhile.
+            let others = std::iter::from_fn(|| requests.next().now_or_never().flatten());
+            let waiting: Vec<_> = first.into_iter().chain(others).collect();
             match self.derive(connection, streams, &mut applied).await {
                 Ok(()) => {
                     pause = INTERVAL;
                     logged.clear();
-                    respond(connection, request).await;
+                    respond(connection, waiting).await;
                 }
                 Err(error) => {
                     pause = RETRY_INTERVAL;
@@ -109,10 +119,23 @@ impl AccountsFile {
         }
         write(&self.path, &content)?;
         (self.reload)()?;
+        if uses_new_account(&content, applied) {
+            sleep(SECOND_RELOAD).await;
+            (self.reload)()?;
+        }
         *applied = content;
         tracing::info!(file = %self.path.display(), "accounts of consumers changed");
         Ok(())
     }
+}
+
+/// Returns whether the file has a user in an account that the previous one has not: the server starts the imports of such an account at
+/// the reload after the one that adds it.
+fn uses_new_account(file: &str, previous: &str) -> bool {
+    let name = |line: &'_ str| line.split_once(" {").map(|(name, _)| name.to_owned());
+    let known: HashSet<_> = previous.lines().filter_map(name).collect();
+    let mut used = file.lines().filter_map(|line| line.strip_suffix(" {"));
+    used.any(|account| account.starts_with(ACCOUNT) && !known.contains(account))
 }
 
 /// Replaces the file in one step. Only its owner and the group, such as that of the server, can read it.
@@ -128,11 +151,11 @@ fn write(path: &Path, content: &str) -> io::Result<()> {
 }
 
 #[expect(clippy::disallowed_methods, reason = "a lost response only delays the request of ingest")]
-async fn respond(connection: &Connection, request: Option<Message>) {
-    if let Some(reply) = request.and_then(|request| request.reply) {
+async fn respond(connection: &Connection, requests: Vec<Message>) {
+    for reply in requests.into_iter().filter_map(|request| request.reply) {
         let _ = connection.client.publish(reply, "".into()).await;
-        let _ = connection.client.flush().await;
     }
+    let _ = connection.client.flush().await;
 }
 
 /// Applies changes of logins at a broker with a kept file.
@@ -147,8 +170,12 @@ impl ConsumerLogins {
         Self { connection, config }
     }
 
-    /// Requests that the file is derived again. Returns whether something keeps it.
+    /// Requests that the file is derived again, and waits for at most five seconds. Returns whether something keeps it.
     pub async fn apply(&self) -> bool {
+        timeout(LOGIN_TIMEOUT, self.request()).await.unwrap_or(false)
+    }
+
+    async fn request(&self) -> bool {
         let Ok(client) = self.connection.connected() else { return false };
         for _ in 0..RELOAD_ATTEMPTS {
             if client.request(CONSUMERS_SUBJECT, "".into()).await.is_ok() {
@@ -159,14 +186,47 @@ impl ConsumerLogins {
         false
     }
 
-    /// Waits until each server accepts a login, for at most five seconds. Returns whether they do.
-    pub async fn wait_until_accepted(&self, user: &str, password: &str) -> bool {
-        let Ok(configs) = self.config.each_server_as(user, password) else { return false };
-        let accepted = futures::future::join_all(configs.iter().map(|config| async move {
-            while connect(config).await.is_err() {
+    /// Waits until the login of a durable reaches it through each server, for at most five seconds. Returns whether it does.
+    pub async fn wait_until_usable(&self, durable: &Durable, password: &str) -> bool {
+        let Ok(configs) = self.config.each_server_as(&durable.name, password) else { return false };
+        let usable = futures::future::join_all(configs.iter().map(|config| async move {
+            while !is_usable(config, durable).await {
                 sleep(POLL).await;
             }
         }));
-        tokio::time::timeout(LOGIN_TIMEOUT, accepted).await.is_ok()
+        timeout(LOGIN_TIMEOUT, usable).await.is_ok()
+    }
+}
+
+/// Returns whether a login gets the information about its durable. The broker accepts a login before the imports of its account.
+async fn is_usable(config: &Config, durable: &Durable) -> bool {
+    let Ok(client) = connect(config).await else { return false };
+    let requests = durable
+        .streams
+        .iter()
+        .map(|stream| client.request(format!("$JS.API.CONSUMER.INFO.{stream}.{}", durable.name), "".into()));
+    timeout(REQUEST_TIMEOUT, try_join_all(requests)).await.is_ok_and(|answers| answers.is_ok())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_user_in_an_account_that_was_not_loaded_requires_a_second_reload() {
+        let empty = "# x\nCONSUMER_0 { limits: { max_conn: 1 } }\n";
+        let used = "# x\nCONSUMER_0 {\n  users: [ { user: \"a\" } ]\n}\n";
+        let more = format!("{used}CONSUMER_1 {{ limits: {{ max_conn: 1 }} }}\n");
+        for (file, previous, expected) in [
+            (used, empty, false),
+            (used, used, false),
+            (empty, used, false),
+            (more.as_str(), used, false),
+            (used, "# x\n", true),
+            (used, "", true),
+            (empty, "", false),
+        ] {
+            assert_eq!(uses_new_account(file, previous), expected, "{file} after {previous}");
+        }
     }
 }

@@ -58,6 +58,7 @@ impl Broker {
             last_delivered_at: None,
             last_acknowledged_at: None,
             is_paused: false,
+            filter_subjects: Vec::new(),
         };
         let configuration =
             testkit::nats::accounts_with(&bus::accounts_file(&[login]), |_| PASSWORD.to_owned());

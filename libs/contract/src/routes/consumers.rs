@@ -16,7 +16,7 @@ routes! {
     ///
     /// Creates a durable pull consumer with explicit acknowledgement, and a login at the broker that can use this consumer only. Any NATS
     /// client reads with it and default options. An event without an acknowledgement is delivered again, without limit. A repeated
-    /// request with the same definition changes nothing and returns no login.
+    /// request with the same definition changes nothing, and `login` is null.
     CREATE_CONSUMER = Operation::post("/consumers")
         .idempotent()
         .access(PLATFORM_ADMIN)
@@ -87,8 +87,9 @@ routes! {
 
     /// Read from another event
     ///
-    /// The consumer reads all events again from this one, also those that it has acknowledged, or skips those before it. A
-    /// client that waits for events gets an error and reads again.
+    /// The consumer reads all events again from this one, also those that it has acknowledged, or skips those before it. A client that
+    /// waits for events gets the error 409 (consumer deleted): some read again, and programs with `Consume` of nats.go or `consume` of
+    /// nats.js end.
     RESET_CONSUMER = Operation::post("/consumers/{consumer_name}/reset")
         .idempotent()
         .access(PLATFORM_ADMIN)

@@ -73,7 +73,8 @@ impl App {
         let login = match created.password {
             Some(password) => {
                 let (logins, user, password) = (self.logins(), name.to_string(), password.expose());
-                let active = logins.apply().await && logins.wait_until_accepted(&user, password).await;
+                let active =
+                    logins.apply().await && logins.wait_until_usable(&created.durable, password).await;
                 Some(ConsumerLogin { user, password: password.to_owned(), active })
             }
             None => None,
@@ -207,6 +208,14 @@ fn start(start: ConsumerStart) -> DurableStart {
     }
 }
 
+fn consumer_start(start: DurableStart) -> ConsumerStart {
+    match start {
+        DurableStart::All => ConsumerStart::All,
+        DurableStart::New => ConsumerStart::New,
+        DurableStart::At(time) => ConsumerStart::At(time),
+    }
+}
+
 fn problem(error: DurableError) -> Problem {
     match error {
         DurableError::Exists => ProblemKind::ConsumerExists.into(),
@@ -259,7 +268,7 @@ fn definition_errors(request: &CreateConsumer) -> Vec<FieldError> {
 }
 
 fn consumer(durable: Durable, name: ConsumerName, oldest_unread: Option<Duration>) -> Consumer {
-    let DurableDefinition { filter, ack_wait_seconds, max_ack_pending, .. } = durable.definition;
+    let DurableDefinition { filter, start, ack_wait_seconds, max_ack_pending } = durable.definition;
     Consumer {
         name,
         tenant_id: filter.tenant_id,
@@ -276,5 +285,7 @@ fn consumer(durable: Durable, name: ConsumerName, oldest_unread: Option<Duration
         ack_wait_seconds: ack_wait_seconds.unwrap_or(DurableDefinition::ACK_WAIT_SECONDS),
         max_ack_pending: max_ack_pending.unwrap_or(DurableDefinition::MAX_ACK_PENDING),
         paused: durable.is_paused,
+        start: consumer_start(start),
+        filter_subjects: durable.filter_subjects,
     }
 }

@@ -2,7 +2,7 @@
 
 use async_nats::jetstream::{self, consumer::PullConsumer};
 use contract::Page;
-use contract::consumers::{Consumer, ConsumerAccounts, CreatedConsumer};
+use contract::consumers::{Consumer, ConsumerAccounts, ConsumerStart, CreatedConsumer};
 use contract::events::AcceptedEvent;
 use futures::TryStreamExt as _;
 use serde_json::{Value, json};
@@ -108,7 +108,14 @@ async fn a_repeated_request_changes_nothing_and_another_definition_is_a_conflict
     let platform = system.platform_admin();
     let request = json!({ "name": "archive", "tenant_id": "acme" });
     let created: CreatedConsumer = platform.post("/consumers", &request).await.expect(201);
-    let again: CreatedConsumer = platform.post("/consumers", &request).await.expect(200);
+    assert_eq!(
+        (created.consumer.start, &created.consumer.filter_subjects[..]),
+        (ConsumerStart::All, &["udm.v1.*.acme.>".to_owned()][..])
+    );
+    // Scripts see that there is no login.
+    let again: Value = platform.post("/consumers", &request).await.expect(200);
+    assert_eq!(again.get("login"), Some(&Value::Null));
+    let again: CreatedConsumer = serde_json::from_value(again).unwrap();
     assert_eq!((again.consumer, again.login), (created.consumer.clone(), None));
     for other in [
         json!({ "name": "archive", "all_tenants": true }),
