@@ -135,6 +135,14 @@ LOGINS = {
         "logins": {component: f"nats-{component}" for component in COMPONENTS},
     },
 }  # fmt: skip
+def merged(base, over):
+    both = dict(base)
+    for key, value in over.items():
+        known = base.get(key)
+        both[key] = merged(known, value) if isinstance(value, dict) and isinstance(known, dict) else value
+    return both
+
+
 OPENSHIFT = {"podSecurityContext": {"runAsUser": None, "runAsGroup": None, "fsGroup": None}}
 SIDECAR = {
     "identity": {
@@ -161,6 +169,7 @@ MATRIX = {
     "other keys": OTHER_KEYS,
     "TLS": TLS,
     "operator": OPERATOR,
+    "operator with consumers": merged(OPERATOR, {"operator": {"consumers": {"enabled": True, "natsUrl": "nats://nats.example.com:4222"}}}),
     "separate users and passwords": LOGINS,
     "ingest alone": {
         "identity": {"enabled": False}, "session": {"enabled": False}, **INGRESS,
@@ -184,14 +193,6 @@ TRIALS = {
 URLS_AND_TOKENS = {
     f"{name}-url" for name in (*COMPONENTS, "identity-migrator", "session-migrator")
 } | {"service-token", "platform-token", "limiter-key", "factor-key"}  # fmt: skip
-
-
-def merged(base, over):
-    both = dict(base)
-    for key, value in over.items():
-        known = base.get(key)
-        both[key] = merged(known, value) if isinstance(value, dict) and isinstance(known, dict) else value
-    return both
 
 
 def helm(*arguments):

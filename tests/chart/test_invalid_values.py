@@ -129,6 +129,14 @@ CONTRADICTIONS = {
         {**chart.each({"env": {"SVC_SESSION_URL": "http://session:8081"}}), "session": {"enabled": False}, "operator": {"enabled": True}},
         "operator.enabled needs identity and session in the same release",
     ),
+    "consumers without ingest": (
+        {"ingest": {"enabled": False}, "operator": {"enabled": True, "consumers": {"enabled": True}}},
+        "operator.consumers.enabled needs the operator, and ingest in the same release",
+    ),
+    "an address for consumers without consumers": (
+        {"operator": {"enabled": True, "consumers": {"natsUrl": "nats://nats.example.com:4222"}}},
+        "operator.consumers.natsUrl has no effect without consumers",
+    ),
     "variable of the operator that a value sets": (
         {"identity": {"env": {"SVC_OPERATOR": "there/svc-operator"}}},
         "identity.env.SVC_OPERATOR is set by another value",

@@ -16,7 +16,7 @@ DOCUMENTS = ("*.md", "docs", "helm/svc/*.md", "helm/svc/values*.yaml", "helm/svc
 # A command without its comment.
 COMMAND = re.compile(r"\bkubectl\b[^|;&`#\n]*")
 # A resource in a command: alone, in a list, or before the name of an object.
-WORD = re.compile(r"(?<![\w./=:-])(?:svc-?)?(?:tenant|producer)s?(?!\.(?:yaml|json)\b)(?:\.[a-z.]+)?(?=[/,\s'\"]|$)", re.I)
+WORD = re.compile(r"(?<![\w./=:-])(?:svc-?)?(?:tenant|producer|consumer)s?(?!\.(?:yaml|json)\b)(?:\.[a-z.]+)?(?=[/,\s'\"]|$)", re.I)
 
 
 def ambiguous(text):
@@ -35,12 +35,12 @@ class Names(unittest.TestCase):
             self.assertEqual(list(foreign.collisions(own, listed)), [])
 
     def test_resources_of_the_operator_do_not_share_names(self):
-        first, second = OWN
-        self.assertEqual(list(foreign.collisions(first, [second])), [])
+        for own in OWN:
+            self.assertEqual(list(foreign.collisions(own, [other for other in OWN if other != own])), [])
 
     def test_resources_have_no_category(self):
         # kubectl expands categories before all other names, for every user of the cluster.
-        self.assertEqual([own.categories for own in OWN], [(), ()])
+        self.assertEqual([own.categories for own in OWN], [(), (), ()])
 
     def test_collisions_are_found_in_all_kinds_of_names(self):
         own = OWN[0]

@@ -23,6 +23,18 @@ RIGHTS = {
     "ClusterRole/there-svc-producers-edit": {"svc.internal/svcproducers: create delete deletecollection patch update"},
     "ClusterRole/there-svc-producers-view": {"svc.internal/svcproducers: get list watch"},
 }
+WITH_CONSUMERS = {
+    **RIGHTS,
+    "ClusterRole/there-svc-operator": RIGHTS["ClusterRole/there-svc-operator"] | {
+        "svc.internal/svcconsumers: list watch",
+        "svc.internal/svcconsumers/status: patch",
+        "/secrets: create delete get list patch watch",
+    },
+    **{
+        f"ClusterRole/there-svc-producers-{role}": {f"svc.internal/{resource}: {verbs}" for resource in ("svcproducers", "svcconsumers")}
+        for role, verbs in (("edit", "create delete deletecollection patch update"), ("view", "get list watch"))
+    },
+}  # fmt: skip
 AGGREGATED = "rbac.authorization.k8s.io/aggregate-to-"
 
 
@@ -63,6 +75,7 @@ class Operator(unittest.TestCase):
 
     def test_roles_have_exactly_the_listed_rights(self):
         self.assertEqual(rights(self.objects), RIGHTS)
+        self.assertEqual(rights(chart.case("operator with consumers")), WITH_CONSUMERS)
 
     def test_roles_are_bound_to_the_accounts_that_need_them(self):
         self.assertEqual(
@@ -85,15 +98,17 @@ class Operator(unittest.TestCase):
     def test_without_the_operator_nothing_has_rights(self):
         for name in chart.MATRIX:
             objects = chart.case(name)
-            if name not in ("operator", "ingest alone"):
+            if name not in ("operator", "operator with consumers", "ingest alone"):
                 self.assertFalse(rights(objects), name)
                 self.assertFalse(bound(objects), name)
                 self.assertFalse(chart.of_kind(objects, "CustomResourceDefinition"), name)
 
     def test_definitions_are_those_of_the_program_and_outlive_the_release(self):
-        found = chart.of_kind(self.objects, "CustomResourceDefinition")
+        found = chart.of_kind(chart.case("operator with consumers"), "CustomResourceDefinition")
         generated = json.loads((chart.CHART / "files/crds.json").read_text())
-        self.assertEqual({each["spec"]["names"]["kind"] for each in generated}, {"SvcTenant", "SvcProducer"})
+        self.assertEqual({each["spec"]["names"]["kind"] for each in generated}, {"SvcTenant", "SvcProducer", "SvcConsumer"})
+        without_consumers = chart.of_kind(self.objects, "CustomResourceDefinition")
+        self.assertEqual({each["spec"]["names"]["kind"] for each in without_consumers}, {"SvcTenant", "SvcProducer"})
         self.assertEqual([each["spec"] for each in found], [each["spec"] for each in generated])
         for each, own in zip(found, generated):
             self.assertEqual(each["metadata"]["name"], own["metadata"]["name"])
@@ -102,7 +117,7 @@ class Operator(unittest.TestCase):
         self.assertFalse(chart.of_kind(without, "CustomResourceDefinition"))
 
     def test_every_field_of_a_definition_is_described(self):
-        for definition in chart.of_kind(self.objects, "CustomResourceDefinition"):
+        for definition in chart.of_kind(chart.case("operator with consumers"), "CustomResourceDefinition"):
             for version in definition["spec"]["versions"]:
                 self.assertEqual(undescribed(version["schema"]["openAPIV3Schema"], definition["spec"]["names"]["kind"]), [])
 
@@ -122,12 +137,13 @@ class Operator(unittest.TestCase):
     def test_tokens_and_ca_are_where_the_programs_read_them(self):
         table = (chart.ROOT / "docs/configuration.md").read_text()
         defaults = dict(re.findall(r"^\| `(SVC_\w+)` \| [^|]+ \| `(/var/run/secrets/[^`]+)`", table, re.MULTILINE))
-        self.assertEqual(len(defaults), 4)
+        self.assertEqual(len(defaults), 5)
+        objects = chart.case("operator with consumers")
         for component, names in {
             "operator": set(defaults),
             **{name: {"SVC_KUBERNETES_CA_FILE", "SVC_KUBERNETES_TOKEN_FILE"} for name in chart.COMPONENTS},
         }.items():
-            spec = chart.named(self.objects, "Deployment", f"svc-{component}")["spec"]["template"]["spec"]
+            spec = chart.named(objects, "Deployment", f"svc-{component}")["spec"]["template"]["spec"]
             mounts = {mount["name"]: mount["mountPath"] for mount in spec["containers"][0]["volumeMounts"]}
             files = set()
             for volume in spec["volumes"]:
@@ -170,6 +186,26 @@ class Operator(unittest.TestCase):
         objects = chart.render(values)
         allowed = [c for c in chart.COMPONENTS if chart.API_SERVER in chart.named(objects, "NetworkPolicy", f"svc-{c}")["spec"]["egress"]]
         self.assertEqual(allowed, ["ingest"])
+
+    def test_only_with_consumers_the_operator_calls_ingest(self):
+        port = {"name": "internal", "containerPort": 8081}
+        for case, expected in (("operator with consumers", True), ("operator", False), ("required values only", False)):
+            objects = chart.case(case)
+            ingest = environment(objects, "ingest")
+            self.assertEqual(ingest.get("SVC_OPERATOR"), "there/svc-operator" if expected else None, case)
+            container = chart.named(objects, "Deployment", "svc-ingest")["spec"]["template"]["spec"]["containers"][0]
+            services = {each["metadata"]["name"] for each in chart.of_kind(objects, "Service")}
+            self.assertEqual((port in container["ports"], "svc-ingest-internal" in services), (expected, expected), case)
+        objects = chart.case("operator with consumers")
+        env = environment(objects, "operator")
+        self.assertEqual(env["SVC_INGEST_URL"], "http://svc-ingest-internal:8081")
+        self.assertEqual(env["SVC_CONSUMER_NATS_URL"], "nats://nats.example.com:4222")
+        self.assertFalse({"SVC_INGEST_URL", "SVC_CONSUMER_NATS_URL"} & set(environment(self.objects, "operator")))
+
+    def test_addresses_for_consumers_have_no_login(self):
+        for wrong in ("nats.example.com:4222", "nats://user:password@nats.example.com", "http://nats.example.com"):
+            values = {"operator": {"enabled": True, "consumers": {"enabled": True, "natsUrl": wrong}}}
+            self.assertIn("natsUrl", chart.error(values), wrong)
 
     def test_values_reach_its_pods(self):
         values = {

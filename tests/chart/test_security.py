@@ -86,6 +86,7 @@ class SecurityRules(unittest.TestCase):
         reviewers = {component: [None] for component in chart.COMPONENTS}
         expected = {
             "operator": {**reviewers, "operator": [None, "svc-identity", "svc-session"]},
+            "operator with consumers": {**reviewers, "operator": [None, "svc-identity", "svc-session", "svc-ingest"]},
             "ingest alone": {"ingest": [None]},
             # It creates the Secret of a trial.
             **{name: {"trial-secret": [None]} for name in chart.TRIALS},
@@ -195,8 +196,8 @@ class SecurityRules(unittest.TestCase):
                     self.assertTrue(any(policy.items() <= labels.items() for policy in policies), f"{name}: {owner}")
 
     def test_only_the_services_reach_the_internal_api(self):
-        callers = {"svc-session": {"identity", "ingest"}, "svc-identity": {"session"}}
-        for name in callers:
+        callers = {"svc-session": {"identity", "ingest"}, "svc-identity": {"session"}, "svc-ingest": set()}
+        for name in ("svc-session", "svc-identity"):
             rules = chart.named(chart.case("required values only"), "NetworkPolicy", name)["spec"]["ingress"]
             self.assertEqual([port["port"] for rule in rules for port in rule["ports"]], ["public", "internal"])
         for name in chart.MATRIX:
@@ -209,7 +210,7 @@ class SecurityRules(unittest.TestCase):
                         peers = {
                             peer["podSelector"]["matchLabels"]["app.kubernetes.io/component"] for peer in rule["from"]
                         }
-                        operator = {"operator"} if name == "operator" else set()
+                        operator = {"operator"} if name.startswith("operator") else set()
                         self.assertEqual(peers, callers[policy["metadata"]["name"]] | operator)
                         self.assertFalse([peer for peer in rule["from"] if "namespaceSelector" in peer])
 
@@ -247,6 +248,10 @@ class SecurityRules(unittest.TestCase):
             internal = [rule for rule in rules if [port["port"] for port in rule["ports"]] == ["internal"]]
             peers = [peer["podSelector"]["matchLabels"] for rule in internal for peer in rule["to"]]
             self.assertEqual([peer["app.kubernetes.io/component"] for peer in peers], called, caller)
+        objects = chart.case("operator with consumers")
+        self.assertEqual(peers_by_port(objects, "ingest")["internal"], [own_pods("operator")])
+        (called,) = [rule for rule in chart.named(objects, "NetworkPolicy", "svc-operator")["spec"]["egress"] if rule["ports"] == [{"port": "internal"}]]
+        self.assertEqual(called["to"], [*map(own_pods, ("identity", "session", "ingest"))])
 
     def test_admin_port_is_closed_by_default(self):
         policies = chart.of_kind(chart.case("required values only"), "NetworkPolicy")

@@ -2,6 +2,8 @@
 
 `first`: each consumer reads one event. Prints how many did.
 `witness`: keeps connections open, and prints `open`, then the time at which the server has closed the first one.
+`declared`: connects with a Secret of the operator, prints `open`, reads one event, prints `read`, then the time at which the server has closed the
+connection.
 `survivor`: reads until it has the number of different events in the variable EVENTS, whatever happens to the server. Prints `open` at the start.
 """
 
@@ -46,6 +48,27 @@ async def witness(names):
     print(time.time())
 
 
+async def declared(_):
+    login = {}
+    for key in ("url", "user", "password", "stream", "durable"):
+        with open(f"/logins/{key}") as file:
+            login[key] = file.read()
+    closed = asyncio.Event()
+
+    async def disconnected():
+        closed.set()
+
+    client = await nats.connect(
+        login["url"], user=login["user"], password=login["password"], disconnected_cb=disconnected, allow_reconnect=False
+    )
+    events = await client.jetstream().pull_subscribe_bind(login["durable"], stream=login["stream"])
+    print("open", flush=True)
+    await (await events.fetch(1, timeout=60))[0].ack_sync()
+    print("read", flush=True)
+    await closed.wait()
+    print(time.time())
+
+
 async def survivor(names):
     client, ids = await connected(names[0]), set()
     events = await subscribed(client, names[0])
@@ -61,4 +84,4 @@ async def survivor(names):
     print(len(ids))
 
 
-asyncio.run({"first": first, "witness": witness, "survivor": survivor}[sys.argv[1]](sys.argv[2:]))
+asyncio.run({"first": first, "witness": witness, "declared": declared, "survivor": survivor}[sys.argv[1]](sys.argv[2:]))

@@ -4,8 +4,9 @@ import json
 import time
 import uuid
 
+import managed
 from builds import dependency
-from cluster import TestError
+from cluster import TestError, run
 
 SECRET, COUNT = "e2e-consumers", 100
 # Events before the broker is killed, and as many after it.
@@ -25,6 +26,7 @@ def read_with_consumers(system):
     report.step(f"consumers: {COUNT} clients", started, f"{result} of {COUNT} have read an event")
     cut_off(system)
     survive(system)
+    read_with_secret(system)
 
 
 def created(system, names, *options):
@@ -66,6 +68,38 @@ def survive(system):
     system.report.step("consumers: NATS killed", started, f"{killed}; {result} of {2 * EVENTS} events read")
 
 
+def read_with_secret(system):
+    """A consumer as a resource: a pod reads with the Secret, which is written again after its loss. The deletion of the resource cuts it off."""
+    cluster, name, account = system.cluster, "declared", managed.ACCOUNT
+    with managed.operator(system) as apps:
+        started = time.monotonic()
+        # The step of the operator creates the tenant of the namespace.
+        cluster.apply(managed.tenant(name, allowedNamespaces={"matchLabels": {"tenant": managed.TENANT}}))
+        producer = managed.resource("SvcProducer", name, {"tenant": name, "serviceAccount": account, "sourceIds": ["managed"]})
+        for manifest in (producer, managed.consumer(name, name)):
+            managed.apply(managed.in_namespace(manifest, apps))
+        managed.apply(managed.service_account(apps))
+        managed.apply(managed.pods(apps, {"idle": managed.idle(cluster)}))
+        for kind in (managed.SVC_PRODUCERS, managed.SVC_CONSUMERS):
+            managed.wait_ready(kind, name, "--namespace", apps)
+        kubectl, secret = ("kubectl", "--namespace", apps), f"svc-consumer-{name}"
+        run(*kubectl, "delete", "secret", secret)
+        managed.wait_until("a lost Secret is written again", lambda: run(*kubectl, "get", "secret", secret, "--ignore-not-found").strip())
+        pod = start(cluster, name, namespace=apps, secret=secret)
+        opened(cluster, pod, namespace=apps)
+        bound = ("--bound-object-kind=Pod", "--bound-object-name=idle")
+        token = run(*kubectl, "create", "token", account, "--audience=svc-ingest", *bound).strip()
+        managed.wait_until("an event is accepted", lambda: managed.send(system, token) == 202)
+        opened(cluster, pod, namespace=apps, line="read")
+        deleted = time.time()
+        run(*kubectl, "delete", managed.SVC_CONSUMERS, name)
+        seconds = float(finished(cluster, pod, namespace=apps)) - deleted
+        left = run(*kubectl, "get", "secret", secret, "--ignore-not-found").strip()
+        if seconds > CUT_OFF or left:
+            system.report.fail(f"consumers: a deleted resource left its connection open for {seconds:.1f} s, and {left or 'no Secret'}")
+        system.report.step("consumers: resource", started, f"read with its Secret; cut off {seconds:.1f} s after its deletion")
+
+
 def send(system, seconds=90):
     """Sends events until they are acknowledged."""
     ids, started = [str(uuid.uuid4()) for _ in range(EVENTS)], time.monotonic()
@@ -79,7 +113,7 @@ def send(system, seconds=90):
     system.acknowledged += ids
 
 
-def start(cluster, mode, *names, **variables):
+def start(cluster, mode, *names, namespace=None, secret=SECRET, **variables):
     """Starts a pod with clients of consumers. Returns its name."""
     name = f"consumers-{mode}"
     container = {
@@ -98,22 +132,24 @@ def start(cluster, mode, *names, **variables):
             "runAsNonRoot": True, "runAsUser": 65532, "fsGroup": 65532, "seccompProfile": {"type": "RuntimeDefault"},
         },
         "containers": [container],
-        "volumes": [{"name": "logins", "secret": {"secretName": SECRET}}],
+        "volumes": [{"name": "logins", "secret": {"secretName": secret}}],
     }  # fmt: skip
-    cluster.apply({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec})
+    manifest = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec}
+    managed.apply(managed.in_namespace(manifest, namespace or cluster.namespace))
     return name
 
 
-def opened(cluster, pod, seconds=60):
-    """Waits until the clients of a pod are connected."""
-    started = time.monotonic()
-    while "open" not in cluster.kubectl("logs", pod, check=False):
+def opened(cluster, pod, seconds=60, namespace=None, line="open"):
+    """Waits until the clients of a pod have printed a line."""
+    logs, started = ("kubectl", "--namespace", namespace or cluster.namespace, "logs", pod), time.monotonic()
+    while line not in run(*logs, check=False):
         if time.monotonic() - started > seconds:
-            raise TestError(f"{pod}: the client is not connected:\n{cluster.kubectl('logs', pod, check=False)}")
+            raise TestError(f"{pod}: the client has not printed `{line}`:\n{run(*logs, check=False)}")
         time.sleep(0.3)
 
 
-def finished(cluster, pod):
+def finished(cluster, pod, namespace=None):
     """Waits for the end of a pod. Returns the last line of its output."""
-    cluster.kubectl("wait", f"pod/{pod}", "--for=jsonpath={.status.phase}=Succeeded", "--timeout=180s")
-    return cluster.kubectl("logs", pod).split()[-1]
+    kubectl = ("kubectl", "--namespace", namespace or cluster.namespace)
+    run(*kubectl, "wait", f"pod/{pod}", "--for=jsonpath={.status.phase}=Succeeded", "--timeout=180s")
+    return run(*kubectl, "logs", pod).split()[-1]

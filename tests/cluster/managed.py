@@ -1,4 +1,4 @@
-"""The operator: a tenant and a producer as resources, events with the token of a pod, drift, and another installation."""
+"""The operator: a tenant and a producer as resources (a consumer is in consumers.py), events with the token of a pod, drift, and another installation."""
 
 import contextlib
 import http.client
@@ -13,8 +13,7 @@ from rotation import superuser
 
 TENANT, ACCOUNT = "managed", "collector"
 EVENTS = 1000
-ENABLED = ("--set", "operator.enabled=true", "--set", "operator.replicas=2")
-DEFINITIONS = (SVC_TENANTS, SVC_PRODUCERS) = ("svctenants.svc.internal", "svcproducers.svc.internal")
+DEFINITIONS = (SVC_TENANTS, SVC_PRODUCERS, SVC_CONSUMERS) = ("svctenants.svc.internal", "svcproducers.svc.internal", "svcconsumers.svc.internal")
 SELECTORS = {"secrets": "svc.internal/invite"}
 # A change to a valid resource, and a part of the message that rejects it.
 MALFORMED = [
@@ -31,6 +30,12 @@ MALFORMED = [
     ("SvcProducer", {"spec": {"serviceAccount": ""}}, "spec.serviceAccount"),
     ("SvcProducer", {"spec": {"sourceIds": []}}, "spec.sourceIds"),
     ("SvcProducer", {"spec": {"sourceIds": ["a", "a"]}}, "Duplicate value"),
+    ("SvcConsumer", {"metadata": {"name": "a.b"}}, "metadata.name is the name of the consumer"),
+    ("SvcConsumer", {"spec": {"tenant": "A"}}, "spec.tenant"),
+    ("SvcConsumer", {"spec": {"start": "old"}}, "spec.start"),
+    ("SvcConsumer", {"spec": {"eventTypes": ["login"]}}, "spec.eventTypes"),
+    ("SvcConsumer", {"spec": {"ackWaitSeconds": 0}}, "spec.ackWaitSeconds"),
+    ("SvcConsumer", {"spec": {"maxAckPending": 10001}}, "spec.maxAckPending"),
 ]
 
 
@@ -44,13 +49,19 @@ def manage_tenants(system):
         install_again(system)
 
 
+def enabled(cluster):
+    """Returns the options of Helm that enable the operator with consumers."""
+    values = {"enabled": "true", "replicas": 2, "consumers.enabled": "true", "consumers.natsUrl": f"nats://nats.{cluster.namespace}:4222"}
+    return [word for name, value in values.items() for word in ("--set", f"operator.{name}={value}")]
+
+
 @contextlib.contextmanager
 def operator(system):
     """Enables the operator. Disables it at the end, and deletes its definitions. The value is the name of a new namespace for producers."""
     cluster, installation = system.cluster, system.installation
     apps = f"{cluster.namespace}-apps"
     started = time.monotonic()
-    installation.release("upgrade", PRESENT, *ENABLED)
+    installation.release("upgrade", PRESENT, *enabled(cluster))
     system.report.step("operator: helm upgrade", started, "ready")
     run("kubectl", "delete", "namespace", apps, "--ignore-not-found", "--timeout=120s")
     labels = {"tenant": TENANT, "pod-security.kubernetes.io/enforce": "restricted"}
@@ -78,10 +89,14 @@ def producer():
     return resource("SvcProducer", "collector", {"tenant": TENANT, "serviceAccount": ACCOUNT, "sourceIds": ["managed"]})
 
 
+def consumer(name, of=TENANT):
+    return resource("SvcConsumer", name, {"tenant": of, "start": "new"})
+
+
 def reject_malformed(cluster, report):
     started = time.monotonic()
     for kind, change, expected in MALFORMED:
-        valid = tenant("valid") if kind == "SvcTenant" else producer()
+        valid = {"SvcTenant": tenant("valid"), "SvcProducer": producer(), "SvcConsumer": consumer("valid")}[kind]
         for field, values in change.items():
             valid[field] = {**valid[field], **values}
         output = run(
@@ -284,8 +299,8 @@ def install_again(system):
     shutil.copytree(CHART, changed, dirs_exist_ok=True)
     definitions = changed / "files/crds.json"
     definitions.write_text(definitions.read_text().replace("Display name", "Changed name", 1))
-    installation.release("install", PRESENT, *ENABLED)
-    installation.release("upgrade", PRESENT, *ENABLED, chart=changed)
+    installation.release("install", PRESENT, *enabled(cluster))
+    installation.release("upgrade", PRESENT, *enabled(cluster), chart=changed)
     if "Changed name" not in run("kubectl", "explain", "svctenants.spec.displayName", "--api-version=svc.internal/v1alpha1"):
         system.report.fail("operator: helm upgrade did not change the definition")
     leader(cluster)

@@ -6,8 +6,9 @@ import time
 
 from cluster import run
 
-# Rights without a separate request: an apply that creates a Secret needs both, and only a repeated event is patched.
-IMPLIED = {("", "secrets", "create"), ("events.k8s.io", "events", "patch")}
+# Rights without a separate request: an apply that creates a Secret needs both, and only a repeated event is patched. The status of a consumer
+# is written in the step `consumers`.
+IMPLIED = {("", "secrets", "create"), ("events.k8s.io", "events", "patch"), ("svc.internal", "svcconsumers/status", "patch")}
 
 
 def check_rights(system):

@@ -51,8 +51,8 @@ async fn check_config_warns_about_unknown_variables() {
             ("SVC_LIMIT_LOGN", "1/s"),
             "unknown variable SVC_LIMIT_LOGN; did you mean SVC_LIMIT_LOGIN?",
         ),
-        // ingest has no internal API.
-        (Upstream::Ingest, ("SVC_LISTEN_INTERNAL", "127.0.0.1:0"), "unknown variable SVC_LISTEN_INTERNAL"),
+        // ingest has no database.
+        (Upstream::Ingest, ("SVC_DATABASE_CONNECTIONS", "8"), "unknown variable SVC_DATABASE_CONNECTIONS"),
     ] {
         let mut command = services.command(service);
         command.arg("--check-config").env(name, value);

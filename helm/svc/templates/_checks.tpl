@@ -264,6 +264,12 @@
 {{- if and $values.operator.enabled (not (and $values.identity.enabled $values.session.enabled)) -}}
 {{- $errors = append $errors "operator.enabled needs identity and session in the same release, which accept its token: type --set identity.enabled=true --set session.enabled=true, or --set operator.enabled=false" -}}
 {{- end -}}
+{{- if and $values.operator.consumers.enabled (not (and $values.operator.enabled $values.ingest.enabled)) -}}
+{{- $errors = append $errors "operator.consumers.enabled needs the operator, and ingest in the same release: type --set operator.enabled=true --set ingest.enabled=true, or --set operator.consumers.enabled=false" -}}
+{{- end -}}
+{{- if and $values.operator.consumers.natsUrl (not $values.operator.consumers.enabled) -}}
+{{- $errors = append $errors "operator.consumers.natsUrl has no effect without consumers: type --set operator.consumers.enabled=true, or --set operator.consumers.natsUrl=" -}}
+{{- end -}}
 {{- toJson $errors -}}
 {{- end -}}
 
@@ -292,7 +298,7 @@
 {{- $name := .component -}}
 {{- $own := index .root.Values $name -}}
 {{- $known := index (.root.Files.Get "files/variables.json" | fromJson) $name -}}
-{{- $taken := concat (keys (include "svc.settings" . | fromJson)) (list "SVC_OPERATOR" "SVC_POD_NAME") -}}
+{{- $taken := concat (keys (include "svc.settings" . | fromJson)) (list "SVC_OPERATOR" "SVC_POD_NAME" "SVC_INGEST_URL" "SVC_CONSUMER_NATS_URL") -}}
 {{- range $variable, $_ := $own.env -}}
 {{- if has $variable $known.secret -}}
 {{- $errors = append $errors (printf "%s.env.%s is a secret and is read from a Secret only: use the values database, nats, secrets or mail" $name $variable) -}}

@@ -60,7 +60,7 @@ spec:
           ports:
             - name: public
               containerPort: 8080
-            {{- if ne .component "ingest" }}
+            {{- if include "svc.internalCallers" . | fromJsonArray }}
             - name: internal
               containerPort: 8081
             {{- end }}

@@ -27,12 +27,14 @@
   "SVC_CONFIRMED_RELEASES" $values.operator.confirmedReleases
   "SVC_LEASE" (include "svc.name" (dict "root" .root "component" "operator"))
 -}}
-{{- range $name := list "identity" "session" -}}
-{{- if index $values $name "enabled" -}}
+{{- $managesConsumers := eq (include "svc.managesConsumers" .root) "true" -}}
+{{- range $name := list "identity" "session" "ingest" -}}
+{{- if and (index $values $name "enabled") (or (ne $name "ingest") $managesConsumers) -}}
 {{- $_ := set $settings (printf "SVC_%s_URL" (upper $name)) (printf "http://%s-internal:8081" (include "svc.name" (dict "root" $.root "component" $name))) -}}
 {{- end -}}
 {{- end -}}
-{{- if $values.operator.enabled -}}{{- $_ := set $settings "SVC_OPERATOR" (printf "%s/%s" .root.Release.Namespace (include "svc.name" (dict "root" .root "component" "operator"))) -}}{{- end -}}
+{{- if and $managesConsumers $values.operator.consumers.natsUrl -}}{{- $_ := set $settings "SVC_CONSUMER_NATS_URL" $values.operator.consumers.natsUrl -}}{{- end -}}
+{{- if and $values.operator.enabled (or (ne .component "ingest") $managesConsumers) -}}{{- $_ := set $settings "SVC_OPERATOR" (printf "%s/%s" .root.Release.Namespace (include "svc.name" (dict "root" .root "component" "operator"))) -}}{{- end -}}
 {{- with $values.operator.takeOverFrom -}}{{- $_ := set $settings "SVC_TAKE_OVER_FROM" (join "," .) -}}{{- end -}}
 {{- if or $values.nats.ca.secret $values.nats.ca.configMap -}}{{- $_ := set $settings "SVC_NATS_CA_FILE" "/etc/svc/secrets/nats-tls/ca.crt" -}}{{- end -}}
 {{- if get $values.nats.clientCertificates .component -}}{{- $_ := set $settings "SVC_NATS_CLIENT_CERTIFICATE" "/etc/svc/secrets/nats-tls" -}}{{- end -}}

@@ -7,6 +7,11 @@
 {{- if or $values.operator.enabled (and $values.workloadIdentity.enabled (eq .component "ingest")) -}}true{{- end -}}
 {{- end -}}
 
+{{/* "true" if the operator manages consumers: it calls ingest, and writes Secrets in all namespaces. */}}
+{{- define "svc.managesConsumers" -}}
+{{- if and (include "svc.installed" (dict "root" . "component" "operator")) .Values.operator.consumers.enabled -}}true{{- end -}}
+{{- end -}}
+
 {{/* The token for the API server, its CA and the namespace, as every client of Kubernetes expects them. */}}
 {{- define "svc.kubernetesApi.volume" -}}
 name: kubernetes-api

@@ -63,7 +63,7 @@ spec:
 {{/* Components that call the internal API of this component. */}}
 {{- define "svc.internalCallers" -}}
 {{- $callers := get (dict "identity" (list "session") "session" (list "identity" "ingest") "ingest" list) .component -}}
-{{- if and $callers .root.Values.operator.enabled -}}{{- $callers = append $callers "operator" -}}{{- end -}}
+{{- if ternary (include "svc.managesConsumers" .root) .root.Values.operator.enabled (eq .component "ingest") -}}{{- $callers = append $callers "operator" -}}{{- end -}}
 {{- toJson $callers -}}
 {{- end -}}
 

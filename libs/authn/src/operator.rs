@@ -20,13 +20,17 @@ const OPERATOR: Variable = Variable {
     form: "NAMESPACE/NAME",
     default: None,
     secret: false,
-    meaning: "Kubernetes service account of the operator, which manages tenants and producers. If it is \
+    meaning: "Kubernetes service account of the operator, which manages tenants, producers and consumers. If it is \
         unset, the internal API has no routes for it.",
 };
 
-/// Who may use the routes of the operator; `None` without an operator.
+/// Who may use the routes of the operator.
 #[derive(Clone, Debug)]
-pub struct OperatorSettings(Option<(ServiceAccount, KubernetesApi)>);
+pub struct OperatorSettings {
+    account: Option<ServiceAccount>,
+    /// The API server that reviews its tokens.
+    pub kubernetes: KubernetesApi,
+}
 
 impl Variables for OperatorSettings {
     fn variables() -> Vec<Variable> {
@@ -36,9 +40,8 @@ impl Variables for OperatorSettings {
     }
 
     fn read(read: &mut Reader<'_>) -> Option<Self> {
-        let (account, api) = (read.optional(&OPERATOR), KubernetesApi::read(read));
-        let (account, api) = (account?, api?);
-        Some(Self(account.map(|account| (account, api))))
+        let (account, kubernetes) = (read.optional(&OPERATOR), KubernetesApi::read(read));
+        Some(Self { account: account?, kubernetes: kubernetes? })
     }
 }
 
@@ -59,8 +62,8 @@ impl OperatorSettings {
         audience: &'static str,
         clock: Arc<dyn Clock>,
     ) -> Result<Option<OperatorAccess>, Box<dyn std::error::Error + Send + Sync>> {
-        let Some((account, api)) = self.0 else { return Ok(None) };
-        Ok(Some(OperatorAccess { account, reviewer: TokenReviewer::new(&api, audience, clock)? }))
+        let Some(account) = self.account else { return Ok(None) };
+        Ok(Some(OperatorAccess { account, reviewer: TokenReviewer::new(&self.kubernetes, audience, clock)? }))
     }
 }
 

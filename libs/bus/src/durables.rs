@@ -46,6 +46,8 @@ const RELOAD_TIMEOUT: Duration = Duration::from_secs(2);
 const RELOAD_POLL: Duration = Duration::from_millis(20);
 /// Key of the metadata with the definition.
 const DEFINITION: &str = "svc-definition";
+/// Key of the metadata with the owner.
+const OWNER: &str = "svc-owner";
 
 /// The durable consumers of the streams of events.
 pub struct Durables {
@@ -61,8 +63,10 @@ pub struct Durable {
     pub name: String,
     /// What it reads and how.
     pub definition: DurableDefinition,
-    /// Its login. `None` for a durable that has lost it in its metadata.
+    /// Its login. `None` for a durable without it in its metadata.
     pub login: Option<Login>,
+    /// The owner of a durable that is managed, as [`Durables::put_owned`] got it.
+    pub owner: Option<String>,
     /// Streams that contain it.
     pub streams: Vec<String>,
     /// Subjects that it reads, in all streams together.
@@ -136,11 +140,41 @@ impl Durables {
         definition: &DurableDefinition,
         entropy: &dyn Entropy,
     ) -> Result<Created, DurableError> {
-        let text = json!(definition).to_string();
-        let found = try_join_all(self.streams.iter().map(|(stream, _)| self.find(stream, name))).await?;
+        let (text, found) = (json!(definition).to_string(), self.find_all(name).await?);
         if found.iter().flatten().any(|info| info.config.metadata.get(DEFINITION) != Some(&text)) {
             return Err(DurableError::Exists);
         }
+        self.put(name, definition, None, found, entropy).await
+    }
+
+    /// Creates a durable with an owner as [`Durables::create`] does, or changes the filter, the limits and the owner of one that has an
+    /// owner. It keeps its position and its login.
+    ///
+    /// # Errors
+    /// [`DurableError::Exists`] if a consumer of this name has no owner.
+    pub async fn put_owned(
+        &self,
+        name: &str,
+        definition: &DurableDefinition,
+        owner: &str,
+        entropy: &dyn Entropy,
+    ) -> Result<Created, DurableError> {
+        let found = self.find_all(name).await?;
+        if found.iter().flatten().any(|info| !info.config.metadata.contains_key(OWNER)) {
+            return Err(DurableError::Exists);
+        }
+        self.put(name, definition, Some(owner), found, entropy).await
+    }
+
+    /// Creates the durable in each stream that misses it; with an owner, also changes the others.
+    async fn put(
+        &self,
+        name: &str,
+        definition: &DurableDefinition,
+        owner: Option<&str>,
+        found: Vec<Option<Info>>,
+        entropy: &dyn Entropy,
+    ) -> Result<Created, DurableError> {
         let existing = found.iter().flatten().find_map(|info| Login::read(&info.config.metadata));
         let (login, password) = if let Some(login) = existing {
             (login, None)
@@ -148,13 +182,23 @@ impl Durables {
             let (login, password) = self.new_login(entropy).await?;
             (login, Some(password))
         };
-        let mut metadata = HashMap::from([(DEFINITION.to_owned(), text)]);
+        let mut metadata = HashMap::from([(DEFINITION.to_owned(), json!(definition).to_string())]);
+        metadata.extend(owner.map(|owner| (OWNER.to_owned(), owner.to_owned())));
         login.write(&mut metadata);
         let mut infos = Vec::new();
         for ((stream, partitions), found) in self.streams.iter().zip(found) {
             let subjects = definition.filter.subjects(partitions);
             match found {
-                Some(info) => infos.push(info),
+                Some(info) if owner.is_none() => infos.push(info),
+                Some(info) => {
+                    let mut config = info.config;
+                    let wanted = pull_config(name, definition, subjects, metadata.clone());
+                    (config.filter_subject, config.filter_subjects) =
+                        (wanted.filter_subject, wanted.filter_subjects);
+                    (config.ack_wait, config.max_ack_pending) = (wanted.ack_wait, wanted.max_ack_pending);
+                    config.metadata.extend(wanted.metadata);
+                    infos.push(self.update_in(stream, config).await?);
+                }
                 None if subjects.is_empty() => {}
                 None => {
                     let config = pull_config(name, definition, subjects, metadata.clone());
@@ -180,8 +224,16 @@ impl Durables {
             Some(Login { account, .. }) => Login::generate(*account, entropy),
             None => self.new_login(entropy).await?,
         };
-        let durable = self.with_login(durable, login).await?;
+        let durable = self.with_login(durable, Some(login)).await?;
         Ok(Some(Created { durable, password: Some(password) }))
+    }
+
+    /// Removes the login of a durable, which keeps its position.
+    ///
+    /// # Errors
+    /// The broker did not answer. The login may be removed.
+    pub async fn remove_login(&self, durable: Durable) -> Result<Durable, DurableError> {
+        self.with_login(durable, None).await
     }
 
     /// Returns a login for an account without a durable.
@@ -190,15 +242,17 @@ impl Durables {
         Ok(Login::generate(account, entropy))
     }
 
-    async fn with_login(&self, durable: Durable, login: Login) -> Result<Durable, DurableError> {
+    async fn with_login(&self, durable: Durable, login: Option<Login>) -> Result<Durable, DurableError> {
         for stream in &durable.streams {
             if let Some(mut info) = self.find(stream, &durable.name).await? {
-                login.write(&mut info.config.metadata);
-                let updated = self.context.update_consumer_on_stream(info.config, stream).await;
-                updated.map_err(failed(stream))?;
+                match &login {
+                    Some(login) => login.write(&mut info.config.metadata),
+                    None => Login::remove(&mut info.config.metadata),
+                }
+                self.update_in(stream, info.config).await?;
             }
         }
-        Ok(Durable { login: Some(login), ..durable })
+        Ok(Durable { login, ..durable })
     }
 
     /// Returns a durable that has a definition.
@@ -206,8 +260,7 @@ impl Durables {
     /// # Errors
     /// The broker did not answer.
     pub async fn get(&self, name: &str) -> Result<Option<Durable>, DurableError> {
-        let found = try_join_all(self.streams.iter().map(|(stream, _)| self.find(stream, name))).await?;
-        Ok(merge(found.into_iter().flatten()).remove(name))
+        Ok(merge(self.find_all(name).await?.into_iter().flatten()).remove(name))
     }
 
     /// Returns all durables that have a definition, ordered by name.
@@ -227,8 +280,7 @@ impl Durables {
     /// # Errors
     /// The broker did not answer.
     pub async fn exists(&self, name: &str) -> Result<bool, DurableError> {
-        let found = try_join_all(self.streams.iter().map(|(stream, _)| self.find(stream, name))).await?;
-        Ok(found.iter().any(Option::is_some))
+        Ok(self.find_all(name).await?.iter().any(Option::is_some))
     }
 
     /// Deletes a durable from all streams. Returns whether it existed.
@@ -246,6 +298,11 @@ impl Durables {
             }
         }
         Ok(existed)
+    }
+
+    /// Returns the consumer of each stream.
+    async fn find_all(&self, name: &str) -> Result<Vec<Option<Info>>, DurableError> {
+        try_join_all(self.streams.iter().map(|(stream, _)| self.find(stream, name))).await
     }
 
     async fn find(&self, stream: &str, name: &str) -> Result<Option<Info>, DurableError> {
@@ -272,6 +329,11 @@ impl Durables {
             }
             Err(error) => Err(failed(stream)(error)),
         }
+    }
+
+    async fn update_in(&self, stream: &str, config: consumer::Config) -> Result<Info, DurableError> {
+        let updated = self.context.update_consumer_on_stream(config, stream).await;
+        Ok(updated.map_err(failed(stream))?.cached_info().clone())
     }
 
     /// Stops or continues the delivery of a durable. Returns whether it exists.
@@ -359,6 +421,7 @@ fn merge(infos: impl IntoIterator<Item = Info>) -> BTreeMap<String, Durable> {
             name: info.name,
             definition,
             login: Login::read(&info.config.metadata),
+            owner: info.config.metadata.get(OWNER).cloned(),
             streams: vec![info.stream_name],
             filter_subjects: match info.config.filter_subject {
                 subject if subject.is_empty() => info.config.filter_subjects,
@@ -391,6 +454,7 @@ impl Durable {
         self.ack_floors.extend(other.ack_floors);
         Self {
             login: self.login.or(other.login),
+            owner: self.owner.or(other.owner),
             created_at: self.created_at.min(other.created_at),
             pending: self.pending + other.pending,
             ack_pending: self.ack_pending + other.ack_pending,

@@ -504,7 +504,8 @@ fn consumers() -> String {
     let durable = |(account, name): (u16, &str)| Durable {
         name: name.to_owned(),
         definition: DurableFilter { tenant_id: "acme".parse().ok(), ..DurableFilter::default() }.into(),
-        login: Some(Login { account, hash: name.to_owned() }),
+        login: Some(Login { account, hash: name.to_owned(), digest: None }),
+        owner: None,
         streams: vec!["UDM".to_owned()],
         filter_subjects: Vec::new(),
         ack_floors: vec![0],

@@ -1,5 +1,5 @@
-//! The internal APIs of identity and session for the Kubernetes operator, which manages tenants and producers. They require the
-//! token of the operator's service account.
+//! The internal APIs of identity, session and ingest for the Kubernetes operator, which manages tenants, producers and consumers. They
+//! require the token of the operator's service account.
 //!
 //! Every request contains the id of the operator ([`OperatorId`]). An operator lists, changes and releases only what it manages, because a
 //! resource that it does not find can be in another cluster.
@@ -16,6 +16,7 @@ use serde::{Deserialize, Serialize};
 use tenancy::{TenantId, serde_as_text};
 use uuid::Uuid;
 
+use crate::consumers::{ConsumerName, CreateConsumer};
 use crate::identity::{Delivery, InviteStatus, Quota};
 use crate::{Secret, TenantStatus};
 
@@ -25,6 +26,19 @@ pub const PRODUCERS: &str = "/internal/v1/producers";
 /// Path of session that stores and deletes a producer: [`Producer`].
 pub fn producer_path(uid: Uuid) -> String {
     format!("{PRODUCERS}/{uid}")
+}
+
+/// Path of ingest that lists managed consumers: [`StoredConsumer`]. Path prefix of [`consumer_path`].
+pub const CONSUMERS: &str = "/internal/v1/consumers";
+
+/// Path of ingest that stores and deletes a consumer: [`ManagedConsumer`].
+pub fn consumer_path(uid: Uuid) -> String {
+    format!("{CONSUMERS}/{uid}")
+}
+
+/// Path of ingest that replaces the login of a consumer: [`ConsumerReference`].
+pub fn login_path(uid: Uuid) -> String {
+    format!("{CONSUMERS}/{uid}/login")
 }
 
 /// Path of identity that lists managed tenants: [`StoredTenant`]. Path prefix of [`tenant_path`].
@@ -251,6 +265,74 @@ pub struct StoredProducer {
     pub producer: Producer,
 }
 
+/// A write of a consumer. The path contains the uid of the resource.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ManagedConsumer {
+    /// The desired state. Tenant and start cannot be changed.
+    #[serde(flatten)]
+    pub consumer: CreateConsumer,
+    /// Generation of the resource.
+    pub generation: i64,
+    /// The operators of which it takes over the consumer.
+    #[serde(default)]
+    pub take_over_from: Vec<OperatorId>,
+}
+
+/// A consumer of a resource: the body of a request for a login, and the query parameters of a deletion.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ConsumerReference {
+    /// Name of the consumer.
+    pub name: ConsumerName,
+    /// Only of a deletion: whether the resource does not exist any more. Otherwise, the consumer loses its login and keeps its position.
+    #[serde(default)]
+    pub is_final: bool,
+}
+
+/// A stored consumer.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StoredConsumer {
+    /// The resource of the last write.
+    pub owner: Owner,
+    /// What it reads and how.
+    #[serde(flatten)]
+    pub consumer: CreateConsumer,
+    /// Streams that contain it.
+    pub streams: Vec<String>,
+    /// SHA-256 digest of the password of its login, in hex. `None` if it has no login.
+    pub login_digest: Option<String>,
+    /// How far it is behind.
+    pub lag: ConsumerLag,
+}
+
+/// How far a consumer is behind.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ConsumerLag {
+    /// Events that were not delivered yet.
+    pub pending: u64,
+    /// Events that were delivered and not acknowledged yet.
+    pub ack_pending: u64,
+    /// Age of the oldest event that is not acknowledged, in seconds; 0 without such an event.
+    pub oldest_unread_seconds: u64,
+}
+
+/// The result of a write of a consumer.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct WrittenConsumer {
+    /// The consumer.
+    pub stored: StoredConsumer,
+    /// Its login, if it is new.
+    pub login: Option<IssuedLogin>,
+}
+
+/// A new login of a consumer.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct IssuedLogin {
+    /// Password. The user is the name of the consumer.
+    pub password: Secret,
+    /// Whether the broker accepts it. If not, the administrator of the broker installs the accounts of consumers.
+    pub active: bool,
+}
+
 /// Why a write changed nothing: the body of a 409 response.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[serde(tag = "conflict", rename_all = "snake_case")]
@@ -285,6 +367,9 @@ pub enum Conflict {
     /// Another producer has the service account.
     #[error("another producer has the service account")]
     ServiceAccountTaken,
+    /// A consumer with this name has another owner, or none.
+    #[error("a consumer with this name exists and belongs to another owner")]
+    ConsumerTaken,
 }
 
 #[cfg(test)]

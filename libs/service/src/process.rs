@@ -91,7 +91,7 @@ crate::variables! {
 pub struct Routers {
     /// Public API.
     pub public: Router,
-    /// Internal API, if the service has one.
+    /// Internal API, if the service has one in its configuration. Without it, its port is not opened.
     pub internal: Option<Router>,
     /// Settings of the connections to the public API.
     pub connections: http::ConnectionSettings,
@@ -107,8 +107,6 @@ pub trait Program {
     const OTHER_VARIABLES: &'static [Variable] = &[];
     /// Whether the service has an API. Without one, it has no listener except that of health checks and metrics.
     const HAS_API: bool = true;
-    /// Whether the service has an internal API. [`Routers::internal`] must be present exactly if it has one.
-    const HAS_INTERNAL_API: bool = Self::HAS_API;
     /// Configuration of the service.
     type Config: Variables;
     /// [`Routers`], or `Option<Routers>` if the service has no API.
@@ -119,7 +117,7 @@ pub trait Program {
     /// Lists every variable of the process.
     fn variables() -> Vec<Variable> {
         let public = if Self::HAS_API { PublicListener::variables() } else { Vec::new() };
-        let internal = if Self::HAS_INTERNAL_API { InternalListener::variables() } else { Vec::new() };
+        let internal = if Self::HAS_API { InternalListener::variables() } else { Vec::new() };
         let own = [Self::Config::variables(), Self::OTHER_VARIABLES.to_vec()].concat();
         [public, internal, variables(own)].concat()
     }
@@ -248,8 +246,7 @@ async fn run<P: Program>(environment: &Environment, loaded: Loaded<P>) -> ExitCo
 fn load<P: Program>(environment: &Environment) -> Result<Loaded<P>, ConfigErrors> {
     let mut reader = Reader::new(environment);
     let public = if P::HAS_API { PublicListener::read(&mut reader).map(Some) } else { Some(None) };
-    let internal =
-        if P::HAS_INTERNAL_API { InternalListener::read(&mut reader).map(Some) } else { Some(None) };
+    let internal = if P::HAS_API { InternalListener::read(&mut reader).map(Some) } else { Some(None) };
     let (settings, config) = (ProcessSettings::read(&mut reader), P::Config::read(&mut reader));
     let listen = || Some(Listen { public: public?, internal: internal? });
     reader.finish(|| Some((listen()?, settings?, config?)))
@@ -287,18 +284,10 @@ async fn serve<P: Program>(
     let address = public.as_ref().map(TcpListener::local_addr).transpose()?.map(display);
     tracing::info!(service = P::NAME, address, "service started");
     if let (Some(public), Some(routers)) = (public, routers.into()) {
-        match (&listen.internal, routers.internal) {
-            (Some(settings), Some(internal)) => {
-                let listener = bind(&LISTEN_INTERNAL, settings.address).await?;
-                tasks.spawn_listener(http::serve(
-                    listener,
-                    internal,
-                    tasks.clone(),
-                    tasks.draining().clone(),
-                ));
-            }
-            (None, None) => {}
-            _ => return Err("HAS_INTERNAL_API contradicts the routers of the service".into()),
+        if let (Some(settings), Some(internal)) = (&listen.internal, routers.internal) {
+            let listener = bind(&LISTEN_INTERNAL, settings.address).await?;
+            let stop = tasks.draining().clone();
+            tasks.spawn_listener(http::serve(listener, internal, tasks.clone(), stop));
         }
         let (tracked, metrics) = (tasks.clone(), telemetry.metrics().clone());
         tasks.spawn_listener(http::serve_public(

@@ -57,6 +57,16 @@ impl SystemWithOperator {
         Client::at(&self.system.internal_urls.session)
     }
 
+    /// A client of the internal API of ingest, without credentials.
+    pub fn ingest(&self) -> Client {
+        Client::at(&self.system.internal_urls.ingest)
+    }
+
+    /// An operator at the internal API of ingest.
+    pub fn at_ingest(&self, operator: &str) -> Client {
+        self.ingest().bearer(&self.token(OPERATOR, "svc-ingest")).header(X_OPERATOR_ID.as_str(), operator)
+    }
+
     /// The operator of the first cluster at the internal API of identity.
     pub fn operator_at_identity(&self) -> Client {
         self.at_identity(BLUE)

@@ -6,6 +6,7 @@ mod batch_plan;
 mod consumers;
 mod dead_letters;
 mod ingest_batch;
+mod managed_consumers;
 mod open_streams;
 mod over_quota;
 mod paced;

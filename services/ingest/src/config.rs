@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use authn::{KubernetesApi, PlatformSecret, SESSION_URL, ServiceSecret};
+use authn::{OperatorSettings, PlatformSecret, SESSION_URL, ServiceSecret};
 use bus::{Durability, EventStreams, NatsSettings, Profile, StreamMode, StreamSettings, retention};
 use contract::identity::{MAX_QUOTA, Quota};
 use ratelimit::Limit;
@@ -36,7 +36,8 @@ service::variables! {
         pub(crate) workload_identity: bool = Variable::new("SVC_WORKLOAD_IDENTITY", "`on` or `off`")
             .default("off")
             .one_of([("on", true), ("off", false)]),
-        pub(crate) kubernetes: KubernetesApi,
+        /// Access of the Kubernetes operator to the internal API.
+        pub(crate) operator: OperatorSettings,
         pub(crate) failed_credentials: Limit = Limit::setting(ratelimit::CREDENTIAL, "credential"),
         pub(crate) event_streams: Limit = Limit::setting(ratelimit::EVENT_STREAM, "event_stream"),
         pub(crate) audit_requests: Limit = Limit::setting(ratelimit::AUDIT, "audit"),

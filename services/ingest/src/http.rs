@@ -4,25 +4,29 @@ mod audit;
 mod body;
 mod consumers;
 mod failed_credentials;
+mod managed_consumers;
 mod quarantine;
 mod stream;
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use authn::{Caller, CredentialVerifier, PlatformSecret};
+use authn::{Caller, CredentialVerifier, OperatorAccess, PlatformSecret, operator_only};
 use axum::extract::{FromRef, Request, State};
+use axum::middleware::from_fn_with_state;
 use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post, put};
 use axum::{Json, Router};
 use contract::events::{
     AcceptedEvent, BatchResponse, EventResult, EventStatus, Health, HealthStatus, InvalidItems, SendEvents,
 };
+use contract::managed::CONSUMERS;
 use contract::{ProblemKind, Scope, routes};
 use http::header::RETRY_AFTER;
 use http::{HeaderMap, HeaderValue, StatusCode};
 use service::Problem;
 use service::http::body::media_type;
-use service::http::{Api, Filters, RequestId};
+use service::http::{Api, Filters, RequestId, not_found};
 use service::telemetry;
 use udm::MAX_EVENT_BYTES;
 
@@ -64,6 +68,17 @@ pub(crate) fn public(app: App, failed_credentials: FailedCredentials) -> Router 
         .on(&routes::LIST_AUDIT, audit::list)
         .with_state(app);
     failed_credentials.wrap(router)
+}
+
+/// Returns the internal API, which only the operator uses.
+pub(crate) fn internal(app: App, access: OperatorAccess) -> Router {
+    Router::new()
+        .route(CONSUMERS, get(managed_consumers::list))
+        .route(&format!("{CONSUMERS}/{{uid}}"), put(managed_consumers::put).delete(managed_consumers::delete))
+        .route(&format!("{CONSUMERS}/{{uid}}/login"), post(managed_consumers::renew_login))
+        .fallback(not_found)
+        .layer(from_fn_with_state(access, operator_only))
+        .with_state(app)
 }
 
 impl FromRef<App> for Arc<dyn CredentialVerifier> {

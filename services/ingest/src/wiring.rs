@@ -39,7 +39,7 @@ const CONSUMER_REQUESTS: Limit = Limit {
     rate: Some(Rate::new(NonZeroU32::new(500).unwrap(), Duration::from_millis(100))),
 };
 
-/// Audience of the service account tokens of producers.
+/// Audience of the service account tokens of producers and of the operator.
 const AUDIENCE: &str = "svc-ingest";
 
 /// The ingest service.
@@ -49,7 +49,6 @@ impl Program for Ingest {
     const NAME: &'static str = "ingest";
     const ABOUT: &'static str =
         "The ingest service: accepts UDM events and publishes them to the event stream.";
-    const HAS_INTERNAL_API: bool = false;
     type Config = Config;
     type Api = Routers;
     type Command = Command;
@@ -138,11 +137,12 @@ pub async fn build(config: &Config, parts: Parts) -> Result<Routers, Box<dyn Err
         stop.run_until_cancelled(Box::pin(open_gate)).await;
     });
     let verifier: Arc<dyn CredentialVerifier> = if config.workload_identity {
-        let reviewer = TokenReviewer::new(&config.kubernetes, AUDIENCE, clock.clone())?;
+        let reviewer = TokenReviewer::new(&config.operator.kubernetes, AUDIENCE, clock.clone())?;
         Arc::new(WorkloadVerifier::new(verifier, reviewer))
     } else {
         Arc::new(verifier)
     };
+    let operator = config.operator.clone().access(AUDIENCE, clock.clone())?;
     let edge = Edge::new(config.public_url.as_str(), Ingest::NAME, &telemetry)
         .with_trusted_proxies(&config.connections.proxies);
     let failed_credentials = FailedCredentials::new(limiter(config.failed_credentials));
@@ -162,8 +162,8 @@ pub async fn build(config: &Config, parts: Parts) -> Result<Routers, Box<dyn Err
         audit,
     });
     Ok(Routers {
+        internal: operator.map(|access| edge.wrap_internal(http::internal(app.clone(), access))),
         public: edge.wrap(http::public(app, failed_credentials)),
-        internal: None,
         connections: config.connections.clone(),
     })
 }

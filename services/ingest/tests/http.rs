@@ -18,6 +18,8 @@ mod events;
 mod failed_credentials;
 #[path = "http/health.rs"]
 mod health;
+#[path = "http/managed_consumers.rs"]
+mod managed_consumers;
 #[path = "http/quarantine.rs"]
 mod quarantine;
 #[path = "http/quotas.rs"]

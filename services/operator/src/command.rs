@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use kube::CustomResourceExt as _;
 
-use crate::resources::{SvcProducer, SvcTenant};
+use crate::resources::{SvcConsumer, SvcProducer, SvcTenant};
 
 /// Subcommands of `svc-operator`.
 #[derive(clap::Subcommand)]
@@ -31,7 +31,8 @@ impl Command {
 
 /// Returns the custom resource definitions (`helm/svc/files/crds.json`).
 fn definitions() -> serde_json::Result<String> {
-    Ok(format!("{}\n", serde_json::to_string_pretty(&[SvcTenant::crd(), SvcProducer::crd()])?))
+    let definitions = [SvcTenant::crd(), SvcProducer::crd(), SvcConsumer::crd()];
+    Ok(format!("{}\n", serde_json::to_string_pretty(&definitions)?))
 }
 
 #[cfg(test)]

@@ -1,26 +1,33 @@
 //! Executes plans. Only the replica that holds the lease runs it.
 
+mod consumers;
+
 use std::sync::Arc;
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
-use contract::managed::{IssuedInvite, ManagedProducer, ManagedTenant, OperatorId, StoredProducer};
+use contract::managed::{
+    IssuedInvite, ManagedProducer, ManagedTenant, OperatorId, StoredConsumer, StoredProducer,
+};
 use futures::{StreamExt as _, stream};
-use kube::ResourceExt as _;
+use kube::{Resource as _, ResourceExt as _};
 use tokio::time::{Instant, sleep, sleep_until};
 
 use crate::failure::WriteError;
-use crate::guard::{Guard, Kind};
+use crate::guard::Guard;
 use crate::kubernetes::{Caches, Kubernetes};
 use crate::lease::Term;
+use crate::login_secret::LoginSecret;
 use crate::memory::Memory;
 use crate::metrics::OperatorMetrics;
 use crate::plan::{Plan, Write};
-use crate::services::{CallError, IdentityClient, SessionClient};
-use crate::status::{Reason, State, Subject};
+use crate::services::{CallError, IdentityClient, IngestClient, SessionClient};
+use crate::status::{Kind, Reason, State, Subject};
 
 /// Interval at which the stored state is read, to find changes by others.
 const POLL_INTERVAL: Duration = Duration::from_secs(5);
+/// Interval at which the consumers are read: ingest measures each of them.
+const CONSUMER_INTERVAL: Duration = Duration::from_secs(15);
 /// Delay after a change, so that many changes are one plan.
 const DEBOUNCE: Duration = Duration::from_millis(200);
 const CONCURRENCY: usize = 8;
@@ -34,9 +41,13 @@ pub(crate) struct Controller {
     pub(crate) kubernetes: Kubernetes,
     pub(crate) identity: IdentityClient,
     pub(crate) session: SessionClient,
+    /// `None` if the operator does not manage consumers.
+    pub(crate) ingest: Option<IngestClient>,
+    /// Address of NATS in the Secrets of consumers; empty if it is not known.
+    pub(crate) consumer_nats_url: Arc<str>,
     pub(crate) metrics: OperatorMetrics,
     pub(crate) term: Term,
-    /// The operators of which this one takes over tenants and producers.
+    /// The operators of which this one takes over tenants, producers and consumers.
     pub(crate) take_over_from: Arc<[OperatorId]>,
     /// Releases at the start that the configuration confirms.
     pub(crate) confirmed_releases: usize,
@@ -55,6 +66,13 @@ enum Written {
     Kept {
         expires_at: DateTime<Utc>,
     },
+    /// A consumer, and the Secret with its login if it was written.
+    Consumer {
+        stored: Box<StoredConsumer>,
+        login: Option<LoginSecret>,
+        /// Whether the broker accepts a new login; `None` without a new one.
+        active: Option<bool>,
+    },
 }
 
 impl Controller {
@@ -62,7 +80,8 @@ impl Controller {
     pub(crate) fn for_operator(self, operator: &OperatorId) -> Self {
         tracing::info!(%operator, "the cluster is identified");
         let (identity, session) = (self.identity.for_operator(operator), self.session.for_operator(operator));
-        Self { identity, session, ..self }
+        let ingest = self.ingest.map(|ingest| ingest.for_operator(operator));
+        Self { identity, session, ingest, ..self }
     }
 
     /// Plans and writes until it is cancelled.
@@ -70,8 +89,13 @@ impl Controller {
         self.caches.ready().await;
         let mut memory = Memory::default();
         memory.guard = Guard::new(self.confirmed_releases);
-        let mut next_poll = Instant::now();
+        memory.nats_url = Arc::clone(&self.consumer_nats_url);
+        let (mut next_poll, mut next_consumers) = (Instant::now(), Instant::now());
         loop {
+            if next_consumers <= Instant::now() {
+                self.poll_consumers(&mut memory).await;
+                next_consumers = Instant::now() + CONSUMER_INTERVAL;
+            }
             if next_poll <= Instant::now() {
                 self.poll(&mut memory).await;
                 next_poll = Instant::now() + POLL_INTERVAL;
@@ -187,6 +211,14 @@ impl Controller {
                 self.session.delete(*uid, tenant_id, *is_final).await?;
                 self.report_release(write);
             }
+            Write::PutConsumer { resource, uid, consumer } => {
+                return self.put_consumer(resource, *uid, consumer).await;
+            }
+            Write::PutLogin { resource, uid, stored } => return self.put_login(resource, *uid, stored).await,
+            Write::DeleteConsumer { uid, name, not_allowed } => {
+                self.delete_consumer(*uid, name, not_allowed.as_deref()).await?;
+                self.report_release(write);
+            }
         }
         Ok(Written::Nothing)
     }
@@ -209,7 +241,7 @@ impl Controller {
                 }
                 if changed && was_stored {
                     let note = "The tenant was changed without its resource. The operator restored the desired state.";
-                    self.kubernetes.publish(&**resource, "DriftCorrected", None, note).await;
+                    self.kubernetes.publish(&resource.object_ref(&()), "DriftCorrected", None, note).await;
                 }
             }
             (Write::RenewInvite { resource, .. }, Written::Kept { expires_at }) => {
@@ -219,7 +251,7 @@ impl Controller {
                 memory.put_tenant(tenant_id, *owner, Some(&invite));
                 memory.put_secret(resource, Some(invite.expires_at));
                 let note = "The Secret has a new token for the invite of the first administrator.";
-                self.kubernetes.publish(&**resource, "InviteRenewed", None, note).await;
+                self.kubernetes.publish(&resource.object_ref(&()), "InviteRenewed", None, note).await;
             }
             (Write::DeleteSecret { resource }, _) => {
                 memory.put_secret(resource, None);
@@ -234,6 +266,24 @@ impl Controller {
                 memory.put_producer(StoredProducer { uid: *uid, producer: producer.clone() });
             }
             (Write::DeleteProducer { uid, .. }, _) => memory.forget_producer(*uid),
+            (
+                Write::PutConsumer { resource, .. } | Write::PutLogin { resource, .. },
+                Written::Consumer { stored, login, active },
+            ) => {
+                memory.put_consumer(*stored);
+                if login.is_some() {
+                    memory.put_login(resource, login);
+                }
+                // A new resource that becomes ready causes no event.
+                let is_event = !matches!(write, Write::PutConsumer { .. });
+                self.publish_login(resource, active.filter(|active| is_event || !active)).await;
+            }
+            (Write::DeleteConsumer { uid, not_allowed, .. }, _) => {
+                memory.forget_consumer(*uid, not_allowed.is_none());
+                if let Some(resource) = not_allowed {
+                    memory.put_login(resource, None);
+                }
+            }
             _ => {}
         }
     }
@@ -255,6 +305,15 @@ impl Controller {
                 tracing::info!(%tenant_id, %uid, reason, "producer deleted");
                 Kind::Producer
             }
+            Write::DeleteConsumer { uid, name, not_allowed } => {
+                let reason = if not_allowed.is_some() {
+                    "its login only: its tenant does not allow it"
+                } else {
+                    "its resource does not exist"
+                };
+                tracing::info!(consumer = %name, %uid, reason, "consumer deleted");
+                Kind::Consumer
+            }
             _ => return,
         };
         self.metrics.count_release(kind);
@@ -264,13 +323,7 @@ impl Controller {
     /// writes, because a write could replace it at once.
     /// At most [`MAX_WRITES`] at once. Returns whether more remain.
     async fn write_states(&self, plan: &Plan, memory: &mut Memory) -> bool {
-        let mut changed: Vec<(Subject, State)> = Vec::new();
-        for (resource, state) in &plan.tenants {
-            changed.push((Subject::Tenant(Arc::clone(resource)), state.clone()));
-        }
-        for (resource, state) in &plan.producers {
-            changed.push((Subject::Producer(Arc::clone(resource)), state.clone()));
-        }
+        let mut changed = plan.states.clone();
         let is_temporary = |state: &State| matches!(state.reason, Reason::Pending | Reason::TenantNotReady);
         let is_final = |state: &State| plan.writes.is_empty() || !is_temporary(state);
         changed.retain(|(subject, state)| is_final(state) && memory.is_new(subject, state));
@@ -294,27 +347,16 @@ impl Controller {
 
     async fn write_state(&self, subject: &Subject, state: &State) -> Result<(), kube::Error> {
         self.term.wait_while_valid().await;
-        let before = subject.status();
-        let status = state.status(subject.metadata().generation, before);
-        let reason = state.is_event(before).then(|| format!("{:?}", state.reason));
-        match subject {
-            Subject::Tenant(tenant) => {
-                self.kubernetes.write_tenant_status(tenant, &status).await?;
-                if let Some(reason) = reason {
-                    self.kubernetes.publish(&**tenant, &reason, Some(state), &state.message).await;
-                }
-            }
-            Subject::Producer(producer) => {
-                self.kubernetes.write_producer_status(producer, &status).await?;
-                if let Some(reason) = reason {
-                    self.kubernetes.publish(&**producer, &reason, Some(state), &state.message).await;
-                }
-            }
+        let is_event = state.is_event(subject.status());
+        self.kubernetes.write_status(subject, state).await?;
+        if is_event {
+            let reason = format!("{:?}", state.reason);
+            self.kubernetes.publish(&subject.reference(), &reason, Some(state), &state.message).await;
         }
         Ok(())
     }
 }
 
 fn log_secret(error: &kube::Error) {
-    tracing::warn!(error = service::chain(error), "failed to write the Secret of an invite");
+    tracing::warn!(error = service::chain(error), "failed to write a Secret");
 }

@@ -10,6 +10,8 @@ use crate::status::{Progress, Reason, State};
 pub(crate) enum WriteError {
     Call(CallError),
     Kubernetes(kube::Error),
+    /// A Secret with this name does not belong to the resource.
+    SecretTaken(String),
 }
 
 impl From<CallError> for WriteError {
@@ -33,10 +35,17 @@ pub(crate) fn state_of(write: &Write, error: &WriteError) -> State {
             Reason::Pending,
             format!("A request to the API server failed: {}", service::chain(error)),
         ),
+        WriteError::SecretTaken(name) => {
+            let message = format!("The Secret {name} exists and is not that of this consumer: delete it.");
+            stalled(Reason::SecretTaken, message)
+        }
         WriteError::Call(CallError::Unavailable(message)) => {
             let (name, reason) = match write {
                 Write::PutProducer { .. } | Write::DeleteProducer { .. } => {
                     ("session", Reason::SessionUnavailable)
+                }
+                Write::PutConsumer { .. } | Write::PutLogin { .. } | Write::DeleteConsumer { .. } => {
+                    ("ingest", Reason::IngestUnavailable)
                 }
                 _ => ("identity", Reason::IdentityUnavailable),
             };
@@ -74,6 +83,10 @@ pub(crate) fn state_of(write: &Write, error: &WriteError) -> State {
             Conflict::ServiceAccountTaken => {
                 let advice = " Delete it, or use another service account.";
                 stalled(Reason::ServiceAccountTaken, sentence(conflict, advice))
+            }
+            Conflict::ConsumerTaken => {
+                let advice = " Use another name, or delete that consumer.";
+                stalled(Reason::ConsumerTaken, sentence(conflict, advice))
             }
         },
     }

@@ -8,6 +8,7 @@ use kube::ResourceExt as _;
 use uuid::Uuid;
 
 use crate::plan::{Observed, Plan, Write};
+use crate::status::Kind;
 
 /// Removals of one kind that a new leader executes without a confirmation, or a tenth of the stored objects if that is more.
 const FEW: usize = 3;
@@ -17,39 +18,13 @@ const FEW: usize = 3;
 pub(crate) struct Guard {
     /// Removals of one kind that the configuration confirms.
     confirmed: usize,
-    tenants: Held,
-    producers: Held,
+    /// By kind.
+    held: [Held; Kind::ALL.len()],
 }
 
 /// The held removals of one kind. `None` before the first complete plan.
 #[derive(Default)]
 struct Held(Option<HashSet<Uuid>>);
-
-/// A kind of object that is removed.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Kind {
-    Tenant,
-    Producer,
-}
-
-impl Kind {
-    /// The kind of the resource.
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Self::Tenant => "SvcTenant",
-            Self::Producer => "SvcProducer",
-        }
-    }
-
-    /// What a write removes, and the uid of its resource.
-    pub(crate) fn from_removal(write: &Write) -> Option<(Self, Uuid)> {
-        match write {
-            Write::Release { owner, .. } => Some((Self::Tenant, owner.uid)),
-            Write::DeleteProducer { uid, .. } => Some((Self::Producer, *uid)),
-            _ => None,
-        }
-    }
-}
 
 impl Guard {
     pub(crate) fn new(confirmed: usize) -> Self {
@@ -59,31 +34,29 @@ impl Guard {
     /// Removes the held removals from a plan.
     pub(crate) fn hold(&mut self, plan: &mut Plan, observed: &Observed) {
         let missing = missing(plan, observed);
-        let tenants = observed.stored_tenants.as_ref().map(|stored| stored.len());
-        let producers = observed.stored_producers.as_ref().map(|stored| stored.len());
-        self.tenants.update(Kind::Tenant, &missing, tenants, self.confirmed);
-        self.producers.update(Kind::Producer, &missing, producers, self.confirmed);
-        plan.writes.retain(|write| match Kind::from_removal(write) {
-            Some((Kind::Tenant, uid)) => !self.tenants.contains(uid),
-            Some((Kind::Producer, uid)) => !self.producers.contains(uid),
-            None => true,
+        for (kind, held) in Kind::ALL.into_iter().zip(&mut self.held) {
+            let stored = match kind {
+                Kind::Tenant => observed.stored_tenants.as_ref().map(|stored| stored.len()),
+                Kind::Producer => observed.stored_producers.as_ref().map(|stored| stored.len()),
+                Kind::Consumer => observed.stored_consumers.as_ref().map(|stored| stored.len()),
+            };
+            held.update(kind, &missing, stored, self.confirmed);
+        }
+        plan.writes.retain(|write| {
+            write.removal().is_none_or(|(kind, uid)| !self.held[kind as usize].contains(uid))
         });
     }
 
     /// The number of held removals of a kind.
     pub(crate) fn held(&self, kind: Kind) -> usize {
-        let held = match kind {
-            Kind::Tenant => &self.tenants,
-            Kind::Producer => &self.producers,
-        };
-        held.0.as_ref().map_or(0, HashSet::len)
+        self.held[kind as usize].0.as_ref().map_or(0, HashSet::len)
     }
 }
 
 /// The removals of a plan, except those of resources that were created again: of a tenant with the same name, or of a producer with the
-/// same service account.
+/// same service account. A consumer that was created again would lose its position.
 fn missing(plan: &Plan, observed: &Observed) -> Vec<(Kind, Uuid)> {
-    let removals = plan.writes.iter().filter_map(|write| Some((write, Kind::from_removal(write)?)));
+    let removals = plan.writes.iter().filter_map(|write| Some((write, write.removal()?)));
     let removals: Vec<_> = removals.collect();
     if removals.is_empty() {
         return Vec::new();
@@ -143,7 +116,7 @@ mod tests {
     use contract::managed::{Owner, Producer, StoredProducer, StoredTenant};
 
     use super::*;
-    use crate::resources::{SvcTenant, TenantSpec};
+    use crate::resources::{ConsumerSpec, SvcConsumer, SvcTenant, TenantSpec};
 
     fn id(number: u128) -> tenancy::TenantId {
         format!("t-{number}").parse().unwrap()
@@ -206,6 +179,27 @@ mod tests {
         let again = |number| Arc::new(SvcTenant::new(&format!("t-{number}"), spec.clone()));
         observed.tenants = (0..18).map(again).collect();
         assert_eq!(released(&mut Guard::default(), &observed, 0..20), 20);
+    }
+
+    #[test]
+    fn a_consumer_that_was_created_again_is_held_because_it_would_lose_its_position() {
+        let name = |number| format!("consumer-{number}").parse().unwrap();
+        let deletion = |number| Write::DeleteConsumer {
+            uid: Uuid::from_u128(number),
+            name: name(number),
+            not_allowed: None,
+        };
+        let spec: ConsumerSpec = serde_json::from_str(r#"{ "tenant": "acme" }"#).unwrap();
+        let again = |number: u128| Arc::new(SvcConsumer::new(&format!("consumer-{number}"), spec.clone()));
+        let observed = Observed {
+            consumers: (0..10).map(again).collect(),
+            stored_consumers: Some(Arc::default()),
+            ..observed(0)
+        };
+        let mut plan = Plan { writes: (0..10).map(deletion).collect(), ..Plan::default() };
+        let mut guard = Guard::default();
+        guard.hold(&mut plan, &observed);
+        assert_eq!((plan.writes.len(), guard.held(Kind::Consumer)), (0, 10));
     }
 
     #[test]

@@ -1,5 +1,7 @@
 //! Requests to the API server, and the cached resources.
 
+mod logins;
+
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
@@ -8,9 +10,9 @@ use contract::managed::IssuedInvite;
 use futures::future::{BoxFuture, Shared};
 use futures::{FutureExt as _, StreamExt as _};
 use k8s_openapi::ByteString;
-use k8s_openapi::api::core::v1::{Namespace, Secret};
+use k8s_openapi::api::core::v1::{Namespace, ObjectReference, Secret};
 use kube::api::{DeleteParams, Patch, PatchParams};
-use kube::core::{ObjectMeta, PartialObjectMeta};
+use kube::core::{DynamicObject, ObjectMeta, PartialObjectMeta};
 use kube::runtime::events::{Event, EventType, Recorder, Reporter};
 use kube::runtime::reflector::{self, Store, store};
 use kube::runtime::{WatchStreamExt as _, watcher};
@@ -22,9 +24,10 @@ use tokio::sync::Notify;
 use url::Url;
 use uuid::Uuid;
 
+use crate::login_secret::{self, LoginSecret};
 use crate::plan;
-use crate::resources::{FINALIZER, GROUP, ResourceStatus, SvcProducer, SvcTenant};
-use crate::status::{Progress, State};
+use crate::resources::{FINALIZER, GROUP, SvcConsumer, SvcProducer, SvcTenant};
+use crate::status::{Progress, State, Subject};
 
 /// The manager of the fields that the operator applies.
 const MANAGER: &str = "svc-operator";
@@ -43,13 +46,39 @@ pub(crate) struct Caches {
     producers: Store<SvcProducer>,
     namespaces: Store<PartialObjectMeta<Namespace>>,
     secrets: Store<PartialObjectMeta<Secret>>,
+    consumers: Option<ConsumerCaches>,
     changed: Arc<Notify>,
     ready: Shared<BoxFuture<'static, ()>>,
 }
 
+/// The cached consumers and the Secrets with their logins.
+#[derive(Clone)]
+struct ConsumerCaches {
+    consumers: Store<SvcConsumer>,
+    logins: Store<Secret>,
+}
+
+impl ConsumerCaches {
+    fn start(client: &Client, changed: &Arc<Notify>, tasks: &Tasks) -> Self {
+        let consumers = Api::<SvcConsumer>::all(client.clone());
+        let logins = Api::<Secret>::all(client.clone());
+        let labelled = watcher::Config::default().labels(login_secret::LABEL);
+        let logins = watcher(logins, labelled).modify(login_secret::trim);
+        Self {
+            consumers: cache("consumers", watcher(consumers, watcher::Config::default()), changed, tasks),
+            logins: cache("logins", logins, changed, tasks),
+        }
+    }
+
+    async fn ready(self) {
+        // A writer is dropped only when the process stops.
+        let _ = tokio::join!(self.consumers.wait_until_ready(), self.logins.wait_until_ready());
+    }
+}
+
 impl Caches {
     /// Starts the watches.
-    pub(crate) fn start(client: &Client, namespace: &str, tasks: &Tasks) -> Self {
+    pub(crate) fn start(client: &Client, namespace: &str, has_consumers: bool, tasks: &Tasks) -> Self {
         let changed = Arc::new(Notify::new());
         let labelled = watcher::Config::default().labels(INVITE_LABEL);
         let all = watcher::Config::default;
@@ -61,7 +90,9 @@ impl Caches {
         let producers = cache("producers", watcher(producers, all()), &changed, tasks);
         let namespaces = cache("namespaces", watcher(namespaces, all()), &changed, tasks);
         let secrets = cache("secrets", watcher(secrets, labelled), &changed, tasks);
-        let lists = (tenants.clone(), producers.clone(), namespaces.clone(), secrets.clone());
+        let consumers = has_consumers.then(|| ConsumerCaches::start(client, &changed, tasks));
+        let lists =
+            (tenants.clone(), producers.clone(), namespaces.clone(), secrets.clone(), consumers.clone());
         // Shared, because a list wakes only one of the tasks that wait for it.
         let ready = async move {
             // A writer is dropped only when the process stops.
@@ -70,9 +101,10 @@ impl Caches {
                 lists.1.wait_until_ready(),
                 lists.2.wait_until_ready(),
                 lists.3.wait_until_ready(),
+                futures::future::OptionFuture::from(lists.4.map(ConsumerCaches::ready)),
             );
         };
-        Self { tenants, producers, namespaces, secrets, changed, ready: ready.boxed().shared() }
+        Self { tenants, producers, namespaces, secrets, consumers, changed, ready: ready.boxed().shared() }
     }
 
     /// Waits until all lists are complete.
@@ -105,6 +137,16 @@ impl Caches {
 
     pub(crate) fn producers(&self) -> Vec<Arc<SvcProducer>> {
         self.producers.state()
+    }
+
+    pub(crate) fn consumers(&self) -> Vec<Arc<SvcConsumer>> {
+        self.consumers.as_ref().map(|caches| caches.consumers.state()).unwrap_or_default()
+    }
+
+    /// The logins of consumers in Secrets, by the key of the consumer.
+    pub(crate) fn logins(&self) -> HashMap<String, LoginSecret> {
+        let logins = self.consumers.as_ref().map(|caches| caches.logins.state()).unwrap_or_default();
+        logins.iter().filter_map(|secret| LoginSecret::read(secret)).collect()
     }
 
     /// The labels of each namespace.
@@ -185,29 +227,22 @@ impl Kubernetes {
         Self { client, namespace: namespace.to_owned(), public_url: public_url.clone(), recorder }
     }
 
-    /// Writes the status of a tenant.
-    pub(crate) async fn write_tenant_status(
-        &self,
-        tenant: &SvcTenant,
-        status: &ResourceStatus,
-    ) -> Result<(), kube::Error> {
-        let name = tenant.name_any();
-        let api = Api::<SvcTenant>::all(self.client.clone());
-        let applied = applied("SvcTenant", &json!({ "name": name, "uid": tenant.uid() }), status);
-        api.patch_status(&name, &PatchParams::apply(MANAGER).force(), &Patch::Apply(&applied)).await.map(drop)
-    }
-
-    /// Writes the status of a producer.
-    pub(crate) async fn write_producer_status(
-        &self,
-        producer: &SvcProducer,
-        status: &ResourceStatus,
-    ) -> Result<(), kube::Error> {
-        let (name, namespace) = (producer.name_any(), producer.namespace().unwrap_or_default());
-        let api = Api::<SvcProducer>::namespaced(self.client.clone(), &namespace);
-        let metadata = json!({ "name": name, "namespace": namespace, "uid": producer.uid() });
-        let applied = applied("SvcProducer", &metadata, status);
-        api.patch_status(&name, &PatchParams::apply(MANAGER).force(), &Patch::Apply(&applied)).await.map(drop)
+    /// Writes the status of a resource in a state.
+    pub(crate) async fn write_status(&self, subject: &Subject, state: &State) -> Result<(), kube::Error> {
+        let (resource, metadata) = (subject.api_resource(), subject.metadata());
+        let name = metadata.name.as_deref().unwrap_or_default();
+        let client = self.client.clone();
+        let api: Api<DynamicObject> = match &metadata.namespace {
+            Some(namespace) => Api::namespaced_with(client, namespace, &resource),
+            None => Api::all_with(client, &resource),
+        };
+        let applied = json!({
+            "apiVersion": resource.api_version,
+            "kind": resource.kind,
+            "metadata": { "name": name, "namespace": metadata.namespace, "uid": metadata.uid },
+            "status": subject.status_in(state),
+        });
+        api.patch_status(name, &PatchParams::apply(MANAGER).force(), &Patch::Apply(&applied)).await.map(drop)
     }
 
     /// Adds or removes the finalizer of a tenant.
@@ -237,7 +272,7 @@ impl Kubernetes {
         let (tenant_id, name) = (tenant.name_any(), secret_name(&tenant.name_any()));
         let url = self.public_url.as_str().trim_end_matches('/');
         let text = |text: &str| ByteString(text.as_bytes().to_vec());
-        let mut metadata = ObjectMeta { name: Some(name.clone()), ..ObjectMeta::default() };
+        let mut metadata = ObjectMeta { name: Some(name), ..ObjectMeta::default() };
         metadata.labels = Some([(INVITE_LABEL.to_owned(), tenant_id.clone())].into());
         metadata.annotations = Some([(EXPIRES_AT.to_owned(), invite.expires_at.to_rfc3339())].into());
         metadata.owner_references = Some(tenant.owner_ref(&()).into_iter().collect());
@@ -247,12 +282,20 @@ impl Kubernetes {
             ("url", text(url)),
             ("token", text(invite.token.expose())),
         ];
-        let secret = Secret {
-            metadata,
-            data: Some(data.into_iter().map(|(key, value)| (key.to_owned(), value)).collect()),
-            ..Secret::default()
-        };
+        let data = data.into_iter().map(|(key, value)| (key.to_owned(), value)).collect();
         let api = Api::<Secret>::namespaced(self.client.clone(), &self.namespace);
+        self.apply_secret(&api, metadata, data).await
+    }
+
+    /// Writes a Secret.
+    async fn apply_secret(
+        &self,
+        api: &Api<Secret>,
+        metadata: ObjectMeta,
+        data: BTreeMap<String, ByteString>,
+    ) -> Result<(), kube::Error> {
+        let name = metadata.name.clone().unwrap_or_default();
+        let secret = Secret { metadata, data: Some(data), ..Secret::default() };
         api.patch(&name, &PatchParams::apply(MANAGER).force(), &Patch::Apply(&secret)).await.map(drop)
     }
 
@@ -278,9 +321,9 @@ impl Kubernetes {
     }
 
     /// Publishes an event about a resource. A failure is only logged: the status has the same content.
-    pub(crate) async fn publish<K: Resource<DynamicType = ()>>(
+    pub(crate) async fn publish(
         &self,
-        resource: &K,
+        resource: &ObjectReference,
         reason: &str,
         state: Option<&State>,
         note: &str,
@@ -293,14 +336,10 @@ impl Kubernetes {
             action: "Reconcile".to_owned(),
             secondary: None,
         };
-        if let Err(error) = self.recorder.publish(&event, &resource.object_ref(&())).await {
+        if let Err(error) = self.recorder.publish(&event, resource).await {
             tracing::warn!(error = service::chain(&error), "failed to publish an event");
         }
     }
-}
-
-fn applied(kind: &str, metadata: &serde_json::Value, status: &ResourceStatus) -> serde_json::Value {
-    json!({ "apiVersion": format!("{GROUP}/v1alpha1"), "kind": kind, "metadata": metadata, "status": status })
 }
 
 fn secret_name(tenant: &str) -> String {

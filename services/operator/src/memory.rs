@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use chrono::{DateTime, Utc};
 use contract::identity::InviteStatus;
-use contract::managed::{IssuedInvite, Owner, StoredInvite, StoredProducer, StoredTenant};
+use contract::managed::{IssuedInvite, Owner, StoredConsumer, StoredInvite, StoredProducer, StoredTenant};
 use kube::ResourceExt as _;
 use tenancy::TenantId;
 use tokio::time::Instant;
@@ -15,8 +15,9 @@ use uuid::Uuid;
 use crate::failure::{self, WriteError};
 use crate::guard::Guard;
 use crate::kubernetes::Caches;
+use crate::login_secret::{self, LoginSecret};
 use crate::plan::{self, Failure, Observed, Plan, Write};
-use crate::resources::SvcTenant;
+use crate::resources::{SvcConsumer, SvcTenant};
 use crate::status::{Progress, State, Subject};
 
 /// Maximum delay of a watch after a write. After it, the cache is used as it is.
@@ -24,18 +25,26 @@ const MAX_WATCH_DELAY: Duration = Duration::from_secs(30);
 const FIRST_RETRY: Duration = Duration::from_secs(1);
 const MAX_RETRY: Duration = Duration::from_mins(5);
 
+/// Values that were written, or deleted (`None`), with their time.
+type Overlay<T> = HashMap<String, (Option<T>, Instant)>;
+
 /// The stored state, the writes that failed, and the writes that the watches report later, with their time.
 #[derive(Default)]
 pub(crate) struct Memory {
     /// Shared with the plan, because a copy of thousands of objects for each plan would double the memory of the operator.
     pub(crate) stored_tenants: Option<Arc<HashMap<TenantId, StoredTenant>>>,
     pub(crate) stored_producers: Option<Arc<HashMap<Uuid, StoredProducer>>>,
+    pub(crate) stored_consumers: Option<Arc<HashMap<Uuid, StoredConsumer>>>,
+    /// Address of NATS for consumers.
+    pub(crate) nats_url: Arc<str>,
     pub(crate) guard: Guard,
     failures: HashMap<Uuid, Failure>,
     /// The versions of the resources before their finalizers were changed.
     outdated: HashMap<Uuid, (Option<String>, Instant)>,
     /// The expiry times of the invites in Secrets that were written or deleted (`None`).
-    secrets: HashMap<String, (Option<DateTime<Utc>>, Instant)>,
+    secrets: Overlay<DateTime<Utc>>,
+    /// The logins of consumers in Secrets that were written or deleted.
+    logins: Overlay<LoginSecret>,
     /// The states that were written, with the generation of the resource.
     states: HashMap<Uuid, (Option<i64>, State, Instant)>,
 }
@@ -52,21 +61,17 @@ impl Memory {
     /// The cached resources with the writes that the watches have not reported yet.
     fn observe(&mut self, caches: &Caches) -> Observed {
         self.forget(Instant::now());
-        let mut secrets = caches.secrets();
-        self.secrets.retain(|tenant, (term, _)| secrets.get(tenant).copied() != *term);
-        for (tenant, (term, _)) in &self.secrets {
-            match term {
-                Some(term) => secrets.insert(tenant.clone(), *term),
-                None => secrets.remove(tenant),
-            };
-        }
         Observed {
             tenants: caches.tenants(),
             producers: caches.producers(),
+            consumers: caches.consumers(),
             namespaces: caches.namespaces(),
-            secrets,
+            secrets: lay_over(&mut self.secrets, caches.secrets()),
+            logins: lay_over(&mut self.logins, caches.logins()),
+            nats_url: Arc::clone(&self.nats_url),
             stored_tenants: self.stored_tenants.clone(),
             stored_producers: self.stored_producers.clone(),
+            stored_consumers: self.stored_consumers.clone(),
             failures: self.failures.clone(),
             outdated: self.outdated.iter().map(|(uid, (version, _))| (*uid, version.clone())).collect(),
         }
@@ -78,6 +83,7 @@ impl Memory {
         self.failures.retain(|_, failure| is_recent(failure.retry_at));
         self.outdated.retain(|_, (_, at)| is_recent(*at));
         self.secrets.retain(|_, (_, at)| is_recent(*at));
+        self.logins.retain(|_, (_, at)| is_recent(*at));
         self.states.retain(|_, (_, _, at)| is_recent(*at));
     }
 
@@ -86,12 +92,36 @@ impl Memory {
         self.secrets.insert(resource.name_any(), (term, Instant::now()));
     }
 
+    /// Records the Secret with the login of a consumer: `None` if it was deleted.
+    pub(crate) fn put_login(&mut self, resource: &SvcConsumer, login: Option<LoginSecret>) {
+        let (namespace, name) = (resource.namespace().unwrap_or_default(), resource.name_any());
+        self.logins.insert(login_secret::key(&namespace, &name), (login, Instant::now()));
+    }
+
     fn stored_tenants_mut(&mut self) -> &mut HashMap<TenantId, StoredTenant> {
         Arc::make_mut(self.stored_tenants.get_or_insert_default())
     }
 
     fn stored_producers_mut(&mut self) -> &mut HashMap<Uuid, StoredProducer> {
         Arc::make_mut(self.stored_producers.get_or_insert_default())
+    }
+
+    fn stored_consumers_mut(&mut self) -> &mut HashMap<Uuid, StoredConsumer> {
+        Arc::make_mut(self.stored_consumers.get_or_insert_default())
+    }
+
+    pub(crate) fn put_consumer(&mut self, stored: StoredConsumer) {
+        self.stored_consumers_mut().insert(stored.owner.uid, stored);
+    }
+
+    /// A consumer was deleted, or only its login.
+    pub(crate) fn forget_consumer(&mut self, uid: Uuid, is_final: bool) {
+        if is_final {
+            self.stored_consumers_mut().remove(&uid);
+            self.forget_conflicts();
+        } else if let Some(stored) = self.stored_consumers_mut().get_mut(&uid) {
+            stored.login_digest = None;
+        }
     }
 
     pub(crate) fn put_producer(&mut self, stored: StoredProducer) {
@@ -155,7 +185,9 @@ impl Memory {
         let generation = subject.metadata().generation;
         match subject.uid().and_then(|uid| self.states.get(&uid)) {
             Some((of, last, _)) => (*of, last) != (generation, state),
-            None => subject.status() != Some(&state.status(generation, subject.status())),
+            None => {
+                subject.status() != Some(&state.status(generation, subject.status())) || subject.has_new_lag()
+            }
         }
     }
 
@@ -164,6 +196,21 @@ impl Memory {
             self.states.insert(uid, (subject.metadata().generation, state, Instant::now()));
         }
     }
+}
+
+/// Returns the cached values with those that the watch has not reported yet.
+fn lay_over<T: Clone + PartialEq>(
+    written: &mut Overlay<T>,
+    mut cached: HashMap<String, T>,
+) -> HashMap<String, T> {
+    written.retain(|key, (value, _)| cached.get(key) != value.as_ref());
+    for (key, (value, _)) in written.iter() {
+        match value {
+            Some(value) => cached.insert(key.clone(), value.clone()),
+            None => cached.remove(key),
+        };
+    }
+    cached
 }
 
 #[cfg(test)]

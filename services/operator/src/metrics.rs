@@ -3,9 +3,9 @@
 use prometheus_client::metrics::gauge::Gauge;
 use service::telemetry::Metrics;
 
-use crate::guard::{Guard, Kind};
+use crate::guard::Guard;
 use crate::plan::Plan;
-use crate::status::Progress;
+use crate::status::{Kind, Progress, State, Subject};
 
 /// Whether this replica writes, and the number of resources by state.
 #[derive(Clone)]
@@ -24,15 +24,15 @@ impl OperatorMetrics {
     /// Counts a write.
     pub(crate) fn count_write(&self, failed: bool) {
         let result = if failed { "failed" } else { "written" };
-        let help = "Writes to identity, session and the API server";
+        let help = "Writes to identity, session, ingest and the API server";
         let writes: prometheus_client::metrics::counter::Counter =
             self.metrics.metric("operator_writes", help, &[("result", result)]);
         writes.inc();
     }
 
-    /// Counts a tenant that was released, or a producer that was deleted.
+    /// Counts a tenant that was released, or a producer or consumer that was deleted.
     pub(crate) fn count_release(&self, kind: Kind) {
-        let help = "Released tenants and deleted producers, because the operator did not find the resource or it is not allowed";
+        let help = "Released tenants, deleted producers and consumers, because the operator did not find the resource or it is not allowed";
         let releases: prometheus_client::metrics::counter::Counter =
             self.metrics.metric("operator_releases", help, &[("kind", kind.name())]);
         releases.inc();
@@ -40,7 +40,7 @@ impl OperatorMetrics {
 
     /// Sets the numbers of held releases.
     pub(crate) fn set_held(&self, guard: &Guard) {
-        for kind in [Kind::Tenant, Kind::Producer] {
+        for kind in Kind::ALL {
             let help = "Releases that wait for a confirmation in the configuration";
             let gauge: Gauge = self.metrics.metric("operator_held_releases", help, &[("kind", kind.name())]);
             gauge.set(i64::try_from(guard.held(kind)).unwrap_or(i64::MAX));
@@ -50,10 +50,11 @@ impl OperatorMetrics {
     /// Sets the numbers of resources.
     pub(crate) fn set_resources(&self, plan: &Plan) {
         for progress in [Progress::Ready, Progress::Reconciling, Progress::Stalled] {
-            let tenants = plan.tenants.iter().filter(|(_, state)| state.progress == progress).count();
-            let producers = plan.producers.iter().filter(|(_, state)| state.progress == progress).count();
-            for (kind, count) in [(Kind::Tenant.name(), tenants), (Kind::Producer.name(), producers)] {
-                let labels = [("kind", kind), ("state", state_label(progress))];
+            for kind in Kind::ALL {
+                let is_counted =
+                    |subject: &Subject, state: &State| subject.kind() == kind && state.progress == progress;
+                let count = plan.states.iter().filter(|(subject, state)| is_counted(subject, state)).count();
+                let labels = [("kind", kind.name()), ("state", state_label(progress))];
                 let gauge: Gauge = self.metrics.metric("operator_resources", "Resources by state", &labels);
                 gauge.set(i64::try_from(count).unwrap_or(i64::MAX));
             }

@@ -1,36 +1,49 @@
 //! Decides what to write. A pure function of the observed state, so that it converges after a crash at any point: nothing that it needs
 //! is only in memory.
 
+mod members;
+
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
 use chrono::{DateTime, Utc};
 use contract::TenantStatus;
+use contract::consumers::{ConsumerName, CreateConsumer};
 use contract::identity::{Delivery, InviteStatus, Quota};
-use contract::managed::{self, FirstAdmin, ManagedTenant, Owner, StoredProducer, StoredTenant};
+use contract::managed::{
+    self, FirstAdmin, ManagedTenant, Owner, StoredConsumer, StoredProducer, StoredTenant,
+};
 use kube::ResourceExt as _;
 use tenancy::TenantId;
 use tokio::time::Instant;
 use uuid::Uuid;
 
+use crate::login_secret::LoginSecret;
 use crate::resources::{
-    Adoption, DeletionPolicy, FINALIZER, InviteDelivery, SvcProducer, SvcTenant, TenantState,
+    Adoption, DeletionPolicy, FINALIZER, InviteDelivery, SvcConsumer, SvcProducer, SvcTenant, TenantState,
 };
-use crate::status::{Progress, Reason, State};
+use crate::status::{Kind, Progress, Reason, State, Subject};
 
 /// What the operator observed. All lists of resources are complete.
 #[derive(Default)]
 pub(crate) struct Observed {
     pub(crate) tenants: Vec<Arc<SvcTenant>>,
     pub(crate) producers: Vec<Arc<SvcProducer>>,
+    pub(crate) consumers: Vec<Arc<SvcConsumer>>,
     /// The labels of each namespace.
     pub(crate) namespaces: HashMap<String, BTreeMap<String, String>>,
     /// The expiry times of the invites in Secrets, by tenant.
     pub(crate) secrets: HashMap<String, DateTime<Utc>>,
+    /// The logins of consumers in Secrets, by the key of the consumer.
+    pub(crate) logins: HashMap<String, LoginSecret>,
+    /// Address of NATS for consumers; empty if it is not known.
+    pub(crate) nats_url: Arc<str>,
     /// What identity stores; `None` until it was read once. Until then, nothing is written.
     pub(crate) stored_tenants: Option<Arc<HashMap<TenantId, StoredTenant>>>,
     /// What session stores; `None` until it was read once. Until then, no producer is written.
     pub(crate) stored_producers: Option<Arc<HashMap<Uuid, StoredProducer>>>,
+    /// What ingest stores; `None` until it was read once. Until then, no consumer is written.
+    pub(crate) stored_consumers: Option<Arc<HashMap<Uuid, StoredConsumer>>>,
     /// The writes that failed, by the uid of the resource.
     pub(crate) failures: HashMap<Uuid, Failure>,
     /// The versions of resources with finalizers that were just changed. The watch reports the change later.
@@ -75,9 +88,25 @@ pub(crate) enum Write {
     PutProducer { resource: Arc<SvcProducer>, uid: Uuid, producer: managed::Producer },
     /// Deletes a producer that does not exist any more, or is not allowed.
     DeleteProducer { uid: Uuid, tenant_id: TenantId, is_final: bool },
+    /// Stores a consumer.
+    PutConsumer { resource: Arc<SvcConsumer>, uid: Uuid, consumer: CreateConsumer },
+    /// Writes the Secret with the login of a consumer. The login is replaced if the Secret does not contain the stored one.
+    PutLogin { resource: Arc<SvcConsumer>, uid: Uuid, stored: Box<StoredConsumer> },
+    /// Deletes a consumer without a resource, or the login and the Secret of one that is not allowed.
+    DeleteConsumer { uid: Uuid, name: ConsumerName, not_allowed: Option<Arc<SvcConsumer>> },
 }
 
 impl Write {
+    /// What it removes, and the uid of its resource.
+    pub(crate) fn removal(&self) -> Option<(Kind, Uuid)> {
+        match self {
+            Self::Release { owner, .. } => Some((Kind::Tenant, owner.uid)),
+            Self::DeleteProducer { uid, .. } => Some((Kind::Producer, *uid)),
+            Self::DeleteConsumer { uid, .. } => Some((Kind::Consumer, *uid)),
+            _ => None,
+        }
+    }
+
     /// The uid of the resource, and its generation.
     pub(crate) fn subject(&self) -> Option<(Uuid, i64)> {
         match self {
@@ -87,7 +116,10 @@ impl Write {
             | Self::DeleteSecret { resource }
             | Self::Suspend { resource, .. } => Some((uid(&**resource)?, generation(&**resource))),
             Self::PutProducer { resource, uid, .. } => Some((*uid, generation(&**resource))),
-            Self::DeleteProducer { uid, .. } => Some((*uid, DELETION)),
+            Self::PutConsumer { resource, uid, .. } | Self::PutLogin { resource, uid, .. } => {
+                Some((*uid, generation(&**resource)))
+            }
+            Self::DeleteProducer { uid, .. } | Self::DeleteConsumer { uid, .. } => Some((*uid, DELETION)),
             Self::Release { owner, .. } => Some((owner.uid, DELETION)),
         }
     }
@@ -97,8 +129,7 @@ impl Write {
 #[derive(Default)]
 pub(crate) struct Plan {
     pub(crate) writes: Vec<Write>,
-    pub(crate) tenants: Vec<(Arc<SvcTenant>, State)>,
-    pub(crate) producers: Vec<(Arc<SvcProducer>, State)>,
+    pub(crate) states: Vec<(Subject, State)>,
 }
 
 /// `metadata.uid`.
@@ -123,10 +154,12 @@ impl Observed {
         for resource in &self.producers {
             self.plan_producer(resource, &tenants, now, &mut plan);
         }
+        for resource in &self.consumers {
+            self.plan_consumer(resource, &tenants, now, &mut plan);
+        }
         self.plan_orphans(now, &mut plan);
         // Removals first: they must not wait for the writes of others. The order is stable otherwise.
-        plan.writes
-            .sort_by_key(|write| !matches!(write, Write::DeleteProducer { .. } | Write::Release { .. }));
+        plan.writes.sort_by_key(|write| write.removal().is_none());
         plan
     }
 
@@ -177,7 +210,7 @@ impl Observed {
         let Some(stored_tenants) = &self.stored_tenants else {
             let message = "The operator has not read the tenants from identity yet.";
             let state = State::new(Progress::Reconciling, Reason::IdentityUnavailable, message);
-            plan.tenants.push((Arc::clone(resource), state));
+            plan.states.push((Subject::Tenant(Arc::clone(resource)), state));
             return;
         };
         let mut writes = Vec::new();
@@ -201,7 +234,7 @@ impl Observed {
             }
             _ => State::new(Progress::Reconciling, Reason::Pending, "The tenant is being written."),
         };
-        plan.tenants.push((Arc::clone(resource), state));
+        plan.states.push((Subject::Tenant(Arc::clone(resource)), state));
         if may_write {
             plan.writes.extend(writes);
         }
@@ -223,138 +256,36 @@ impl Observed {
         }
     }
 
-    fn plan_producer(
-        &self,
-        resource: &Arc<SvcProducer>,
-        tenants: &HashMap<String, &SvcTenant>,
-        now: Instant,
-        plan: &mut Plan,
-    ) {
-        let (Some(uid), generation) = (uid(&**resource), generation(&**resource)) else { return };
-        if resource.metadata.deletion_timestamp.is_some() {
-            return;
-        }
-        let Some(stored_producers) = &self.stored_producers else {
-            let message = "The operator has not read the producers from session yet.";
-            let state = State::new(Progress::Reconciling, Reason::SessionUnavailable, message);
-            plan.producers.push((Arc::clone(resource), state));
-            return;
-        };
-        let stored = stored_producers.get(&uid).map(|stored| &stored.producer);
-        let tenant_id = match self.allowed_tenant(resource, tenants) {
-            Ok(tenant_id) => tenant_id,
-            Err(Denied { state, is_final }) => {
-                if let Some(stored) = stored.filter(|_| is_final && self.may_delete(uid, now)) {
-                    let tenant_id = stored.tenant_id.clone();
-                    plan.writes.push(Write::DeleteProducer { uid, tenant_id, is_final: false });
-                }
-                plan.producers.push((Arc::clone(resource), state));
-                return;
-            }
-        };
-        let desired = managed::Producer {
-            tenant_id,
-            service_account: managed::ServiceAccount {
-                namespace: resource.namespace().unwrap_or_default(),
-                name: resource.spec.service_account.clone(),
-            },
-            source_ids: resource.spec.source_ids.clone(),
-            generation,
-        };
-        let failure = self.failure(uid, generation);
-        let state = if stored == Some(&desired) {
-            let message = "The service account can send events of these sources.";
-            State::new(Progress::Ready, Reason::Provisioned, message)
-        } else {
-            if failure.is_none_or(|failure| failure.retry_at <= now) {
-                plan.writes.push(Write::PutProducer {
-                    resource: Arc::clone(resource),
-                    uid,
-                    producer: desired,
-                });
-            }
-            let pending =
-                || State::new(Progress::Reconciling, Reason::Pending, "The producer is being written.");
-            failure.map_or_else(pending, |failure| failure.state.clone())
-        };
-        plan.producers.push((Arc::clone(resource), state));
-    }
-
-    /// Returns the tenant of a producer, if the tenant allows its namespace.
-    fn allowed_tenant(
-        &self,
-        resource: &SvcProducer,
-        tenants: &HashMap<String, &SvcTenant>,
-    ) -> Result<TenantId, Denied> {
-        let (name, namespace) = (&resource.spec.tenant, resource.namespace().unwrap_or_default());
-        let Some(tenant) = tenants.get(name) else {
-            let message = format!("There is no SvcTenant {name}.");
-            return Err(Denied::finally(State::new(Progress::Stalled, Reason::TenantNotFound, message)));
-        };
-        let selector = tenant.spec.allowed_namespaces.as_ref();
-        let labels = self.namespaces.get(&namespace);
-        if !selector.zip(labels).is_some_and(|(selector, labels)| selector.matches(labels)) {
-            let message = format!(
-                "allowedNamespaces of the SvcTenant {name} does not select the namespace {namespace}."
-            );
-            return Err(Denied::finally(State::new(Progress::Stalled, Reason::NamespaceNotAllowed, message)));
-        }
-        let Some(stored_tenants) = &self.stored_tenants else {
-            let message = "The operator has not read the tenants from identity yet.";
-            return Err(Denied::for_now(State::new(
-                Progress::Reconciling,
-                Reason::IdentityUnavailable,
-                message,
-            )));
-        };
-        let stored = name.parse().ok().and_then(|tenant_id: TenantId| stored_tenants.get(&tenant_id));
-        match stored {
-            Some(stored) if uid(*tenant) == Some(stored.owner.uid) => Ok(stored.tenant_id.clone()),
-            stored => {
-                let message = format!("The SvcTenant {name} is not ready.");
-                let state = State::new(Progress::Reconciling, Reason::TenantNotReady, message);
-                // A tenant that another operator has taken over keeps its producers.
-                Err(Denied { state, is_final: stored.is_some() })
-            }
-        }
-    }
-
-    /// Releases tenants and deletes producers without a resource.
+    /// Releases tenants and deletes producers and consumers without a resource.
     fn plan_orphans(&self, now: Instant, plan: &mut Plan) {
         let tenants: HashSet<Uuid> = self.tenants.iter().filter_map(|tenant| uid(&**tenant)).collect();
-        // A foreign finalizer must not keep a producer that is being deleted.
-        let is_present = |producer: &&Arc<SvcProducer>| producer.metadata.deletion_timestamp.is_none();
-        let producers: HashSet<Uuid> =
-            self.producers.iter().filter(is_present).filter_map(|producer| uid(&**producer)).collect();
         for stored in self.stored_tenants.iter().flat_map(|stored| stored.values()) {
             if !tenants.contains(&stored.owner.uid) && self.may_delete(stored.owner.uid, now) {
                 let (tenant_id, owner) = (stored.tenant_id.clone(), stored.owner);
                 plan.writes.push(Write::Release { tenant_id, owner });
             }
         }
+        let producers = present(&self.producers);
         for (uid, stored) in self.stored_producers.iter().flat_map(|stored| stored.iter()) {
             if !producers.contains(uid) && self.may_delete(*uid, now) {
                 let tenant_id = stored.producer.tenant_id.clone();
                 plan.writes.push(Write::DeleteProducer { uid: *uid, tenant_id, is_final: true });
             }
         }
+        let consumers = present(&self.consumers);
+        for (uid, stored) in self.stored_consumers.iter().flat_map(|stored| stored.iter()) {
+            if !consumers.contains(uid) && self.may_delete(*uid, now) {
+                let name = stored.consumer.name.clone();
+                plan.writes.push(Write::DeleteConsumer { uid: *uid, name, not_allowed: None });
+            }
+        }
     }
 }
 
-/// Why a producer is not written, and whether a stored one is deleted.
-struct Denied {
-    state: State,
-    is_final: bool,
-}
-
-impl Denied {
-    fn finally(state: State) -> Self {
-        Self { state, is_final: true }
-    }
-
-    fn for_now(state: State) -> Self {
-        Self { state, is_final: false }
-    }
+/// The uids of resources. A foreign finalizer must not keep one that is being deleted.
+fn present<K: kube::ResourceExt>(resources: &[Arc<K>]) -> HashSet<Uuid> {
+    let present = resources.iter().filter(|resource| resource.meta().deletion_timestamp.is_none());
+    present.filter_map(|resource| uid(&**resource)).collect()
 }
 
 /// The desired state of a tenant.

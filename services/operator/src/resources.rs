@@ -5,6 +5,8 @@
 
 use std::collections::BTreeMap;
 
+use chrono::{DateTime, Utc};
+use contract::consumers::{ConsumerStart, MAX_ACK_PENDING, MAX_ACK_WAIT_SECONDS, MAX_EVENT_TYPES};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::core::{Expression, Selector, SelectorExt as _};
 use kube::{CustomResource, KubeSchema};
@@ -223,6 +225,86 @@ pub struct ProducerSpec {
     #[schemars(length(min = 1, max = 100), inner(length(min = 1, max = 256), regex(pattern = r"\S")))]
     #[x_kube(merge_strategy = ListMerge::Set)]
     pub source_ids: Vec<String>,
+}
+
+/// A program that reads the events of a tenant. Its name is that of the durable consumer and of its login.
+#[derive(CustomResource, KubeSchema, Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[kube(
+    group = "svc.internal",
+    version = "v1alpha1",
+    kind = "SvcConsumer",
+    namespaced,
+    status = "ConsumerStatus",
+    doc = "A program that reads the events of a tenant. Its name is that of the durable consumer and of its login.",
+    derive = "PartialEq",
+    validation = Rule::new("self.metadata.name.matches('^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$')")
+        .message("metadata.name is the name of the consumer: use 1 to 63 characters of a-z, 0-9 and '-', without a leading or \
+            trailing hyphen"),
+    printcolumn(name = "Ready", type_ = "string", json_path = r#".status.conditions[?(@.type=="Ready")].status"#),
+    printcolumn(name = "Reason", type_ = "string", json_path = r#".status.conditions[?(@.type=="Ready")].reason"#),
+    printcolumn(name = "Tenant", type_ = "string", json_path = ".spec.tenant"),
+    printcolumn(name = "Pending", type_ = "integer", json_path = ".status.lag.pending"),
+    printcolumn(name = "Unread seconds", type_ = "integer", json_path = ".status.lag.oldestUnreadSeconds"),
+    printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp")
+)]
+#[serde(rename_all = "camelCase")]
+pub struct ConsumerSpec {
+    /// The tenant of the events. It must allow the namespace. It cannot be changed.
+    #[schemars(length(min = 1, max = 63), regex(pattern = "^[a-z0-9]([a-z0-9-]*[a-z0-9])?$"))]
+    #[x_kube(validation = Rule::new("self == oldSelf").message("tenant cannot be changed: delete the consumer and create another one"))]
+    pub tenant: String,
+    /// The event types to read. Without them, all. The consumer also gets events of other types with the subject of `GENERIC_EVENT`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = MAX_EVENT_TYPES), inner(length(max = 64), regex(pattern = "^[A-Z][A-Z0-9_]*$")))]
+    #[x_kube(merge_strategy = ListMerge::Set)]
+    pub event_types: Vec<String>,
+    /// The first event to read: `all` stored events, `new` ones only, or those since a time, as in 2026-01-31T12:00:00Z. It cannot be
+    /// changed.
+    #[serde(default = "all")]
+    #[schemars(
+        length(max = 40),
+        regex(pattern = r"^(all|new|\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}(\.\d+)?(Z|[+-]\d{2}:\d{2}))$")
+    )]
+    #[x_kube(validation = Rule::new("self == oldSelf")
+        .message("start cannot be changed: use `svc consumers reset`, or delete the consumer and create another one"))]
+    pub start: String,
+    /// Seconds until an event without an acknowledgement is delivered again, 30 by default.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = MAX_ACK_WAIT_SECONDS))]
+    pub ack_wait_seconds: Option<u32>,
+    /// Maximum number of delivered events without an acknowledgement, 1,000 by default. More are not delivered.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = MAX_ACK_PENDING))]
+    pub max_ack_pending: Option<u32>,
+}
+
+fn all() -> String {
+    ConsumerStart::All.to_string()
+}
+
+/// The state of a consumer that the operator observed.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ConsumerStatus {
+    /// Generation and conditions.
+    #[serde(flatten)]
+    pub common: ResourceStatus,
+    /// How far the consumer is behind.
+    pub lag: Option<Lag>,
+}
+
+/// How far a consumer is behind.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Lag {
+    /// Events that were not delivered yet.
+    pub pending: u64,
+    /// Events that were delivered and not acknowledged yet.
+    pub ack_pending: u64,
+    /// Age of the oldest event that is not acknowledged, in seconds; 0 without such an event.
+    pub oldest_unread_seconds: u64,
+    /// When the operator wrote these values. It writes changed ones at most once a minute.
+    pub measured_at: DateTime<Utc>,
 }
 
 /// The state that the operator observed.

@@ -1,11 +1,12 @@
-//! Clients of the internal APIs of identity and session.
+//! Clients of the internal APIs of identity, session and ingest.
 
 use std::path::PathBuf;
 use std::time::Duration;
 
 use contract::managed::{
-    Conflict, IssuedInvite, ManagedProducer, ManagedTenant, OperatorId, Owner, PRODUCERS, StoredProducer,
-    StoredTenant, TENANTS, WrittenTenant, X_OPERATOR_ID, invite_path, producer_path, tenant_path,
+    CONSUMERS, Conflict, ConsumerReference, IssuedInvite, ManagedConsumer, ManagedProducer, ManagedTenant,
+    OperatorId, Owner, PRODUCERS, StoredConsumer, StoredProducer, StoredTenant, TENANTS, WrittenConsumer,
+    WrittenTenant, X_OPERATOR_ID, consumer_path, invite_path, login_path, producer_path, tenant_path,
 };
 use http::{Method, StatusCode};
 use reqwest::Response;
@@ -50,6 +51,10 @@ pub(crate) struct IdentityClient(Service);
 /// Client of session. Clones share the connections.
 #[derive(Clone)]
 pub(crate) struct SessionClient(Service);
+
+/// Client of ingest. Clones share the connections.
+#[derive(Clone)]
+pub(crate) struct IngestClient(Service);
 
 impl Service {
     fn new(url: Url, token_file: PathBuf) -> Result<Self, reqwest::Error> {
@@ -210,6 +215,38 @@ impl SessionClient {
         is_final: bool,
     ) -> Result<(), CallError> {
         let path = format!("{}?tenant_id={tenant_id}&is_final={is_final}", producer_path(uid));
+        self.0.send(Method::DELETE, &path, NO_BODY).await.map(drop)
+    }
+}
+
+impl IngestClient {
+    pub(crate) fn new(url: Url, token_file: PathBuf) -> Result<Self, reqwest::Error> {
+        Service::new(url, token_file).map(Self)
+    }
+
+    /// The client of an operator.
+    pub(crate) fn for_operator(self, operator: &OperatorId) -> Self {
+        Self(Service { operator: Some(operator.clone()), ..self.0 })
+    }
+
+    pub(crate) async fn list(&self) -> Result<Vec<StoredConsumer>, CallError> {
+        self.0.list(CONSUMERS, |consumer: &StoredConsumer| consumer.owner.uid.to_string()).await
+    }
+
+    pub(crate) async fn put(&self, uid: Uuid, write: &ManagedConsumer) -> Result<WrittenConsumer, CallError> {
+        self.0.read(Method::PUT, &consumer_path(uid), Some(write)).await
+    }
+
+    pub(crate) async fn renew_login(
+        &self,
+        uid: Uuid,
+        of: &ConsumerReference,
+    ) -> Result<WrittenConsumer, CallError> {
+        self.0.read(Method::POST, &login_path(uid), Some(of)).await
+    }
+
+    pub(crate) async fn delete(&self, uid: Uuid, of: &ConsumerReference) -> Result<(), CallError> {
+        let path = format!("{}?name={}&is_final={}", consumer_path(uid), of.name, of.is_final);
         self.0.send(Method::DELETE, &path, NO_BODY).await.map(drop)
     }
 }

@@ -3,12 +3,20 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
+use chrono::{DateTime, TimeDelta, Utc};
+use contract::managed::ConsumerLag;
+use k8s_openapi::api::core::v1::ObjectReference;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use k8s_openapi::jiff::Timestamp;
-use kube::core::ObjectMeta;
+use kube::Resource as _;
+use kube::core::{ApiResource, ObjectMeta};
+use serde_json::{Value, json};
 use uuid::Uuid;
 
-use crate::resources::{ResourceStatus, SvcProducer, SvcTenant};
+use crate::resources::{ConsumerStatus, Lag, ResourceStatus, SvcConsumer, SvcProducer, SvcTenant};
+
+/// Minimum time between two writes of the lag of a consumer: it changes all the time.
+const LAG_INTERVAL: TimeDelta = TimeDelta::minutes(1);
 
 /// How far a resource is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -28,6 +36,7 @@ pub(crate) enum Reason {
     Pending,
     IdentityUnavailable,
     SessionUnavailable,
+    IngestUnavailable,
     Invalid,
     TenantExists,
     TenantDeleted,
@@ -37,6 +46,8 @@ pub(crate) enum Reason {
     TenantNotFound,
     TenantNotReady,
     ServiceAccountTaken,
+    ConsumerTaken,
+    SecretTaken,
 }
 
 /// The state of a resource.
@@ -98,30 +109,116 @@ impl State {
     }
 }
 
+/// A kind of resource.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Tenant,
+    Producer,
+    Consumer,
+}
+
+impl Kind {
+    pub(crate) const ALL: [Self; 3] = [Self::Tenant, Self::Producer, Self::Consumer];
+
+    /// The kind of the resource.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Tenant => "SvcTenant",
+            Self::Producer => "SvcProducer",
+            Self::Consumer => "SvcConsumer",
+        }
+    }
+}
+
 /// A resource with a status.
+#[derive(Clone)]
 pub(crate) enum Subject {
     Tenant(Arc<SvcTenant>),
     Producer(Arc<SvcProducer>),
+    /// A consumer, and how far it is behind, if the operator knows it.
+    Consumer(Arc<SvcConsumer>, Option<ConsumerLag>),
 }
 
 impl Subject {
+    pub(crate) fn kind(&self) -> Kind {
+        match self {
+            Self::Tenant(_) => Kind::Tenant,
+            Self::Producer(_) => Kind::Producer,
+            Self::Consumer(..) => Kind::Consumer,
+        }
+    }
+
+    pub(crate) fn api_resource(&self) -> ApiResource {
+        match self {
+            Self::Tenant(_) => ApiResource::erase::<SvcTenant>(&()),
+            Self::Producer(_) => ApiResource::erase::<SvcProducer>(&()),
+            Self::Consumer(..) => ApiResource::erase::<SvcConsumer>(&()),
+        }
+    }
+
+    /// The resource, as an event refers to it.
+    pub(crate) fn reference(&self) -> ObjectReference {
+        match self {
+            Self::Tenant(tenant) => tenant.object_ref(&()),
+            Self::Producer(producer) => producer.object_ref(&()),
+            Self::Consumer(consumer, _) => consumer.object_ref(&()),
+        }
+    }
+
     pub(crate) fn metadata(&self) -> &ObjectMeta {
         match self {
             Self::Tenant(tenant) => &tenant.metadata,
             Self::Producer(producer) => &producer.metadata,
+            Self::Consumer(consumer, _) => &consumer.metadata,
         }
     }
 
+    /// The status without the lag of a consumer.
     pub(crate) fn status(&self) -> Option<&ResourceStatus> {
         match self {
             Self::Tenant(tenant) => tenant.status.as_ref(),
             Self::Producer(producer) => producer.status.as_ref(),
+            Self::Consumer(consumer, _) => consumer.status.as_ref().map(|status| &status.common),
         }
+    }
+
+    /// The status in this state.
+    pub(crate) fn status_in(&self, state: &State) -> Value {
+        let common = state.status(self.metadata().generation, self.status());
+        match self {
+            Self::Consumer(_, Some(lag)) => {
+                json!(ConsumerStatus { common, lag: Some(lag_at(lag, now())) })
+            }
+            _ => json!(common),
+        }
+    }
+
+    /// Returns whether the lag differs from that of the status, which was not written in the last minute.
+    pub(crate) fn has_new_lag(&self) -> bool {
+        let Self::Consumer(consumer, Some(lag)) = self else { return false };
+        let written = consumer.status.as_ref().and_then(|status| status.lag.as_ref());
+        written.is_none_or(|written| {
+            *written != lag_at(lag, written.measured_at) && now() - written.measured_at >= LAG_INTERVAL
+        })
     }
 
     pub(crate) fn uid(&self) -> Option<Uuid> {
         self.metadata().uid.as_ref()?.parse().ok()
     }
+}
+
+fn lag_at(lag: &ConsumerLag, measured_at: DateTime<Utc>) -> Lag {
+    Lag {
+        pending: lag.pending,
+        ack_pending: lag.ack_pending,
+        oldest_unread_seconds: lag.oldest_unread_seconds,
+        measured_at,
+    }
+}
+
+/// The time of the machine, as conditions have it.
+fn now() -> DateTime<Utc> {
+    DateTime::from_timestamp(Timestamp::now().as_second(), 0).unwrap_or_default()
 }
 
 #[cfg(test)]

@@ -3,6 +3,7 @@
 #![expect(clippy::disallowed_methods, reason = "tasks end with the runtime of the test")]
 
 mod api_server;
+mod consumers;
 
 use std::sync::Arc;
 use std::task::Poll;
@@ -24,7 +25,7 @@ use crate::controller::Controller;
 use crate::kubernetes::{Caches, Kubernetes};
 use crate::lease::Term;
 use crate::metrics::OperatorMetrics;
-use crate::services::{IdentityClient, SessionClient};
+use crate::services::{IdentityClient, IngestClient, SessionClient};
 
 const ACME: &str = "/apis/svc.internal/v1alpha1/svctenants/acme";
 const COLLECTOR: &str = "/apis/svc.internal/v1alpha1/namespaces/apps/svcproducers/collector";
@@ -71,7 +72,7 @@ impl Cluster {
         let urls = &running.system.internal_urls;
         let tasks = Tasks::default();
         let controller = Controller {
-            caches: Caches::start(&api.client(), "svc", &tasks),
+            caches: Caches::start(&api.client(), "svc", true, &tasks),
             kubernetes: Kubernetes::new(
                 api.client(),
                 "svc",
@@ -80,6 +81,8 @@ impl Cluster {
             ),
             identity: IdentityClient::new(urls.identity.parse().unwrap(), token("svc-identity")).unwrap(),
             session: SessionClient::new(urls.session.parse().unwrap(), token("svc-session")).unwrap(),
+            ingest: Some(IngestClient::new(urls.ingest.parse().unwrap(), token("svc-ingest")).unwrap()),
+            consumer_nats_url: "nats://nats.example".into(),
             metrics: OperatorMetrics::new(&Metrics::new("operator")),
             term: Term(watch::channel(Instant::now() + Duration::from_hours(1)).1),
             take_over_from: Arc::default(),
@@ -164,7 +167,7 @@ async fn accept(cluster: &Cluster, token: &str) -> u16 {
 #[tokio::test]
 async fn every_task_that_waits_for_the_lists_continues() {
     let (api, tasks) = (ApiServer::start().await, Tasks::default());
-    let caches = Caches::start(&api.client(), "svc", &tasks);
+    let caches = Caches::start(&api.client(), "svc", true, &tasks);
     let waiting = [caches.clone(), caches].map(|caches| tokio::spawn(async move { caches.ready().await }));
     for task in waiting {
         wait_until("the task continues", async || task.is_finished().then_some(())).await;

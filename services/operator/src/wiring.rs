@@ -17,14 +17,15 @@ use crate::controller::Controller;
 use crate::kubernetes::{Caches, Kubernetes};
 use crate::lease::Candidate;
 use crate::metrics::OperatorMetrics;
-use crate::services::{IdentityClient, SessionClient};
+use crate::services::{IdentityClient, IngestClient, SessionClient};
 
 /// The operator.
 pub struct Operator;
 
 impl Program for Operator {
     const NAME: &'static str = operator::NAME;
-    const ABOUT: &'static str = "The Kubernetes operator: tenants and producers as Kubernetes resources.";
+    const ABOUT: &'static str =
+        "The Kubernetes operator: tenants, producers and consumers as Kubernetes resources.";
     const HAS_API: bool = false;
     type Config = Config;
     type Api = Option<Routers>;
@@ -41,7 +42,7 @@ impl Program for Operator {
         telemetry: &Telemetry,
     ) -> Result<Option<Routers>, Box<dyn Error + Send + Sync>> {
         let client = Client::try_default().await?;
-        let caches = Caches::start(&client, &config.namespace, tasks);
+        let caches = Caches::start(&client, &config.namespace, config.ingest_url.is_some(), tasks);
         let gate = readiness.gate("watches");
         let (waiting, stop) = (caches.clone(), tasks.stopping().clone());
         tasks.spawn_short(async move {
@@ -55,6 +56,8 @@ impl Program for Operator {
             kubernetes: Kubernetes::new(client, &config.namespace, &config.public_url, &config.pod_name),
             identity: IdentityClient::new(config.identity_url, config.identity_token)?,
             session: SessionClient::new(config.session_url, config.session_token)?,
+            ingest: config.ingest_url.map(|url| IngestClient::new(url, config.ingest_token)).transpose()?,
+            consumer_nats_url: config.consumer_nats_url.unwrap_or_default().into(),
             metrics: OperatorMetrics::new(telemetry.metrics()),
             term: candidate.term(),
             take_over_from: config.take_over_from.unwrap_or_default().into(),

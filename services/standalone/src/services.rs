@@ -65,19 +65,24 @@ pub async fn start(
     readiness: &Readiness,
     telemetry: &Telemetry,
 ) -> anyhow::Result<(Routers, InternalUrls)> {
-    let (of_identity, of_session) = (bind_internal().await?, bind_internal().await?);
-    let urls = InternalUrls { identity: url(&of_identity)?, session: url(&of_session)? };
+    let (of_identity, of_session, of_ingest) =
+        (bind_internal().await?, bind_internal().await?, bind_internal().await?);
+    let urls =
+        InternalUrls { identity: url(&of_identity)?, session: url(&of_session)?, ingest: url(&of_ingest)? };
     let [for_identity, for_session, for_ingest] = environments(settings, environment, &urls);
 
     let session = start_service::<Session>(&for_session, tasks, readiness, telemetry).await?;
     let identity = start_service::<Identity>(&for_identity, tasks, readiness, telemetry).await?;
-    for (listener, internal) in [(of_identity, identity.internal), (of_session, session.internal)] {
-        let Some(router) = internal else { continue };
+    let serve_internal = |listener, internal: Option<Router>| {
+        let Some(router) = internal else { return };
         let serve = service::http::serve(listener, router, tasks.clone(), tasks.stopping().clone());
         // Stops after the public port is drained: requests in flight there still use it.
         tasks.spawn("internal API", serve);
-    }
+    };
+    serve_internal(of_identity, identity.internal);
+    serve_internal(of_session, session.internal);
     let ingest = start_service::<Ingest>(&for_ingest, tasks, readiness, telemetry).await?;
+    serve_internal(of_ingest, ingest.internal);
     let public = route_by_path(identity.public, session.public, ingest.public);
     // All services have the same environment, so their settings are equal.
     Ok((Routers { public, internal: None, connections: identity.connections }, urls))
@@ -106,11 +111,14 @@ pub struct InternalUrls {
     pub identity: String,
     /// Of session.
     pub session: String,
+    /// Of ingest.
+    pub ingest: String,
 }
 
 impl Default for InternalUrls {
     fn default() -> Self {
-        Self { identity: "http://identity".to_owned(), session: "http://session".to_owned() }
+        let url = |service| format!("http://{service}");
+        Self { identity: url("identity"), session: url("session"), ingest: url("ingest") }
     }
 }
 

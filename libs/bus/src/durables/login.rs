@@ -4,13 +4,14 @@
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, HashMap};
 
-use hashing::{Entropy, RawToken, TokenKind};
+use hashing::{Entropy, RawToken, TokenDigest, TokenKind};
 
 use super::Durable;
 
 /// Keys of the metadata.
 const ACCOUNT: &str = "svc-account";
 const HASH: &str = "svc-login";
+const DIGEST: &str = "svc-login-digest";
 /// The least cost of bcrypt: the password has 256 random bits, so a higher cost would only slow down connections.
 const COST: u32 = 4;
 /// The form of bcrypt that nats-server recognizes, and the characters of its salt and digest.
@@ -24,6 +25,8 @@ pub struct Login {
     pub account: u16,
     /// Password of the user in the configuration of the broker: a bcrypt hash.
     pub hash: String,
+    /// Digest of the password, by which the operator recognizes the password in a Secret.
+    pub digest: Option<TokenDigest>,
 }
 
 impl Login {
@@ -36,7 +39,7 @@ impl Login {
         let hash = bcrypt::hash_with_salt(password.expose(), COST, salt)
             .map(|parts| parts.format_for_version(bcrypt::Version::TwoA))
             .unwrap_or_default();
-        (Self { account, hash }, password)
+        (Self { account, hash, digest: Some(password.digest()) }, password)
     }
 
     /// Returns the login in the metadata of a durable. The values become a part of the configuration of the broker, so other forms than
@@ -45,12 +48,23 @@ impl Login {
         let (account, hash) = (metadata.get(ACCOUNT)?.parse().ok()?, metadata.get(HASH)?);
         let is_valid = |byte: u8| byte.is_ascii_alphanumeric() || b"./$".contains(&byte);
         let is_hash = hash.len() == HASH_LEN && hash.starts_with(FORM) && hash.bytes().all(is_valid);
-        is_hash.then(|| Self { account, hash: hash.clone() })
+        let digest = metadata.get(DIGEST).and_then(|hex| TokenDigest::from_hex(hex));
+        is_hash.then(|| Self { account, hash: hash.clone(), digest })
     }
 
     pub(super) fn write(&self, metadata: &mut HashMap<String, String>) {
         metadata.insert(ACCOUNT.to_owned(), self.account.to_string());
         metadata.insert(HASH.to_owned(), self.hash.clone());
+        if let Some(digest) = self.digest {
+            metadata.insert(DIGEST.to_owned(), digest.to_hex());
+        }
+    }
+
+    /// Removes the login from the metadata of a durable.
+    pub(super) fn remove(metadata: &mut HashMap<String, String>) {
+        for key in [ACCOUNT, HASH, DIGEST] {
+            metadata.remove(key);
+        }
     }
 }
 
@@ -97,6 +111,7 @@ mod tests {
         login.write(&mut metadata);
         assert!(!format!("{metadata:?}").contains(password.expose()));
         assert_eq!(Login::read(&metadata).as_ref(), Some(&login));
+        assert_eq!(login.digest, Some(password.digest()));
         let quote = login.hash.replace(&login.hash[20..21], "\"");
         for (key, value) in
             [(ACCOUNT, "x"), (ACCOUNT, "65536"), (HASH, ""), (HASH, "password"), (HASH, &quote)]

@@ -48,7 +48,8 @@ impl Broker {
         let login = Durable {
             name: "consumer".to_owned(),
             definition: DurableDefinition::default(),
-            login: Some(Login { account: 0, hash: PASSWORD.to_owned() }),
+            login: Some(Login { account: 0, hash: PASSWORD.to_owned(), digest: None }),
+            owner: None,
             streams: streams.clone(),
             ack_floors: vec![0; streams.len()],
             created_at: DateTime::UNIX_EPOCH,

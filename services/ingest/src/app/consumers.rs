@@ -14,7 +14,7 @@ use contract::consumers::{
 };
 use contract::{FieldError, Page, ProblemKind};
 use futures::future::try_join_all;
-use hashing::SystemEntropy;
+use hashing::{RawToken, SystemEntropy};
 use service::Problem;
 use service::http::Paging;
 use tenancy::TenantId;
@@ -30,20 +30,7 @@ impl App {
     /// # Errors
     /// 422 for an invalid definition, 409 `consumer_exists` for another definition, 503 without the broker.
     pub(crate) async fn create_consumer(&self, request: CreateConsumer) -> Result<CreatedConsumer, Problem> {
-        let errors = definition_errors(&request);
-        if !errors.is_empty() {
-            return Err(Problem::new(ProblemKind::ValidationFailed).fields(errors));
-        }
-        let definition = DurableDefinition {
-            filter: DurableFilter {
-                partitions: request.partitions.map(|Partitions { first, last }| (first, last)),
-                tenant_id: request.tenant_id,
-                event_types: request.event_types,
-            },
-            start: start(request.start.unwrap_or_default()),
-            ack_wait_seconds: request.ack_wait_seconds,
-            max_ack_pending: request.max_ack_pending,
-        };
+        let definition = definition(&request)?;
         let name = request.name.as_str();
         let created =
             self.durables().await?.create(name, &definition, &SystemEntropy).await.map_err(problem)?;
@@ -68,19 +55,24 @@ impl App {
         self.with_login(created, name).await
     }
 
-    /// Returns a consumer, with its login if it has a new one. Waits until the broker accepts it, if something keeps the accounts.
+    /// Returns a consumer, with its login if it has a new one.
     async fn with_login(&self, created: Created, name: ConsumerName) -> Result<CreatedConsumer, Problem> {
         let login = match created.password {
             Some(password) => {
-                let (logins, user, password) = (self.logins(), name.to_string(), password.expose());
-                let active =
-                    logins.apply().await && logins.wait_until_usable(&created.durable, password).await;
-                Some(ConsumerLogin { user, password: password.to_owned(), active })
+                let active = self.activate(&created.durable, &password).await;
+                let (user, password) = (name.to_string(), password.expose().to_owned());
+                Some(ConsumerLogin { user, password, active })
             }
             None => None,
         };
         // Without a request to the broker: the login would be lost if it failed.
         Ok(CreatedConsumer { consumer: consumer(created.durable, name, None), login })
+    }
+
+    /// Waits until the broker accepts a new login, if something keeps the accounts. Returns whether it does.
+    pub(super) async fn activate(&self, durable: &Durable, password: &RawToken) -> bool {
+        let logins = self.logins();
+        logins.apply().await && logins.wait_until_usable(durable, password.expose()).await
     }
 
     /// Returns the file with the accounts of all consumers.
@@ -187,11 +179,11 @@ impl App {
         self.durables().await?.exists(name.as_str()).await.map_err(problem)
     }
 
-    async fn durables(&self) -> Result<Durables, Problem> {
+    pub(super) async fn durables(&self) -> Result<Durables, Problem> {
         Durables::over(&self.nats, self.streams).await.map_err(unavailable)
     }
 
-    fn logins(&self) -> ConsumerLogins {
+    pub(super) fn logins(&self) -> ConsumerLogins {
         ConsumerLogins::new(self.nats.clone(), self.nats_config.clone())
     }
 }
@@ -208,7 +200,7 @@ fn start(start: ConsumerStart) -> DurableStart {
     }
 }
 
-fn consumer_start(start: DurableStart) -> ConsumerStart {
+pub(super) fn consumer_start(start: DurableStart) -> ConsumerStart {
     match start {
         DurableStart::All => ConsumerStart::All,
         DurableStart::New => ConsumerStart::New,
@@ -216,11 +208,29 @@ fn consumer_start(start: DurableStart) -> ConsumerStart {
     }
 }
 
-fn problem(error: DurableError) -> Problem {
+pub(super) fn problem(error: DurableError) -> Problem {
     match error {
         DurableError::Exists => ProblemKind::ConsumerExists.into(),
         error @ (DurableError::Failed { .. } | DurableError::NoAccount) => unavailable(error),
     }
+}
+
+/// Returns the definition of a durable.
+pub(super) fn definition(request: &CreateConsumer) -> Result<DurableDefinition, Problem> {
+    let errors = definition_errors(request);
+    if !errors.is_empty() {
+        return Err(Problem::new(ProblemKind::ValidationFailed).fields(errors));
+    }
+    Ok(DurableDefinition {
+        filter: DurableFilter {
+            partitions: request.partitions.map(|Partitions { first, last }| (first, last)),
+            tenant_id: request.tenant_id.clone(),
+            event_types: request.event_types.clone(),
+        },
+        start: start(request.start.unwrap_or_default()),
+        ack_wait_seconds: request.ack_wait_seconds,
+        max_ack_pending: request.max_ack_pending,
+    })
 }
 
 fn definition_errors(request: &CreateConsumer) -> Vec<FieldError> {

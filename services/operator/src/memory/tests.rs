@@ -1,10 +1,11 @@
 use std::sync::Arc;
 
-use contract::managed::Conflict;
+use contract::managed::{Conflict, ConsumerLag};
+use k8s_openapi::jiff::Timestamp;
 use tokio::time::advance;
 
 use super::*;
-use crate::resources::TenantSpec;
+use crate::resources::{ConsumerSpec, Lag, TenantSpec};
 use crate::services::CallError;
 use crate::status::{Progress, Reason};
 
@@ -63,4 +64,29 @@ async fn a_failure_that_no_plan_repeats_is_forgotten() {
     advance(MAX_WATCH_DELAY).await;
     memory.forget(Instant::now());
     assert!(memory.failures.is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_changed_lag_is_written_at_most_once_a_minute() {
+    let (memory, ready) = (Memory::default(), ready());
+    let spec: ConsumerSpec = serde_json::from_str(r#"{ "tenant": "acme" }"#).unwrap();
+    let is_new = |pending, age: Option<i64>| {
+        let mut consumer = SvcConsumer::new("siem", spec.clone());
+        consumer.metadata.uid = Some(UID.to_string());
+        let now = DateTime::from_timestamp(Timestamp::now().as_second(), 0).unwrap();
+        let common = ready.status(None, None);
+        let lag = age.map(|age| Lag {
+            pending: 1,
+            ack_pending: 0,
+            oldest_unread_seconds: 0,
+            measured_at: now - chrono::TimeDelta::seconds(age),
+        });
+        consumer.status = Some(crate::resources::ConsumerStatus { common, lag });
+        let lag = ConsumerLag { pending, ..ConsumerLag::default() };
+        memory.is_new(&Subject::Consumer(Arc::new(consumer), Some(lag)), &ready)
+    };
+    assert!(is_new(1, None));
+    assert!(!is_new(1, Some(120)), "it has not changed");
+    assert!(!is_new(2, Some(30)));
+    assert!(is_new(2, Some(61)));
 }

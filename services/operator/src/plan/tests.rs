@@ -1,12 +1,14 @@
-use contract::managed::StoredInvite;
+use contract::managed::{ConsumerLag, StoredInvite};
+use hashing::TokenDigest;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
 use kube::core::ObjectMeta;
 use proptest::prelude::*;
 
 use super::*;
+use crate::login_secret;
 use crate::resources::{
-    LabelOperator, LabelRequirement, NamespaceSelector, ProducerSpec, QuotaSpec, TenantSpec,
+    ConsumerSpec, LabelOperator, LabelRequirement, NamespaceSelector, ProducerSpec, QuotaSpec, TenantSpec,
 };
 
 /// A selector of all namespaces.
@@ -53,6 +55,30 @@ fn producer(tenant: &str, number: u128, generation: i64) -> SvcProducer {
     SvcProducer { metadata, spec, status: None }
 }
 
+fn consumer(tenant: &str, number: u128, generation: i64) -> SvcConsumer {
+    let mut metadata = metadata(&format!("consumer-{number}"), number, generation);
+    metadata.namespace = Some("apps".to_owned());
+    let spec = ConsumerSpec {
+        tenant: tenant.to_owned(),
+        event_types: vec!["USER_LOGIN".to_owned()],
+        start: "all".to_owned(),
+        ack_wait_seconds: Some(60),
+        max_ack_pending: None,
+    };
+    SvcConsumer { metadata, spec, status: None }
+}
+
+/// What ingest stores for a written consumer.
+fn stored_consumer(uid: Uuid, generation: i64, consumer: &CreateConsumer, password: &str) -> StoredConsumer {
+    StoredConsumer {
+        owner: Owner { uid, generation },
+        consumer: consumer.clone(),
+        streams: vec!["UDM".to_owned()],
+        login_digest: Some(TokenDigest::from_text(password).to_hex()),
+        lag: ConsumerLag::default(),
+    }
+}
+
 fn id(name: &str) -> TenantId {
     name.parse().unwrap()
 }
@@ -62,14 +88,17 @@ fn stored(name: &str, number: u128, generation: i64) -> (TenantId, StoredTenant)
     (id(name), StoredTenant { tenant_id: id(name), owner, is_drifted: false, invite: None })
 }
 
-/// The tenant `acme` (1) and its producer (2) in the namespace `apps`, both stored.
+/// The tenant `acme` (1), its producer (2) and its consumer (3) in the namespace `apps`, all stored.
 fn converged() -> Observed {
     let mut observed = Observed {
         tenants: vec![Arc::new(tenant("acme", 1, 1))],
         producers: vec![Arc::new(producer("acme", 2, 1))],
+        consumers: vec![Arc::new(consumer("acme", 3, 1))],
+        nats_url: "nats://nats.example".into(),
         namespaces: [("apps".to_owned(), [("tenant".to_owned(), "acme".to_owned())].into())].into(),
         stored_tenants: Some(Arc::new([stored("acme", 1, 1)].into())),
         stored_producers: Some(Arc::new(HashMap::new())),
+        stored_consumers: Some(Arc::new(HashMap::new())),
         ..Observed::default()
     };
     execute_all(&mut observed);
@@ -84,7 +113,11 @@ fn producers_in(observed: &mut Observed) -> &mut HashMap<Uuid, StoredProducer> {
     Arc::make_mut(observed.stored_producers.as_mut().unwrap())
 }
 
-/// Changes the stored state as identity and session do.
+fn consumers_in(observed: &mut Observed) -> &mut HashMap<Uuid, StoredConsumer> {
+    Arc::make_mut(observed.stored_consumers.as_mut().unwrap())
+}
+
+/// Changes the stored state as identity, session and ingest do.
 fn execute(observed: &mut Observed, write: &Write) {
     match write {
         Write::PutTenant { tenant_id, desired, .. } => {
@@ -114,6 +147,27 @@ fn execute(observed: &mut Observed, write: &Write) {
             producers_in(observed).insert(*uid, stored);
         }
         Write::DeleteProducer { uid, .. } => drop(producers_in(observed).remove(uid)),
+        Write::PutConsumer { resource, uid, consumer } => {
+            // The Secret is not written: the leader was killed.
+            let before = observed.stored_consumers.as_ref().unwrap().get(uid);
+            let login_digest = before.map(|stored| stored.login_digest.clone());
+            let mut stored = stored_consumer(*uid, generation(&**resource), consumer, "first");
+            stored.login_digest = login_digest.unwrap_or(stored.login_digest);
+            consumers_in(observed).insert(*uid, stored);
+        }
+        Write::PutLogin { resource, uid, stored } => {
+            let key = login_secret::key("apps", &resource.name_any());
+            let kept = observed.logins.get(&key).and_then(|found| found.password_of(stored));
+            let password = kept.unwrap_or("next").to_owned();
+            consumers_in(observed).get_mut(uid).unwrap().login_digest =
+                Some(TokenDigest::from_text(&password).to_hex());
+            observed.logins.insert(key, LoginSecret::new(stored, &password, &observed.nats_url));
+        }
+        Write::DeleteConsumer { uid, not_allowed: None, .. } => drop(consumers_in(observed).remove(uid)),
+        Write::DeleteConsumer { uid, not_allowed: Some(resource), .. } => {
+            observed.logins.remove(&login_secret::key("apps", &resource.name_any()));
+            consumers_in(observed).get_mut(uid).unwrap().login_digest = None;
+        }
         Write::SetFinalizer { resource, present } => {
             let mut changed = (**resource).clone();
             changed.metadata.finalizers = present.then(|| vec![FINALIZER.to_owned()]);
@@ -137,10 +191,13 @@ fn execute_all(observed: &mut Observed) -> usize {
     panic!("the plans do not converge");
 }
 
+fn reasons_of(observed: &Observed, kind: Kind) -> Vec<Reason> {
+    let states = observed.plan(Instant::now()).states;
+    states.iter().filter(|(subject, _)| subject.kind() == kind).map(|(_, state)| state.reason).collect()
+}
+
 fn reasons(observed: &Observed) -> (Vec<Reason>, Vec<Reason>) {
-    let plan = observed.plan(Instant::now());
-    let tenants = plan.tenants.iter().map(|(_, state)| state.reason).collect();
-    (tenants, plan.producers.iter().map(|(_, state)| state.reason).collect())
+    (reasons_of(observed, Kind::Tenant), reasons_of(observed, Kind::Producer))
 }
 
 #[tokio::test]
@@ -148,6 +205,7 @@ async fn a_stored_tenant_and_its_producer_need_no_write() {
     let observed = converged();
     assert_eq!(observed.plan(Instant::now()).writes, []);
     assert_eq!(reasons(&observed), (vec![Reason::Provisioned], vec![Reason::Provisioned]));
+    assert_eq!(reasons_of(&observed, Kind::Consumer), [Reason::Provisioned]);
 }
 
 #[tokio::test]
@@ -155,6 +213,7 @@ async fn a_new_tenant_is_written_before_its_producers() {
     let mut observed = Observed {
         stored_tenants: Some(Arc::new(HashMap::new())),
         stored_producers: Some(Arc::new(HashMap::new())),
+        stored_consumers: Some(Arc::new(HashMap::new())),
         ..converged()
     };
     let plan = observed.plan(Instant::now());
@@ -162,6 +221,64 @@ async fn a_new_tenant_is_written_before_its_producers() {
     assert_eq!(reasons(&observed), (vec![Reason::Pending], vec![Reason::TenantNotReady]));
     execute_all(&mut observed);
     assert_eq!(observed.stored_producers.as_ref().unwrap().len(), 1);
+    assert_eq!(observed.stored_consumers.as_ref().unwrap().len(), 1);
+}
+
+/// The writes of the consumer after a change of the converged state.
+fn after(change: impl FnOnce(&mut Observed)) -> Vec<Write> {
+    let mut observed = converged();
+    change(&mut observed);
+    let writes = observed.plan(Instant::now()).writes;
+    execute_all(&mut observed);
+    let password = |observed: &Observed| {
+        let stored = observed.stored_consumers.as_ref().unwrap().values().next()?.clone();
+        observed.logins.values().next()?.password_of(&stored).map(str::to_owned)
+    };
+    assert!(password(&observed).is_some(), "the Secret has the login");
+    writes
+}
+
+#[tokio::test]
+async fn a_lost_or_changed_secret_and_a_replaced_login_are_written_again() {
+    let uid = Uuid::from_u128(3);
+    let stored = |observed: &Observed| observed.stored_consumers.as_ref().unwrap()[&uid].clone();
+    let secret = |observed: &mut Observed, password: &str, url: &str| {
+        let other = LoginSecret::new(&stored(observed), password, url);
+        *observed.logins.values_mut().next().unwrap() = other;
+    };
+    for writes in [
+        after(|observed| observed.logins.clear()),
+        after(|observed| secret(observed, "changed", "nats://nats.example")),
+        after(|observed| secret(observed, "next", "nats://other.example")),
+        after(|observed| observed.nats_url = "nats://other.example".into()),
+        after(|observed| {
+            consumers_in(observed).get_mut(&uid).unwrap().login_digest =
+                Some(TokenDigest::from_text("replaced").to_hex());
+        }),
+        after(|observed| consumers_in(observed).get_mut(&uid).unwrap().login_digest = None),
+    ] {
+        assert!(matches!(writes.as_slice(), [Write::PutLogin { .. }]), "{writes:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_change_of_a_consumer_is_written_and_an_invalid_start_is_reported() {
+    for writes in [
+        after(|observed| observed.consumers = vec![Arc::new(consumer("acme", 3, 2))]),
+        after(|observed| consumers_in(observed).clear()),
+        after(|observed| {
+            let stored = consumers_in(observed).get_mut(&Uuid::from_u128(3)).unwrap();
+            stored.consumer.max_ack_pending = Some(7);
+        }),
+    ] {
+        assert!(matches!(writes.as_slice(), [Write::PutConsumer { .. }]), "{writes:?}");
+    }
+    let mut observed = converged();
+    let mut invalid = consumer("acme", 3, 1);
+    invalid.spec.start = "2026-13-31T12:00:00Z".to_owned();
+    observed.consumers = vec![Arc::new(invalid)];
+    assert_eq!(observed.plan(Instant::now()).writes, []);
+    assert_eq!(reasons_of(&observed, Kind::Consumer), [Reason::Invalid]);
 }
 
 #[tokio::test]
@@ -172,6 +289,9 @@ async fn nothing_is_written_before_the_stored_state_was_read() {
     let observed = Observed { stored_producers: None, ..converged() };
     assert_eq!(observed.plan(Instant::now()).writes, []);
     assert_eq!(reasons(&observed).1, [Reason::SessionUnavailable]);
+    let observed = Observed { stored_consumers: None, ..converged() };
+    assert_eq!(observed.plan(Instant::now()).writes, []);
+    assert_eq!(reasons_of(&observed, Kind::Consumer), [Reason::IngestUnavailable]);
 }
 
 #[tokio::test]
@@ -230,7 +350,7 @@ async fn the_secret_follows_the_invite() {
 }
 
 #[tokio::test]
-async fn a_producer_of_a_namespace_that_is_not_allowed_is_deleted() {
+async fn in_a_namespace_that_is_not_allowed_a_producer_is_deleted_and_a_consumer_loses_its_login() {
     let mut without_label = converged();
     without_label.namespaces.insert("apps".to_owned(), BTreeMap::new());
     let mut without_selector = converged();
@@ -251,13 +371,17 @@ async fn a_producer_of_a_namespace_that_is_not_allowed_is_deleted() {
         (owned_elsewhere, Reason::TenantNotReady),
     ] {
         assert_eq!(reasons(&observed).1, [reason]);
+        assert_eq!(reasons_of(&observed, Kind::Consumer), [reason]);
         execute_all(&mut observed);
         assert_eq!(observed.stored_producers.as_ref().unwrap().len(), 0, "{reason:?}");
+        assert_eq!(observed.logins.len(), 0, "{reason:?}");
+        let kept: Vec<_> = consumers_in(&mut observed).values().map(|stored| &stored.login_digest).collect();
+        assert_eq!(kept, [&None], "{reason:?}");
     }
 }
 
 #[tokio::test]
-async fn a_tenant_of_another_operator_keeps_the_producers_of_this_one() {
+async fn a_tenant_of_another_operator_keeps_the_producers_and_consumers_of_this_one() {
     let mut taken_over = converged();
     taken_over.stored_tenants = Some(Arc::new(HashMap::new()));
     taken_over.failures.insert(Uuid::from_u128(1), failure(1));
@@ -317,15 +441,17 @@ async fn a_selector_can_allow_all_namespaces_and_an_empty_one_allows_none() {
 }
 
 #[tokio::test]
-async fn without_its_resource_a_tenant_is_released_and_a_producer_deleted() {
+async fn without_its_resource_a_tenant_is_released_and_a_producer_or_consumer_deleted() {
     let mut observed = converged();
     observed.tenants.clear();
     observed.producers.clear();
+    observed.consumers.clear();
     execute_all(&mut observed);
     assert_eq!(
         (observed.stored_tenants.as_ref().unwrap().len(), observed.stored_producers.as_ref().unwrap().len()),
         (0, 0)
     );
+    assert_eq!(observed.stored_consumers.as_ref().unwrap().len(), 0);
 }
 
 #[tokio::test]
@@ -354,6 +480,7 @@ async fn a_failed_write_is_planned_again_after_its_delay_or_with_a_new_generatio
     let mut observed = converged();
     observed.stored_tenants = Some(Arc::new(HashMap::new()));
     observed.stored_producers = Some(Arc::new(HashMap::new()));
+    observed.stored_consumers = Some(Arc::new(HashMap::new()));
     observed.failures.insert(Uuid::from_u128(1), failure(1));
     assert_eq!(observed.plan(Instant::now()).writes, []);
     assert_eq!(reasons(&observed).0, [Reason::ManagedElsewhere]);
@@ -364,16 +491,19 @@ async fn a_failed_write_is_planned_again_after_its_delay_or_with_a_new_generatio
 
 proptest! {
     #[test]
-    fn every_state_converges_and_stored_producers_are_allowed_ones(
+    fn every_state_converges_and_only_allowed_producers_and_consumers_have_access(
         tenants in prop::collection::btree_map(0_u8..4, (1_i64..3, any::<bool>(), any::<bool>()), 0..4),
         producers in prop::collection::btree_map(10_u8..16, (0_u8..5, 1_i64..3, any::<bool>()), 0..6),
         stored_tenants in prop::collection::btree_map(0_u8..4, (0_u8..6, 1_i64..3, any::<bool>()), 0..4),
         stored_producers in prop::collection::btree_map(8_u8..16, (0_u8..5, 1_i64..3), 0..6),
+        consumers in prop::collection::btree_map(20_u8..26, (0_u8..5, 1_i64..3, any::<bool>()), 0..6),
+        stored_consumers in prop::collection::btree_map(18_u8..26, (0_u8..5, 1_i64..3), 0..6),
     ) {
         let name = |number: u8| format!("tenant-{number}");
         let mut observed = Observed {
             stored_tenants: Some(Arc::new(HashMap::new())),
             stored_producers: Some(Arc::new(HashMap::new())),
+            stored_consumers: Some(Arc::new(HashMap::new())),
             ..Observed::default()
         };
         for (number, (generation, allows, suspends)) in &tenants {
@@ -406,6 +536,17 @@ proptest! {
             };
             producers_in(&mut observed).insert(uid, StoredProducer { uid, producer });
         }
+        for (number, (of, generation, is_terminating)) in &consumers {
+            let mut resource = consumer(&name(*of), (*number).into(), *generation);
+            resource.metadata.deletion_timestamp = is_terminating.then(|| Time(Timestamp::UNIX_EPOCH));
+            observed.consumers.push(Arc::new(resource));
+        }
+        for (number, (of, generation)) in &stored_consumers {
+            let uid = Uuid::from_u128((*number).into());
+            let definition = serde_json::json!({ "name": format!("consumer-{number}"), "tenant_id": name(*of) });
+            let definition = serde_json::from_value(definition).unwrap();
+            consumers_in(&mut observed).insert(uid, stored_consumer(uid, *generation, &definition, "first"));
+        }
         // A tenant of another owner is written never, so it stays in the plan. It is a conflict, which is not planned again.
         for _ in 0..4 {
             for write in observed.plan(Instant::now()).writes {
@@ -431,6 +572,17 @@ proptest! {
                 super::uid(&**producer) == Some(stored.uid) && producer.metadata.deletion_timestamp.is_none()
             });
             prop_assert!(is_present);
+        }
+        for stored in observed.stored_consumers.as_ref().unwrap().values() {
+            let resource = observed.consumers.iter().find(|consumer| {
+                super::uid(&***consumer) == Some(stored.owner.uid) && consumer.metadata.deletion_timestamp.is_none()
+            });
+            prop_assert!(resource.is_some());
+            let allowed = observed.tenants.iter().any(|tenant| {
+                resource.is_some_and(|consumer| tenant.name_any() == consumer.spec.tenant) && tenant.spec.allowed_namespaces.is_some()
+            });
+            let secret = observed.logins.get(&login_secret::key("apps", stored.consumer.name.as_str()));
+            prop_assert!(allowed || (stored.login_digest.is_none() && secret.is_none()));
         }
     }
 }

@@ -61,7 +61,7 @@ mod tests {
     use service::process::LISTEN_INTERNAL;
 
     #[test]
-    fn only_services_with_an_internal_api_read_its_address() {
+    fn only_services_with_an_api_read_the_address_of_the_internal_one() {
         let reads =
             |variables: &[super::Variable]| variables.iter().any(|it| it.name == LISTEN_INTERNAL.name);
         let documented = super::documented_variables();
@@ -70,7 +70,7 @@ mod tests {
             .filter(|(_, variables)| reads(variables))
             .map(|(service, _)| *service)
             .collect();
-        assert_eq!(readers, ["identity", "session"]);
+        assert_eq!(readers, ["identity", "session", "ingest"]);
     }
 
     #[test]

@@ -1,0 +1,272 @@
+//! Consumers that the operator manages. The owner of a consumer is in the metadata of its durable. A consumer of another owner, or without
+//! one, is never changed.
+
+use std::time::Duration;
+
+use bus::{Created, Durable, DurableDefinition, DurableError, Durables};
+use contract::ProblemKind;
+use contract::consumers::{CreateConsumer, Partitions};
+use contract::managed::{
+    Conflict, ConsumerLag, ConsumerReference, IssuedLogin, ManagedConsumer, OperatorId, Owner,
+    StoredConsumer, WrittenConsumer,
+};
+use contract::{FieldError, Secret};
+use futures::{StreamExt as _, TryStreamExt as _, stream};
+use hashing::{SystemEntropy, TokenDigest};
+use serde::{Deserialize, Serialize};
+use service::Problem;
+use uuid::Uuid;
+
+use super::App;
+use super::consumers::{consumer_start, definition, problem};
+
+/// Consumers in one response of the list.
+const PAGE: usize = 1000;
+/// Measurements of a list at the same time.
+const MEASUREMENTS: usize = 16;
+
+/// The owner of a durable, as its metadata contain it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct DurableOwner {
+    operator: OperatorId,
+    uid: Uuid,
+    generation: i64,
+}
+
+impl DurableOwner {
+    fn of(durable: &Durable) -> Option<Self> {
+        serde_json::from_str(durable.owner.as_deref()?).ok()
+    }
+
+    /// Returns whether a write of another owner changes it.
+    fn accept(&self, write: &Self, take_over_from: &[OperatorId]) -> Result<(), Conflict> {
+        if self.operator != write.operator {
+            let is_taken_over = take_over_from.contains(&self.operator);
+            return if is_taken_over { Ok(()) } else { Err(self.elsewhere()) };
+        }
+        match self.uid == write.uid {
+            false => Err(Conflict::ConsumerTaken),
+            true if write.generation < self.generation => Err(Conflict::Stale),
+            true => Ok(()),
+        }
+    }
+
+    fn elsewhere(&self) -> Conflict {
+        Conflict::ManagedElsewhere { operator: self.operator.clone() }
+    }
+}
+
+impl App {
+    /// Lists the consumers of an operator after a given one, in the order of the uids of their resources.
+    ///
+    /// # Errors
+    /// 503 without the broker.
+    pub(crate) async fn list_managed_consumers(
+        &self,
+        by: &OperatorId,
+        after: Uuid,
+    ) -> Result<Vec<StoredConsumer>, Problem> {
+        let durables = self.durables().await?;
+        let found = durables.list().await.map_err(problem)?.into_iter();
+        let managed = found.filter_map(|durable| Some((DurableOwner::of(&durable)?, durable)));
+        let mut managed: Vec<_> =
+            managed.filter(|(owner, _)| owner.operator == *by && owner.uid > after).collect();
+        managed.sort_by_key(|(owner, _)| owner.uid);
+        managed.truncate(PAGE);
+        let durables = &durables;
+        let measured = stream::iter(managed)
+            .map(async |(owner, durable)| self.with_lag(durables, &owner, &durable).await)
+            .buffered(MEASUREMENTS);
+        measured.try_collect().await
+    }
+
+    /// Creates a consumer with a login, or changes one of the same resource. An equal one is not changed. The login is absent if the
+    /// consumer exists.
+    ///
+    /// # Errors
+    /// 422 for an invalid definition, 503 without the broker.
+    pub(crate) async fn put_managed_consumer(
+        &self,
+        uid: Uuid,
+        operator: OperatorId,
+        write: ManagedConsumer,
+    ) -> Result<Result<WrittenConsumer, Conflict>, Problem> {
+        let ManagedConsumer { consumer, generation, take_over_from } = write;
+        let (owner, new) = (DurableOwner { operator, uid, generation }, definition(&consumer)?);
+        let (durables, name) = (self.durables().await?, consumer.name.as_str());
+        if let Some(durable) = durables.get(name).await.map_err(problem)? {
+            let stored = DurableOwner::of(&durable).ok_or(Conflict::ConsumerTaken);
+            if let Err(conflict) = stored.and_then(|stored| stored.accept(&owner, &take_over_from)) {
+                return Ok(Err(conflict));
+            }
+            if let Some(error) = unchangeable(&durable.definition, &new) {
+                return Err(Problem::new(ProblemKind::ValidationFailed).fields(vec![error]));
+            }
+        }
+        let text = serde_json::to_string(&owner)
+            .map_err(|error| Problem::new(ProblemKind::Internal).caused_by(error))?;
+        let created = match durables.put_owned(name, &new, &text, &SystemEntropy).await {
+            Err(DurableError::Exists) => return Ok(Err(Conflict::ConsumerTaken)),
+            result => result.map_err(problem)?,
+        };
+        tracing::info!(consumer = name, %uid, is_new = created.password.is_some(), "consumer of a resource written");
+        Ok(Ok(self.written(&durables, &owner, created).await?))
+    }
+
+    /// Replaces the login of a consumer.
+    ///
+    /// # Errors
+    /// 404 if the resource has no consumer of this name, 503 without the broker.
+    pub(crate) async fn renew_managed_login(
+        &self,
+        uid: Uuid,
+        by: &OperatorId,
+        of: &ConsumerReference,
+    ) -> Result<Result<WrittenConsumer, Conflict>, Problem> {
+        let durables = self.durables().await?;
+        let (owner, _) = match find(&durables, uid, by, of).await? {
+            Ok(found) => found.ok_or(ProblemKind::NotFound)?,
+            Err(conflict) => return Ok(Err(conflict)),
+        };
+        let name = of.name.as_str();
+        let replaced = durables.replace_login(name, &SystemEntropy).await.map_err(problem)?;
+        tracing::info!(consumer = name, %uid, "login of consumer replaced");
+        Ok(Ok(self.written(&durables, &owner, replaced.ok_or(ProblemKind::NotFound)?).await?))
+    }
+
+    /// Deletes a consumer of a resource, or its login only. A repeated call succeeds.
+    ///
+    /// # Errors
+    /// 503 without the broker.
+    pub(crate) async fn delete_managed_consumer(
+        &self,
+        uid: Uuid,
+        by: &OperatorId,
+        of: &ConsumerReference,
+    ) -> Result<Result<(), Conflict>, Problem> {
+        let durables = self.durables().await?;
+        let durable = match find(&durables, uid, by, of).await? {
+            Ok(Some((_, durable))) => durable,
+            Ok(None) => return Ok(Ok(())),
+            Err(conflict) => return Ok(Err(conflict)),
+        };
+        if of.is_final {
+            durables.delete(of.name.as_str()).await.map_err(problem)?;
+        } else {
+            durables.remove_login(durable).await.map_err(problem)?;
+        }
+        self.logins().apply().await;
+        tracing::info!(consumer = %of.name, %uid, is_final = of.is_final, "consumer of a resource deleted, or its login");
+        Ok(Ok(()))
+    }
+
+    /// Returns a written consumer, with its login if it has a new one.
+    async fn written(
+        &self,
+        durables: &Durables,
+        owner: &DurableOwner,
+        created: Created,
+    ) -> Result<WrittenConsumer, Problem> {
+        let login = match &created.password {
+            Some(password) => {
+                let active = self.activate(&created.durable, password).await;
+                Some(IssuedLogin { password: Secret::new(password.expose()), active })
+            }
+            None => None,
+        };
+        // Without a request to the broker for a new login, which would be lost if it failed.
+        let stored = match login {
+            Some(_) => stored(owner, &created.durable, Duration::ZERO)?,
+            None => self.with_lag(durables, owner, &created.durable).await?,
+        };
+        Ok(WrittenConsumer { stored, login })
+    }
+
+    async fn with_lag(
+        &self,
+        durables: &Durables,
+        owner: &DurableOwner,
+        durable: &Durable,
+    ) -> Result<StoredConsumer, Problem> {
+        let age = durables.oldest_unread_age(durable, self.clock.now()).await.map_err(problem)?;
+        stored(owner, durable, age)
+    }
+}
+
+/// Returns the durable of a resource.
+async fn find(
+    durables: &Durables,
+    uid: Uuid,
+    by: &OperatorId,
+    of: &ConsumerReference,
+) -> Result<Result<Option<(DurableOwner, Durable)>, Conflict>, Problem> {
+    let found = durables.get(of.name.as_str()).await.map_err(problem)?;
+    let managed = found.and_then(|durable| Some((DurableOwner::of(&durable)?, durable)));
+    let Some((owner, durable)) = managed.filter(|(owner, _)| owner.uid == uid) else { return Ok(Ok(None)) };
+    if owner.operator != *by {
+        return Ok(Err(owner.elsewhere()));
+    }
+    Ok(Ok(Some((owner, durable))))
+}
+
+/// The API server rejects such a change of a resource, so another write has created the durable.
+fn unchangeable(stored: &DurableDefinition, new: &DurableDefinition) -> Option<FieldError> {
+    let field = if stored.filter.tenant_id != new.filter.tenant_id {
+        "/tenant_id"
+    } else if stored.start != new.start {
+        "/start"
+    } else if stored.filter.partitions != new.filter.partitions {
+        "/partitions"
+    } else {
+        return None;
+    };
+    let message = "cannot be changed: delete the consumer and create another one".to_owned();
+    Some(FieldError { pointer: field.to_owned(), code: "invalid_value".into(), message })
+}
+
+fn stored(owner: &DurableOwner, durable: &Durable, oldest: Duration) -> Result<StoredConsumer, Problem> {
+    let DurableDefinition { filter, start, ack_wait_seconds, max_ack_pending } = durable.definition.clone();
+    let name = durable.name.parse().map_err(|error| Problem::new(ProblemKind::Internal).caused_by(error))?;
+    Ok(StoredConsumer {
+        owner: Owner { uid: owner.uid, generation: owner.generation },
+        consumer: CreateConsumer {
+            name,
+            all_tenants: filter.tenant_id.is_none(),
+            tenant_id: filter.tenant_id,
+            event_types: filter.event_types,
+            partitions: filter.partitions.map(|(first, last)| Partitions { first, last }),
+            start: Some(consumer_start(start)),
+            ack_wait_seconds,
+            max_ack_pending,
+        },
+        streams: durable.streams.clone(),
+        login_digest: durable.login.as_ref().and_then(|login| login.digest).map(TokenDigest::to_hex),
+        lag: ConsumerLag {
+            pending: durable.pending,
+            ack_pending: durable.ack_pending,
+            oldest_unread_seconds: oldest.as_secs(),
+        },
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn owner(cluster: u128, uid: u128, generation: i64) -> DurableOwner {
+        let operator = format!("{}/svc/svc", Uuid::from_u128(cluster)).parse().unwrap();
+        DurableOwner { operator, uid: Uuid::from_u128(uid), generation }
+    }
+
+    #[test]
+    fn only_the_resource_of_a_consumer_changes_it_and_writes_are_accepted_in_their_order() {
+        let stored = owner(1, 7, 3);
+        assert_eq!(stored.accept(&owner(1, 7, 2), &[]), Err(Conflict::Stale));
+        assert_eq!(stored.accept(&owner(1, 7, 3), &[]), Ok(()));
+        assert_eq!(stored.accept(&owner(1, 7, 4), &[]), Ok(()));
+        assert_eq!(stored.accept(&owner(1, 8, 9), &[]), Err(Conflict::ConsumerTaken));
+        let other = owner(2, 7, 9);
+        assert_eq!(stored.accept(&other, &[]), Err(stored.elsewhere()));
+        assert_eq!(stored.accept(&other, &[stored.operator.clone()]), Ok(()));
+    }
+}
