@@ -73,6 +73,17 @@ class Secrets(unittest.TestCase):
             self.assertEqual(url, f"nats://{user}:{printed['svc-nats-passwords'][user]}@nats:4222")
 
 
+class Scaling(unittest.TestCase):
+    def test_the_documented_scaler_is_an_extra_object_and_its_query_reads_an_exposed_metric(self):
+        blocks = re.findall(r"```yaml\n(.*?)```", (chart.ROOT / "docs/consumers.md").read_text(), re.DOTALL)
+        (example,) = [chart.yaml.load(block, chart.LOADER) for block in blocks if "kind: ScaledObject" in block]
+        rendered = chart.named(chart.render({"extraObjects": [example]}), "ScaledObject", "acme-siem")
+        self.assertEqual(rendered, example)
+        (trigger,) = rendered["spec"]["triggers"]
+        (metric,) = re.findall(r"svc_\w+", trigger["metadata"]["query"])
+        self.assertIn(f"| `{metric}` | gauge | `consumer` |", (chart.ROOT / "docs/metrics.md").read_text())
+
+
 class Postgres(unittest.TestCase):
     def setUp(self):
         self.objects = documents("cloudnative-pg.yaml")
