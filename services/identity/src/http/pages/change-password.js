@@ -4,10 +4,10 @@ import * as page from "./page.js";
 import { bearer, logIn, logOut } from "./login.js";
 
 const form = document.querySelector("form");
-const { tenant, email, current, password, otp } = form.elements;
+const { tenant, email, current, password } = form.elements;
 
 async function change() {
-  const user_id = await logIn({ tenant, email, password: current, otp });
+  const user_id = await logIn({ tenant, email, password: current });
   try {
     const body = { current_password: current.value, new_password: password.value };
     await page.post("auth/password/change", body, { ...bearer(), "x-tenant-id": tenant.value, "x-user-id": user_id });

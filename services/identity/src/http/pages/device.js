@@ -4,7 +4,7 @@ import * as page from "./page.js";
 import { bearer, logIn, logOut } from "./login.js";
 
 const form = document.querySelector("form");
-const { code, tenant, email, password, otp } = form.elements;
+const { code, tenant, email, password } = form.elements;
 // The code as the device shows it, so that the person can compare it.
 const shownCode = () => code.value.toUpperCase().replace(/[^A-Z]/g, "").replace(/^.{4}/, "$&-");
 
@@ -27,7 +27,7 @@ async function device(path, body) {
 }
 
 async function inspect() {
-  await logIn({ tenant, email, password, otp });
+  await logIn({ tenant, email, password });
   try {
     showRequest(await device("inspect"));
   } catch (error) {

@@ -186,33 +186,35 @@ export const post = (path, body, headers) => send("POST", path, { body, headers 
 // The challenge of a login that needs a second factor. It belongs to the account and the password in the form.
 let challenge = null;
 
-function setChallenge(value, { otp }) {
+// The field of the code is in the page only while there is a challenge: password managers do not expect it in other forms.
+function setChallenge(value) {
   challenge = value;
-  otp.value = "";
-  otp.required = value !== null;
-  element("otp-field").hidden = value === null;
+  element("otp")?.closest(".field").remove();
+  const template = element("otp-field");
+  if (value) template.after(template.content.cloneNode(true));
 }
-element("otp")?.form.addEventListener("input", ({ target, currentTarget }) => {
-  if (target.id !== "otp" && challenge) setChallenge(null, currentTarget.elements);
+element("otp-field")?.closest("form").addEventListener("input", ({ target }) => {
+  if (target.id !== "otp" && challenge) setChallenge(null);
 });
 
 // Logs in with the fields of a form. With a second factor, a login has two requests: the first submission of the form sends the
 // password and shows the field of the code, the next one sends the code.
-export async function logIn(paths, { tenant, email, password, otp }) {
+export async function logIn(paths, { tenant, email, password }) {
   const headers = { "x-tenant-id": tenant.value };
-  const kind = /^[\d\s]*$/.test(otp.value) ? "code" : "recovery_code";
+  const code = element("otp")?.value ?? "";
+  const kind = /^[\d\s]*$/.test(code) ? "code" : "recovery_code";
   const request = challenge
-    ? post(paths.secondFactor, { challenge, [kind]: otp.value }, headers)
+    ? post(paths.secondFactor, { challenge, [kind]: code }, headers)
     : post(paths.login, { email: email.value, password: password.value }, headers);
   try {
     const session = await request;
-    setChallenge(null, { otp });
+    setChallenge(null);
     return session;
   } catch (error) {
-    if (error.challenge) setChallenge(error.challenge, { otp });
-    if (error.code === "second_factor_failed") otp.value = "";
+    if (error.challenge) setChallenge(error.challenge);
+    if (error.code === "second_factor_failed") element("otp").value = "";
     if (error.code !== "token_invalid") throw error;
-    setChallenge(null, { otp });
+    setChallenge(null);
     throw new Problem(null, text("error.otp_expired"));
   }
 }

@@ -3,7 +3,7 @@
 import * as page from "./page.js";
 
 const form = document.querySelector("form");
-const { tenant, email, password, otp } = form.elements;
+const { tenant, email, password } = form.elements;
 const rows = page.element("sessions");
 // Names the account on the page. It is not a credential.
 const STORAGE = "svc:account";
@@ -165,7 +165,7 @@ async function open() {
 
 async function logIn() {
   const paths = { login: "pages/sessions/login", secondFactor: "pages/sessions/second-factor" };
-  const { user_id, tenant_id } = await page.logIn(paths, { tenant, email, password, otp });
+  const { user_id, tenant_id } = await page.logIn(paths, { tenant, email, password });
   page.keep.set(STORAGE, JSON.stringify({ user_id, tenant: tenant_id, email: email.value }));
   page.forget();
   password.value = "";
