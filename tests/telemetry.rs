@@ -6,5 +6,6 @@ mod telemetry {
     mod alerts;
     mod collector;
     mod metrics;
+    mod runbooks;
     mod traces;
 }
