@@ -5,10 +5,10 @@ use std::sync::Arc;
 use argon2::password_hash::phc::{Output, ParamsString, PasswordHash, Salt};
 use argon2::{ARGON2ID_IDENT, Block, Params, Version};
 use argon2id::Memory;
-use prometheus_client::metrics::gauge::Gauge;
 use subtle::ConstantTimeEq as _;
 
 use crate::kernel::Kernel;
+use crate::memory::MemoryBudget;
 use crate::{Entropy, Password};
 
 /// A stored digest with larger parameters is rejected: it is corrupt, or an attempt to exhaust the machine.
@@ -156,12 +156,12 @@ pub(crate) struct Arena {
     kernel: Arc<Kernel>,
     memory: Option<Memory>,
     /// The memory of all arenas.
-    bytes: Gauge,
+    budget: Arc<MemoryBudget>,
 }
 
 impl Arena {
-    pub(crate) fn new(kernel: Arc<Kernel>, bytes: Gauge) -> Self {
-        Self { kernel, memory: None, bytes }
+    pub(crate) fn new(kernel: Arc<Kernel>, budget: Arc<MemoryBudget>) -> Self {
+        Self { kernel, memory: None, budget }
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -170,7 +170,16 @@ impl Arena {
 
     /// Returns the memory to the operating system.
     pub(crate) fn release(&mut self) {
-        self.bytes.dec_by(self.memory.take().map_or(0, |memory| size(&memory)));
+        if let Some(memory) = self.memory.take() {
+            let bytes = memory.len() * Block::SIZE;
+            drop(memory);
+            self.budget.release(bytes);
+        }
+    }
+
+    /// Returns whether another worker waits for memory.
+    pub(crate) fn is_awaited(&self) -> bool {
+        self.budget.is_awaited()
     }
 
     /// Releases memory that is larger than the current settings need. A digest with larger parameters used it.
@@ -180,18 +189,32 @@ impl Arena {
         }
     }
 
-    /// Returns whether the parameters are valid, or `None` if the system has no memory.
+    /// Returns whether the parameters are valid, or `None` if the budget or the system has not enough memory.
     fn compute(&mut self, params: &Params, password: &Password, salt: &[u8], out: &mut [u8]) -> Option<bool> {
         let blocks = params.block_count();
         if self.memory.as_ref().is_none_or(|memory| memory.len() < blocks) {
             self.release();
-            let memory = Memory::new(blocks)
-                .inspect_err(|error| tracing::error!(%error, "failed to reserve memory of password hash"));
-            let memory = self.memory.insert(memory.ok()?);
-            self.bytes.inc_by(size(memory));
+            self.memory = Some(self.reserve(blocks)?);
         }
         let memory = self.memory.as_mut()?.blocks();
         Some(self.kernel.hash_into(params, password.expose().as_bytes(), salt, out, memory).is_ok())
+    }
+
+    fn reserve(&self, blocks: usize) -> Option<Memory> {
+        let bytes = blocks * Block::SIZE;
+        if !self.budget.reserve(bytes) {
+            tracing::error!(
+                mebibytes = bytes >> 20,
+                "a stored password needs more than half of the memory limit; raise the limit, or reset the password"
+            );
+            return None;
+        }
+        Memory::new(blocks)
+            .inspect_err(|error| {
+                self.budget.release(bytes);
+                tracing::error!(%error, "failed to reserve memory of password hash");
+            })
+            .ok()
     }
 
     /// Creates a digest. Returns `None` only for invalid settings, and if the system has no memory.
@@ -219,7 +242,7 @@ impl Arena {
     }
 
     /// Compares in constant time. A digest that is malformed or out of range never matches, and costs one hash with the
-    /// current settings. Returns `None` if the system has no memory.
+    /// current settings. Returns `None` if the budget or the system has not enough memory.
     pub(crate) fn verify(
         &mut self,
         settings: &Argon2Settings,
@@ -245,10 +268,6 @@ impl Arena {
     }
 }
 
-fn size(memory: &Memory) -> i64 {
-    i64::try_from(memory.len() * Block::SIZE).unwrap_or(i64::MAX)
-}
-
 fn parse(stored: &PasswordDigest) -> Option<(Params, Salt, Output)> {
     let phc = PasswordHash::new(&stored.0).ok()?;
     let params = Params::try_from(&phc).ok()?;
@@ -262,6 +281,7 @@ fn parse(stored: &PasswordDigest) -> Option<(Params, Salt, Output)> {
 mod tests {
     use argon2::Argon2;
     use argon2::password_hash::PasswordVerifier as _;
+    use prometheus_client::metrics::gauge::Gauge;
 
     use super::*;
     use crate::{HashKernel, SeededEntropy};
@@ -270,7 +290,12 @@ mod tests {
         Argon2Settings { time_cost: 1, memory_cost: 64, parallelism: 2, hash_len: 24, salt_len: 12 };
 
     fn arena() -> Arena {
-        Arena::new(Arc::new(Kernel::new(HashKernel::Auto)), Gauge::default())
+        let budget = MemoryBudget::new(usize::MAX, Arc::default(), Gauge::default());
+        Arena::new(Arc::new(Kernel::new(HashKernel::Auto)), Arc::new(budget))
+    }
+
+    fn used(arena: &Arena) -> usize {
+        arena.memory.as_ref().map_or(0, |memory| memory.len() * Block::SIZE)
     }
 
     #[test]
@@ -315,7 +340,7 @@ mod tests {
     fn a_missing_digest_costs_a_hash_and_never_matches() {
         let mut arena = arena();
         assert_eq!(arena.dummy(&CHEAP, &Password::new("correct horse")), Some(false));
-        assert_eq!(arena.bytes.get(), 64 * 1024);
+        assert_eq!(used(&arena), 64 * 1024);
     }
 
     #[test]
@@ -330,12 +355,12 @@ mod tests {
         let large = Argon2Settings { memory_cost: 256, ..CHEAP };
         for (settings, kibibytes) in [(CHEAP, 64), (large, 256)] {
             arena.hash(&settings, &SeededEntropy::new(1), &Password::new("correct horse")).unwrap();
-            assert_eq!(arena.bytes.get(), kibibytes * 1024);
+            assert_eq!(used(&arena), kibibytes * 1024);
         }
         arena.release_above(&large);
         assert!(!arena.is_empty());
         arena.release_above(&CHEAP);
-        assert_eq!((arena.is_empty(), arena.bytes.get()), (true, 0));
+        assert!(arena.is_empty());
     }
 
     #[test]

@@ -5,6 +5,7 @@
 
 mod argon;
 mod kernel;
+mod memory;
 mod metrics;
 mod pool;
 mod queue;

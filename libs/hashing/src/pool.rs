@@ -1,9 +1,9 @@
 //! Fixed pool of threads that hash passwords, with a bounded queue.
 //!
-//! Each worker owns one arena, so peak memory is workers × memory cost, independent of the number of logins. An idle worker returns
-//! its memory. A request that cannot start in time is rejected. The queue decides which requests start first (see `queue`). A request
-//! that its caller has dropped before the start is skipped. A request that has started always completes, because its memory is in use
-//! until then.
+//! Each worker owns one arena, so the memory is workers × memory cost, independent of the number of logins. Digests that need more share
+//! the same budget (see `memory`). An idle worker returns its memory. A request that cannot start in time is rejected. The queue
+//! decides which requests start first (see `queue`). A request that its caller has dropped before the start is skipped. A request that
+//! has started always completes, because its memory is in use until then.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -16,6 +16,7 @@ use tokio::time::Instant;
 
 use crate::argon::Arena;
 use crate::kernel::Kernel;
+use crate::memory::MemoryBudget;
 use crate::metrics::HashMetrics;
 use crate::queue::{Full, Queue};
 use crate::{
@@ -30,28 +31,44 @@ const MEMORY_IDLE: Duration = Duration::from_mins(1);
 /// checks. Linux has a nice value per thread.
 const NICENESS: i32 = 10;
 
-/// Number of hashes that can run in parallel.
+/// Number of hashes that can run in parallel, and their memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct PoolSize(usize);
+pub struct PoolSize {
+    workers: usize,
+    memory_limit: Option<u64>,
+}
 
 impl PoolSize {
     /// Uses a fixed number of workers, at least one.
     pub fn new(workers: usize) -> Self {
-        Self(workers.max(1))
+        Self { workers: workers.max(1), memory_limit: None }
+    }
+
+    /// The same workers in a process with this memory limit in bytes. Hashes use at most half of it, or the memory of all workers with
+    /// the settings if that is more.
+    #[must_use]
+    pub fn with_memory_limit(self, memory_limit: Option<u64>) -> Self {
+        Self { memory_limit, ..self }
     }
 
     /// Uses one worker per core, but no more than fit into half of the memory limit. More workers than cores would only
     /// use more memory, because hashing is CPU-bound.
     pub fn fitting(settings: &Argon2Settings, cores: usize, memory_limit: Option<u64>) -> Self {
-        let fitting = memory_limit.map_or(usize::MAX, |bytes| {
-            usize::try_from(bytes / 2).unwrap_or(usize::MAX) / settings.memory_bytes().max(1)
-        });
-        Self::new(cores.min(fitting))
+        let half = Self::new(1).with_memory_limit(memory_limit).half();
+        Self::new(cores.min(half / settings.memory_bytes().max(1))).with_memory_limit(memory_limit)
+    }
+
+    fn half(self) -> usize {
+        self.memory_limit.map_or(usize::MAX, |bytes| usize::try_from(bytes / 2).unwrap_or(usize::MAX))
+    }
+
+    fn budget(self, settings: &Argon2Settings) -> usize {
+        self.half().max(self.workers * settings.memory_bytes())
     }
 
     /// Returns the number of workers.
     pub fn workers(self) -> usize {
-        self.0
+        self.workers
     }
 }
 
@@ -70,7 +87,7 @@ pub struct HashPool {
 struct Shared {
     state: Mutex<State>,
     memory_idle: Duration,
-    wake: Condvar,
+    wake: Arc<Condvar>,
     metrics: HashMetrics,
 }
 
@@ -142,9 +159,11 @@ impl HashPool {
     ) -> Self {
         let shared = Arc::new(shared);
         shared.metrics.workers.set(i64::try_from(size.workers()).unwrap_or(i64::MAX));
+        let (wake, used) = (Arc::clone(&shared.wake), shared.metrics.memory.clone());
+        let budget = Arc::new(MemoryBudget::new(size.budget(&settings), wake, used));
         for number in 0..size.workers() {
             let (shared, entropy) = (Arc::clone(&shared), Arc::clone(entropy));
-            let arena = Arena::new(Arc::clone(&kernel), shared.metrics.memory.clone());
+            let arena = Arena::new(Arc::clone(&kernel), Arc::clone(&budget));
             let spawned = std::thread::Builder::new()
                 .name(format!("hash-{number}"))
                 .spawn(move || work(&shared, arena, &settings, &*entropy));
@@ -230,7 +249,7 @@ impl Shared {
     fn new(size: PoolSize, memory_idle: Duration) -> Self {
         let is_stale = |job: &Job| job.claim.0.load(Ordering::Acquire) != QUEUED;
         let state = State { queue: Queue::new(size.workers(), is_stale), closed: false };
-        Self { state: Mutex::new(state), memory_idle, wake: Condvar::new(), metrics: HashMetrics::default() }
+        Self { state: Mutex::new(state), memory_idle, wake: Arc::default(), metrics: HashMetrics::default() }
     }
 
     fn shed(&self) -> Overloaded {
@@ -250,8 +269,8 @@ impl Shared {
         Ok(())
     }
 
-    /// Waits for the next job that is not cancelled. Releases the memory of the worker when it is idle. Returns `None` when the
-    /// pool is dropped.
+    /// Waits for the next job that is not cancelled. Releases the memory of the worker when it is idle, or another one waits for it.
+    /// Returns `None` when the pool is dropped.
     fn next(&self, arena: &mut Arena) -> Option<Job> {
         let mut state = self.state.lock();
         loop {
@@ -268,7 +287,7 @@ impl Shared {
                 self.wake.wait(&mut state);
                 continue;
             }
-            if self.wake.wait_for(&mut state, self.memory_idle).timed_out() {
+            if self.wake.wait_for(&mut state, self.memory_idle).timed_out() || arena.is_awaited() {
                 // Takes milliseconds, during which other threads can use the queue.
                 drop(state);
                 arena.release();
@@ -286,7 +305,7 @@ fn work(shared: &Shared, mut arena: Arena, settings: &Argon2Settings, entropy: &
         let start = std::time::Instant::now();
         // Recorded before the caller continues: metrics that are read after its response contain the hash.
         let record = || shared.metrics.duration.observe(start.elapsed().as_secs_f64());
-        // A send fails if the caller is gone. Without a result, because the system has no memory, the caller gets `Overloaded`.
+        // A send fails if the caller is gone. Without a result, because the memory does not suffice, the caller gets `Overloaded`.
         match work {
             Work::Hash(done) => {
                 let digest = arena.hash(settings, entropy, &password);
@@ -302,6 +321,9 @@ fn work(shared: &Shared, mut arena: Arena, settings: &Argon2Settings, entropy: &
                 matches.map(|matches| done.send(matches));
                 arena.release_above(settings);
             }
+        }
+        if arena.is_awaited() {
+            arena.release();
         }
     }
 }
@@ -358,6 +380,69 @@ mod tests {
                 tokio::task::yield_now().await;
             }
         }
+    }
+
+    /// A pool of two workers that hash with 64 KiB, in a process with a memory limit of 1 MiB, and digests of other settings.
+    async fn pool_with_digests(memory_costs: &[u32]) -> (HashPool, Vec<StoredPassword>) {
+        let entropy: Arc<dyn Entropy> = Arc::new(SystemEntropy);
+        let settings = |memory_cost| Argon2Settings {
+            time_cost: 1,
+            memory_cost,
+            parallelism: 1,
+            ..Argon2Settings::default()
+        };
+        let start = |memory_cost, size| {
+            HashPool::start(settings(memory_cost), size, HashKernel::Auto, &entropy).unwrap()
+        };
+        let mut stored = Vec::new();
+        for memory_cost in memory_costs {
+            let pool = start(*memory_cost, PoolSize::new(1));
+            let digest = pool.hash(requester(), Password::new("correct horse")).await.unwrap();
+            stored.push(StoredPassword::Digest(digest));
+        }
+        (start(64, PoolSize::new(2).with_memory_limit(Some(1 << 20))), stored)
+    }
+
+    #[tokio::test]
+    async fn digests_that_need_more_memory_than_the_settings_are_verified_within_the_memory_of_the_process() {
+        let (pool, stored) = pool_with_digests(&[64, 400, 512]).await;
+        let most = Arc::new(AtomicU8::new(0));
+        let verify = async |stored: &StoredPassword| {
+            let verified = pool.verify(requester(), Password::new("correct horse"), stored.clone()).await;
+            let used = pool.shared.metrics.memory.get() / (64 << 10);
+            most.fetch_max(u8::try_from(used).unwrap(), Ordering::Relaxed);
+            assert_eq!(verified, Ok(true));
+        };
+        for _ in 0..20 {
+            // Two workers keep 64 KiB each before they verify digests that need everything.
+            let [small, large, largest] = &stored[..] else { panic!("three digests") };
+            tokio::join!(
+                verify(small),
+                verify(largest),
+                verify(small),
+                verify(large),
+                verify(largest),
+                verify(small)
+            );
+        }
+        assert!(most.load(Ordering::Relaxed) <= 8, "at most 512 KiB: {most:?} times 64 KiB");
+    }
+
+    #[tokio::test]
+    async fn a_digest_that_needs_more_memory_than_the_process_has_rejects_the_login_and_is_no_wrong_password()
+    {
+        let (pool, stored) = pool_with_digests(&[516, 64]).await;
+        let verify = |stored: &StoredPassword| {
+            pool.verify(requester(), Password::new("correct horse"), stored.clone())
+        };
+        assert_eq!(verify(&stored[0]).await, Err(Overloaded));
+        let missing = Argon2Settings { memory_cost: 516, ..*pool.settings() };
+        assert_eq!(
+            verify(&StoredPassword::Missing(missing)).await,
+            Err(Overloaded),
+            "as an account without a password"
+        );
+        assert_eq!(verify(&stored[1]).await, Ok(true));
     }
 
     #[test]

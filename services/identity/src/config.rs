@@ -146,7 +146,7 @@ impl Config {
     /// The workers for password hashes in a process with this number of threads.
     pub(crate) fn pool_size(&self, threads: usize) -> PoolSize {
         match self.hash_workers {
-            Some(workers) => PoolSize::new(workers),
+            Some(workers) => PoolSize::new(workers).with_memory_limit(service::process::memory_limit()),
             None => PoolSize::fitting(&self.argon2.0, threads, service::process::memory_limit()),
         }
     }
