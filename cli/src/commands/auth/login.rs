@@ -203,7 +203,9 @@ async fn complete(
         };
         let call = api.call(&routes::USE_FACTOR, &[]).tenant(Some(tenant));
         match call.json(&answer(challenge, typed))?.fetch().await {
-            Err(error) if !is_piped && error.code == "second_factor_failed" => {
+            Err(error)
+                if !is_piped && matches!(&*error.code, "second_factor_failed" | "validation_failed") =>
+            {
                 context.out().notice(&error.message);
             }
             result => return result,

@@ -94,18 +94,22 @@ impl App {
         Ok(codes)
     }
 
-    /// Replaces the recovery codes of a user who has a factor.
+    /// Replaces the recovery codes of a user who has a factor, and has used it to log in.
     #[tracing::instrument(skip_all)]
     pub(crate) async fn replace_recovery_codes(
         &self,
         tenant_id: &TenantId,
         user_id: UserId,
+        used_factor: bool,
     ) -> Result<RecoveryCodes, Problem> {
         let mut tx = self.begin(tenant_id, Actor::User { user_id }).await?;
         let account = tx.lock_account(user_id).await?;
         if !factor::find_totp(&mut tx, user_id).await?.is_some_and(|totp| totp.is_confirmed) {
             let detail = "Recovery codes need another second factor. Set up an authenticator app first.";
             return Err(Problem::new(ProblemKind::NotFound).detail(detail));
+        }
+        if !used_factor {
+            return Err(ProblemKind::ReauthenticationRequired.into());
         }
         let codes = tx.create_recovery_codes(user_id).await?;
         tx.factor_changed(user_id, &EmailKey::from_typed(&account), FactorChange::RecoveryCodesReplaced)
@@ -114,12 +118,13 @@ impl App {
         Ok(codes)
     }
 
-    /// Removes a factor of a user.
+    /// Removes a factor of a user who has used it to log in, or has not confirmed it.
     #[tracing::instrument(skip_all)]
     pub(crate) async fn remove_factor(
         &self,
         tenant_id: &TenantId,
         user_id: UserId,
+        used_factor: bool,
         factor_id: FactorId,
     ) -> Result<(), Problem> {
         let mut tx = self.begin(tenant_id, Actor::User { user_id }).await?;
@@ -127,6 +132,9 @@ impl App {
         let is_confirmed =
             factor::delete(&mut tx, user_id, Some(factor_id)).await?.ok_or(ProblemKind::NotFound)?;
         if is_confirmed {
+            if !used_factor {
+                return Err(ProblemKind::ReauthenticationRequired.into());
+            }
             tx.factors_removed(user_id, &EmailKey::from_typed(&account), FactorChange::TotpRemoved).await?;
         }
         Ok(tx.commit().await?)

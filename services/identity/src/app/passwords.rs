@@ -112,7 +112,9 @@ impl App {
         let verified = self.verify(attempt, current).await.map_err(wrong_current_password)?;
         // Otherwise, the password alone could replace itself, and so keep the owner out.
         let lacks_factor = verified.account().subject.has_factor
-            && caller.is_none_or(|caller| caller.require_recent_login(self.clock.now()).is_err());
+            && caller.is_none_or(|caller| {
+                !caller.used_factor() || caller.require_recent_login(self.clock.now()).is_err()
+            });
         let digest = if lacks_factor {
             Err(ProblemKind::ReauthenticationRequired.into())
         } else {

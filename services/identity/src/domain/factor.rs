@@ -21,7 +21,7 @@ pub(crate) const CHALLENGE_TTL: TimeDelta = TimeDelta::minutes(5);
 pub(crate) const MAX_ATTEMPTS: i32 = 5;
 /// Challenges of a user at the same time. A new one replaces the oldest.
 pub(crate) const MAX_CHALLENGES: i64 = 20;
-/// Wrong codes within [`FAILURE_WINDOW`] that lock the app of a user until the window ends.
+/// Wrong codes within [`FAILURE_WINDOW`] that lock the app of a user for the same time.
 pub(crate) const MAX_FAILURES: i32 = 50;
 /// How long wrong codes count, from the first of them.
 pub(crate) const FAILURE_WINDOW: TimeDelta = TimeDelta::hours(24);
@@ -168,7 +168,10 @@ impl Failures {
         if now >= self.window_ends_at {
             return Self { count: 1, window_ends_at: now + FAILURE_WINDOW };
         }
-        Self { count: self.count.saturating_add(1), ..self }
+        let count = self.count.saturating_add(1);
+        // The lock lasts as long whenever it begins.
+        let window_ends_at = if count == MAX_FAILURES { now + FAILURE_WINDOW } else { self.window_ends_at };
+        Self { count, window_ends_at }
     }
 }
 
@@ -369,15 +372,17 @@ mod tests {
     }
 
     #[test]
-    fn fifty_wrong_codes_lock_the_app_until_a_day_after_the_first() {
+    fn fifty_wrong_codes_within_a_day_lock_the_app_for_a_day() {
         let mut failures = Failures { count: 0, window_ends_at: at(0) };
         for n in 1..=MAX_FAILURES {
             failures = failures.fail(at(i64::from(n)));
             assert_eq!(failures.is_locked(at(i64::from(n))), n == MAX_FAILURES);
         }
-        let end = 1 + 24 * 3600;
+        let end = i64::from(MAX_FAILURES) + 24 * 3600;
         assert!(failures.is_locked(at(end - 1)) && !failures.is_locked(at(end)));
         assert_eq!(failures.fail(at(end)).count, 1);
+        let first = Failures { count: 0, window_ends_at: at(0) }.fail(at(0));
+        assert_eq!(first.fail(at(24 * 3600)).count, 1, "wrong codes of the day before do not count");
     }
 
     proptest! {

@@ -47,7 +47,7 @@ pub(super) async fn list(caller: Caller, State(app): State<App>) -> Result<Json<
 
 /// `POST /auth/factors/totp`.
 pub(super) async fn set_up_totp(
-    RecentUser(tenant_id, user_id): RecentUser,
+    RecentUser { tenant_id, user_id, .. }: RecentUser,
     State(app): State<App>,
 ) -> Result<(StatusCode, Json<NewTotp>), Problem> {
     Ok((StatusCode::CREATED, Json(app.set_up_totp(&tenant_id, user_id).await?)))
@@ -55,7 +55,7 @@ pub(super) async fn set_up_totp(
 
 /// `POST /auth/factors/totp/confirm`.
 pub(super) async fn confirm_totp(
-    RecentUser(tenant_id, user_id): RecentUser,
+    RecentUser { tenant_id, user_id, .. }: RecentUser,
     State(app): State<App>,
     JsonBody(request): JsonBody<ConfirmTotp>,
 ) -> Result<Json<RecoveryCodes>, Problem> {
@@ -64,19 +64,19 @@ pub(super) async fn confirm_totp(
 
 /// `POST /auth/factors/recovery-codes`.
 pub(super) async fn replace_recovery_codes(
-    RecentUser(tenant_id, user_id): RecentUser,
+    RecentUser { tenant_id, user_id, used_factor }: RecentUser,
     State(app): State<App>,
 ) -> Result<(StatusCode, Json<RecoveryCodes>), Problem> {
-    Ok((StatusCode::CREATED, Json(app.replace_recovery_codes(&tenant_id, user_id).await?)))
+    Ok((StatusCode::CREATED, Json(app.replace_recovery_codes(&tenant_id, user_id, used_factor).await?)))
 }
 
 /// `DELETE /auth/factors/{factor_id}`.
 pub(super) async fn remove(
-    RecentUser(tenant_id, user_id): RecentUser,
+    RecentUser { tenant_id, user_id, used_factor }: RecentUser,
     State(app): State<App>,
     Id(factor_id): Id<FactorId>,
 ) -> Result<StatusCode, Problem> {
-    app.remove_factor(&tenant_id, user_id, factor_id).await?;
+    app.remove_factor(&tenant_id, user_id, used_factor, factor_id).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -90,8 +90,13 @@ pub(super) async fn reset(
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// A user with a recent login, see [`Caller::require_recent_login`].
-pub(super) struct RecentUser(TenantId, UserId);
+/// A user with a recent login, see [`Caller::require_recent_login`]. Whether the user has a factor can be known a few seconds late there,
+/// so an action on an existing factor also requires `used_factor`.
+pub(super) struct RecentUser {
+    tenant_id: TenantId,
+    user_id: UserId,
+    used_factor: bool,
+}
 
 impl FromRequestParts<App> for RecentUser {
     type Rejection = Problem;
@@ -100,7 +105,7 @@ impl FromRequestParts<App> for RecentUser {
         let caller = Caller::from_request_parts(parts, app).await?;
         let user_id = caller.user_id().ok_or(ProblemKind::Forbidden)?;
         caller.require_recent_login(app.clock.now())?;
-        Ok(Self(caller.tenant_id().clone(), user_id))
+        Ok(Self { tenant_id: caller.tenant_id().clone(), user_id, used_factor: caller.used_factor() })
     }
 }
 

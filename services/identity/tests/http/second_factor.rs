@@ -4,7 +4,7 @@ use contract::factors::{Factors, NewTotp, RecoveryCodes};
 use contract::session::{AuthMethod, IssuedSession, Session, Whoami};
 use contract::{Page, Role};
 use serde_json::{Value, json};
-use testkit::{Client, PASSWORD, TestResponse, totp_after};
+use testkit::{Client, PASSWORD, TestResponse, totp_after, wait_until};
 use testsystem::{TestSystem, TestUser};
 
 const EMAIL: &str = "admin@acme.example";
@@ -93,6 +93,28 @@ async fn a_recent_login_needs_the_factor_as_soon_as_there_is_one() {
         of_device.get("/auth/session").await.expect::<Value>(200)["amr"],
         json!(["pwd", "otp", "mfa"])
     );
+}
+
+#[tokio::test]
+async fn a_session_without_the_factor_changes_nothing_also_while_session_does_not_know_the_factor() {
+    let (system, admin) = started().await;
+    set_up(&admin.client).await;
+    let factors: Factors = admin.client.get("/auth/factors").await.expect(200);
+    system.wait_for_empty_outbox().await;
+    system.run_sql("update session.subjects set has_factor = false").await;
+    wait_until("session does not know the factor", async || {
+        let key = admin.client.post("/api-keys", &json!({ "name": "k" })).await;
+        (key.status == 201).then_some(())
+    })
+    .await;
+    let factor = format!("/auth/factors/{}", factors.factors[0].factor_id);
+    admin.client.delete(&factor).await.expect_problem(403, "reauthentication_required");
+    let codes = admin.client.post("/auth/factors/recovery-codes", &Value::Null).await;
+    codes.expect_problem(403, "reauthentication_required");
+    let change = json!({ "current_password": PASSWORD, "new_password": "another long phrase of words" });
+    let client = admin.client.clone().header("X-User-ID", &admin.user.user_id.to_string());
+    let changed = client.post("/auth/password/change", &change).await;
+    changed.expect_problem(403, "reauthentication_required");
 }
 
 #[tokio::test]
