@@ -267,6 +267,6 @@ mod tests {
         assert_eq!(stored.accept(&owner(1, 8, 9), &[]), Err(Conflict::ConsumerTaken));
         let other = owner(2, 7, 9);
         assert_eq!(stored.accept(&other, &[]), Err(stored.elsewhere()));
-        assert_eq!(stored.accept(&other, &[stored.operator.clone()]), Ok(()));
+        assert_eq!(stored.accept(&other, std::slice::from_ref(&stored.operator)), Ok(()));
     }
 }
