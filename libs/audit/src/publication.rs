@@ -129,7 +129,7 @@ impl PublishAudit {
             Recorded::OfTenant(record) | Recorded::Failure(record) => (Some(&row.tenant_id), record),
             Recorded::Anonymous(record) => (None, record),
         };
-        let Record { name, occurred_at, mut event, count, members } = record;
+        let Record { name, occurred_at, mut event, count, members, .. } = record;
         let subject = AuditSubject::new(tenant_id, self.context, &name).map_err(|error| permanent(&error))?;
         event["id"] = json!(row.outbox_id);
         event["context"] = json!(self.context);

@@ -12,7 +12,7 @@ use service::config::Variable;
 use service::telemetry::client_address;
 use tenancy::{Actor, TenantId, UserId};
 
-use crate::outbox::{Fold, Message, People};
+use crate::outbox::{Fold, Message, People, WhenFull};
 
 pub use contract::audit::EventName;
 pub use event::AuditEvent;
@@ -61,11 +61,13 @@ impl PiiPolicy {
     pub(crate) fn record(self, event: AuditEvent, actor: Actor, now: DateTime<Utc>) -> Record {
         let (actor, ip) = (event.actor.or(Some(actor)), event.ip.or_else(client_address));
         let occurred_at = event.occurred_at.unwrap_or(now);
+        let is_always_recorded =
+            event.is_always_recorded || matches!(actor, Some(Actor::PlatformAdmin | Actor::System));
         let event = self.apply(AuditEvent { actor, ip, ..event });
         // Plain data always has a JSON form.
         let event = serde_json::to_value(event).unwrap_or_default();
         let name = event["event"].as_str().unwrap_or_default().to_owned();
-        Record { name, occurred_at, event, count: None, members: Vec::new() }
+        Record { name, occurred_at, event, count: None, members: Vec::new(), is_always_recorded }
     }
 
     fn apply(self, event: AuditEvent) -> AuditEvent {
@@ -93,6 +95,17 @@ impl Message for Recorded {
     fn erased_with(&self) -> People {
         People::none()
     }
+
+    /// Unauthenticated clients cause failures, so they must not block the changes of a tenant. The stream of anonymous events loses
+    /// events too when it is full.
+    fn when_full(&self) -> WhenFull {
+        match self {
+            Self::OfTenant(Record { is_always_recorded: true, .. }) => WhenFull::Accept,
+            Self::OfTenant(_) => WhenFull::Reject,
+            Self::Failure(_) => WhenFull::Fold,
+            Self::Anonymous(_) => WhenFull::Drop,
+        }
+    }
 }
 
 #[derive(Serialize, Deserialize)]
@@ -110,6 +123,9 @@ pub struct Record {
     /// The source addresses of the events, if the record represents several. Only their number is published.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub members: Vec<String>,
+    /// See [`AuditEvent::is_always_recorded`].
+    #[serde(skip)]
+    is_always_recorded: bool,
 }
 
 /// A failed attempt at a password, with a tenant from an unverified header.

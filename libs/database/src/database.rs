@@ -29,6 +29,9 @@ service::variables! {
         /// Maximum number of Postgres connections of a process. A third is for the relays of the outbox, the rest for requests.
         connections: usize =
             Variable::new("SVC_DATABASE_CONNECTIONS", "number, 4 to 100").default("6").between(4, 100),
+        /// Maximum number of audit events of a tenant that wait to be published, for each kind of outbox message.
+        max_waiting: i64 =
+            Variable::new("SVC_AUDIT_MAX_WAITING", "number, at least 1000").default("500000").between(1_000, i64::MAX),
     }
 }
 
@@ -38,7 +41,8 @@ impl DatabaseSettings {
     /// # Errors
     /// The URL is malformed.
     pub fn pool(&self, schema: &'static str) -> Result<Database, Error> {
-        Database::with_connections(self.access.clone(), schema, self.connections)
+        let database = Database::with_connections(self.access.clone(), schema, self.connections)?;
+        Ok(database.map_outbox(|outbox| outbox.bounded(self.max_waiting)))
     }
 }
 

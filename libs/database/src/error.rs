@@ -14,6 +14,9 @@ pub enum Error {
     /// A named constraint rejected a row.
     #[error("the constraint {0} rejected a row")]
     Constraint(String),
+    /// Too many messages of the tenant wait in the outbox: [`WhenFull::Reject`](crate::outbox::WhenFull).
+    #[error("too many messages of the tenant wait in the outbox")]
+    OutboxFull(#[source] sqlx::Error),
     /// A defect of a statement, of the schema or of the data.
     #[error("failed to execute a statement")]
     Defect(#[source] sqlx::Error),
@@ -47,6 +50,7 @@ impl From<sqlx::Error> for Error {
             // A server that stops closes a connection before its first response.
             | sqlx::Error::Protocol(_) => Self::Unavailable(error),
             sqlx::Error::Database(reported) => match (reported.constraint(), reported.code()) {
+                (Some("outbox_full"), _) => Self::OutboxFull(error),
                 (Some(constraint), _) => Self::Constraint(constraint.to_owned()),
                 (None, Some(code)) if is_transient(&code) => Self::Unavailable(error),
                 _ => Self::Defect(error),
@@ -71,13 +75,18 @@ fn is_transient(code: &str) -> bool {
         || matches!(code, "57014" | "40001" | "40P01" | "55P03" | "25P03" | "25006")
 }
 
+/// Why a change of a tenant is rejected while its audit events wait.
+const OUTBOX_FULL: &str = "Too many audit events of the tenant wait for the audit stream. Requests that only revoke, disable or delete \
+    still work. The platform administrator must make space in the stream.";
+
 impl From<Error> for Problem {
     fn from(error: Error) -> Self {
-        let kind = match error {
-            Error::Unavailable(_) => ProblemKind::DependencyUnavailable,
-            Error::Constraint(_) | Error::Defect(_) => ProblemKind::Internal,
+        let problem: Self = match error {
+            Error::Unavailable(_) => ProblemKind::DependencyUnavailable.into(),
+            Error::OutboxFull(_) => Self::new(ProblemKind::DependencyUnavailable).detail(OUTBOX_FULL),
+            Error::Constraint(_) | Error::Defect(_) => ProblemKind::Internal.into(),
         };
-        Self::new(kind).caused_by(error)
+        problem.caused_by(error)
     }
 }
 

@@ -45,10 +45,31 @@ pub trait Message: Serialize {
     /// The people that the message is erased with: its recipient, and those that it is about.
     fn erased_with(&self) -> People;
 
+    /// What happens if too many messages of the kind wait for the tenant.
+    fn when_full(&self) -> WhenFull {
+        WhenFull::Accept
+    }
+
     /// Whether the message waits while its tenant is suspended. The same for all messages of a kind.
     fn waits_while_suspended(&self) -> bool {
         false
     }
+}
+
+/// What happens to a message if too many of its kind wait for the tenant: as many as
+/// [`DatabaseSettings`](crate::DatabaseSettings) permits. A relay counts them every 15 s.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum WhenFull {
+    /// It is written.
+    Accept,
+    /// Its transaction is rejected with [`Error::OutboxFull`].
+    Reject,
+    /// It is folded with all messages of the tenant that have its kind and the same first part of the key, up to the colon. The record
+    /// has neither the user nor the address of the first message.
+    Fold,
+    /// It is not written.
+    Drop,
 }
 
 /// The people that a message is erased with.
@@ -79,6 +100,8 @@ impl People {
 #[derive(Clone)]
 pub(crate) struct Outbox {
     pub(crate) schema: &'static str,
+    /// The messages of one kind that can wait for a tenant.
+    max_waiting: i64,
     relays: Arc<Mutex<Vec<WakeRelay>>>,
     metrics: Metrics,
 }
@@ -114,6 +137,7 @@ pub(crate) struct NewMessage {
     kind: String,
     payload: Value,
     erased_with: People,
+    when_full: WhenFull,
     waits_while_suspended: bool,
     /// The time from the transaction until the message is due.
     delay: TimeDelta,
@@ -145,6 +169,7 @@ impl NewMessage {
             kind,
             payload: fields.into(),
             erased_with: message.erased_with(),
+            when_full: message.when_full(),
             waits_while_suspended: message.waits_while_suspended(),
             delay: TimeDelta::zero(),
             fold: None,
@@ -174,6 +199,7 @@ pub(crate) fn rows(messages: &[NewMessage]) -> Value {
             "payload": message.payload,
             "erased_with_users": message.erased_with.users,
             "erased_with_email": message.erased_with.email,
+            "when_full": message.when_full,
             "waits_while_suspended": message.waits_while_suspended,
             "delay_ms": message.delay.num_milliseconds(),
             "fold_key": fold.map(|fold| &fold.key),
@@ -186,7 +212,13 @@ pub(crate) fn rows(messages: &[NewMessage]) -> Value {
 impl Outbox {
     pub(crate) fn new(schema: &'static str) -> Self {
         // Not exported: `measured` replaces them.
-        Self { schema, relays: Arc::default(), metrics: Metrics::new("outbox") }
+        let (max_waiting, relays) = (i64::MAX, Arc::default());
+        Self { schema, max_waiting, relays, metrics: Metrics::new("outbox") }
+    }
+
+    /// The same outbox with a maximum of waiting messages per tenant and kind.
+    pub(crate) fn bounded(self, max_waiting: i64) -> Self {
+        Self { max_waiting, ..self }
     }
 
     /// The same outbox, which registers its metrics here.

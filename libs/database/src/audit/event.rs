@@ -17,6 +17,10 @@ pub struct AuditEvent {
     /// The time; by default that of the transaction.
     #[serde(skip)]
     pub occurred_at: Option<DateTime<Utc>>,
+    /// Whether the change is accepted while too many events of the tenant wait: it ends something, and a repetition needs a change that
+    /// is rejected. Always so for the platform administrator and for the service itself.
+    #[serde(skip)]
+    pub is_always_recorded: bool,
     /// The actor; by default the actor of the transaction.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub actor: Option<Actor>,
@@ -55,6 +59,7 @@ impl AuditEvent {
         Self {
             event,
             occurred_at: None,
+            is_always_recorded: false,
             actor: None,
             about: None,
             user_id: None,
@@ -72,6 +77,12 @@ impl AuditEvent {
     #[must_use]
     pub fn by(self, actor: Actor) -> Self {
         Self { actor: Some(actor), ..self }
+    }
+
+    /// The same event of a change that ends something: see [`Self::is_always_recorded`].
+    #[must_use]
+    pub fn always_recorded(self) -> Self {
+        Self { is_always_recorded: true, ..self }
     }
 
     /// The same event with the credential that has this digest.

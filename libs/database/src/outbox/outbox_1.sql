@@ -39,6 +39,13 @@ create table {schema}.outbox_pauses (
     primary key (kind, turn)
 );
 
+-- Turns of which too many messages of a kind wait: see `outbox_insert`. The relay updates it with its metrics.
+create table {schema}.outbox_full (
+    kind text collate "C" not null,
+    turn text collate "C" not null,
+    primary key (kind, turn)
+);
+
 -- Sets the turn that a message takes: its tenant. A schema can replace this function.
 create function {schema}.outbox_turn()
 returns trigger
@@ -63,24 +70,49 @@ create policy outbox_tenant on {schema}.outbox to svc_{schema}
     using (tenant_id = current_setting('svc.tenant_id', true));
 create policy outbox_migrator on {schema}.outbox to svc_{schema}_migrator using (true);
 
+alter table {schema}.outbox_full enable row level security;
+alter table {schema}.outbox_full force row level security;
+create policy outbox_full_tenant on {schema}.outbox_full to svc_{schema}
+    using (turn in (current_setting('svc.tenant_id', true), '_'));
+create policy outbox_full_migrator on {schema}.outbox_full to svc_{schema}_migrator using (true);
+
 grant insert, select (fold_key, attempts, payload), update (payload) on {schema}.outbox to svc_{schema};
+grant select on {schema}.outbox_full to svc_{schema};
 
 -- Writes messages in the transaction that causes them. Messages with the same `fold_key` and `fold_member` that wait for the relay
 -- are one row with their number. The first ten members of a key have their own row, and a few more if they are written at the same
 -- time; all further ones share one. It lists at most 100 members.
+--
+-- If too many messages of the kind wait for the tenant, `when_full` decides: `accept`; `reject` the transaction; `fold` all messages of
+-- a name into one without the details of an account; `drop` the message.
 create function {schema}.outbox_insert(in_tenant_id text, in_now timestamptz, in_messages jsonb)
 returns void
 language plpgsql set search_path = '' as $$
 begin
+    if exists (
+        select
+        from jsonb_to_recordset(in_messages) as messages (kind text, when_full text)
+        join {schema}.outbox_full as filled on filled.kind = messages.kind and filled.turn = in_tenant_id
+        where messages.when_full = 'reject'
+    ) then
+        raise exception 'too many messages of the tenant % wait', in_tenant_id
+            using errcode = 'check_violation', constraint = 'outbox_full';
+    end if;
     insert into {schema}.outbox (
         outbox_id, tenant_id, kind, payload, erased_with_users, erased_with_email, waits_while_suspended, created_at, due_at,
         fold_key
     )
-    select messages.outbox_id, in_tenant_id, messages.kind, messages.payload, messages.erased_with_users,
+    select messages.outbox_id, in_tenant_id, messages.kind, case
+            when messages.when_full = 'fold' and is_full
+            then messages.payload #- '{event,user_id}' #- '{event,email}' #- '{event,ip}'
+            else messages.payload
+        end, messages.erased_with_users,
         messages.erased_with_email, messages.waits_while_suspended, in_now,
         -- The clock of the process can be ahead.
         least(in_now, clock_timestamp()) + messages.delay_ms * interval '1 millisecond', case
             when messages.fold_key is null then null
+            when messages.when_full = 'fold' and is_full
+            then split_part(messages.fold_key, ':', 1) || ':' || in_tenant_id || ':full'
             when exists (
                 select from {schema}.outbox as waiting
                 where waiting.attempts = 0 and waiting.fold_key = messages.fold_key || ':' || messages.fold_member
@@ -94,8 +126,15 @@ begin
         end
     from jsonb_to_recordset(in_messages) as messages (
         outbox_id uuid, kind text, payload jsonb, erased_with_users uuid[], erased_with_email text, waits_while_suspended boolean,
-        delay_ms bigint, fold_key text, fold_member text
+        delay_ms bigint, fold_key text, fold_member text, when_full text
     )
+    cross join lateral (
+        select messages.when_full in ('fold', 'drop') and exists (
+            select from {schema}.outbox_full as filled
+            where filled.kind = messages.kind and filled.turn in (in_tenant_id, '_')
+        ) as is_full
+    ) as state
+    where not (messages.when_full = 'drop' and is_full)
     on conflict (fold_key) where attempts = 0 do update
     set payload = outbox.payload || jsonb_build_object(
         'count', (outbox.payload ->> 'count')::bigint + 1,
@@ -260,10 +299,31 @@ language sql volatile security definer set search_path = '' as $$
     on conflict (kind, turn) do update set until = excluded.until, error = excluded.error
 $$;
 
--- Metrics of the relay. Returns numbers only.
-create function {schema}.outbox_stats(in_now timestamptz, in_kinds text[])
+-- Metrics of the relay. Returns numbers only. Updates the turns of which at least `in_max` messages of a kind wait.
+create function {schema}.outbox_stats(in_now timestamptz, in_kinds text[], in_max bigint)
 returns table (oldest_seconds double precision, pending bigint, dead_lettered bigint)
-language sql stable security definer set search_path = '' as $$
+language sql volatile security definer set search_path = '' as $$
+    with messages as (
+        -- The check of each message would be slow.
+        select
+            kind, turn, tenant_id, waits_while_suspended as waits,
+            min(created_at) filter (where dead_lettered_at is null) as oldest,
+            count(*) filter (where dead_lettered_at is null) as pending,
+            count(*) filter (where dead_lettered_at is not null) as dead_lettered
+        from {schema}.outbox
+        where kind = any(in_kinds)
+        group by kind, turn, tenant_id, waits_while_suspended
+    ), filled as (
+        select kind, turn from messages group by kind, turn having sum(messages.pending) >= in_max
+    ), freed as (
+        delete from {schema}.outbox_full as old
+        where old.kind = any(in_kinds)
+            and not exists (select from filled where filled.kind = old.kind and filled.turn = old.turn)
+    ), marked as (
+        insert into {schema}.outbox_full (kind, turn)
+        select kind, turn from filled order by kind, turn
+        on conflict do nothing
+    )
     select
         -- At least 0, because the clocks of two processes differ.
         greatest(0, coalesce(extract(epoch from in_now - min(oldest) filter (
@@ -271,16 +331,7 @@ language sql stable security definer set search_path = '' as $$
         )), 0)),
         coalesce(sum(messages.pending), 0)::bigint,
         coalesce(sum(messages.dead_lettered), 0)::bigint
-    from (
-        -- The check of each message would be slow.
-        select
-            tenant_id, waits_while_suspended as waits, min(created_at) filter (where dead_lettered_at is null) as oldest,
-            count(*) filter (where dead_lettered_at is null) as pending,
-            count(*) filter (where dead_lettered_at is not null) as dead_lettered
-        from {schema}.outbox
-        where kind = any(in_kinds)
-        group by tenant_id, waits_while_suspended
-    ) as messages
+    from messages
 $$;
 
 -- `outbox list`: undelivered messages of all tenants, without their payloads.

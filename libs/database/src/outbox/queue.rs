@@ -27,7 +27,7 @@ pub trait Queue: Send + Sync + 'static {
     /// Pauses these turns: none of their messages is claimed for a while.
     fn postpone(&self, postponement: Postponement<'_>) -> impl Future<Output = Result<(), Error>> + Send;
 
-    /// Counts the messages of these kinds.
+    /// Counts the messages of these kinds, and finds the tenants of which too many wait.
     fn stats(&self, kinds: &[&str], now: DateTime<Utc>) -> impl Future<Output = Result<Stats, Error>> + Send;
 
     /// Reports new messages of these kinds that this process wrote.
@@ -150,10 +150,11 @@ impl Queue for Database {
 
     async fn stats(&self, kinds: &[&str], now: DateTime<Utc>) -> Result<Stats, Error> {
         let statement = format!(
-            "select oldest_seconds, pending, dead_lettered from {}.outbox_stats($1, $2)",
+            "select oldest_seconds, pending, dead_lettered from {}.outbox_stats($1, $2, $3)",
             self.schema()
         );
-        let stats = sqlx::query_as(AssertSqlSafe(statement)).bind(now).bind(kinds);
+        let stats =
+            sqlx::query_as(AssertSqlSafe(statement)).bind(now).bind(kinds).bind(self.outbox().max_waiting);
         Ok(stats.fetch_one(self.relay_pool()).await?)
     }
 

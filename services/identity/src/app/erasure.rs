@@ -42,7 +42,8 @@ impl App {
         erasure::delete_user(&mut tx, user_id, deleted_by).await?;
         let tenant_id = admin.tenant_id();
         erasure::delete_login_attempts(&mut tx, &self.accounts(tenant_id, user_id, &email)).await?;
-        tx.audit(AuditEvent { user_id: Some(user_id), ..AuditEvent::new(EventName::UserDeleted) });
+        let event = AuditEvent { user_id: Some(user_id), ..AuditEvent::new(EventName::UserDeleted) };
+        tx.audit(event.always_recorded());
         tx.send(&Message::PushUserStatus { user_id });
         tx.commit().await?;
         tracing::info!(%tenant_id, %user_id, "user deleted");

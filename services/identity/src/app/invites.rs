@@ -166,7 +166,7 @@ impl App {
         tx.audit(AuditEvent {
             about: Some("invite"),
             invite_id: Some(invite_id),
-            ..AuditEvent::new(EventName::AuthnTokenRevoked)
+            ..AuditEvent::new(EventName::AuthnTokenRevoked).always_recorded()
         });
         Ok(tx.commit().await?)
     }

@@ -75,6 +75,7 @@ impl From<AttemptError> for Problem {
             AttemptError::Limited => RateLimitError::Limited { retry_after: RETRY_AFTER }.into(),
             AttemptError::Shed => ProblemKind::Overloaded.into(),
             AttemptError::Contended => Self::new(ProblemKind::Overloaded).caused_by(error),
+            AttemptError::Database(error @ database::Error::OutboxFull(_)) => error.into(),
             AttemptError::Database(error) => RateLimitError::Unavailable(error).into(),
         }
     }

@@ -115,7 +115,8 @@ impl App {
         let keys_revoked = patch.revoke_api_keys.then_some((EventName::UserUpdated, "api_keys_revoked"));
         let unlocked = unlocks.then_some((EventName::UserUpdated, "unlocked"));
         for (name, about) in [role_changed, status_changed, unlocked, keys_revoked].into_iter().flatten() {
-            tx.audit(AuditEvent { about: Some(about), user_id: Some(user_id), ..AuditEvent::new(name) });
+            let event = AuditEvent { about: Some(about), user_id: Some(user_id), ..AuditEvent::new(name) };
+            tx.audit(if disables { event.always_recorded() } else { event });
         }
         if role != found.role {
             let change = if role == Role::Admin { AdminChange::Promoted } else { AdminChange::Demoted };

@@ -357,6 +357,93 @@ async fn failed_logins_fill_half_of_the_share_of_a_tenant_and_do_not_delay_its_o
     .await;
 }
 
+/// Lets 1,000 messages of a kind wait for the tenant `acme`, as many as `SVC_AUDIT_MAX_WAITING` permits, and counts them as the relays do.
+async fn fill(system: &TestSystem, schema: &str, kind: &str) {
+    let insert = format!(
+        r#"insert into {schema}.outbox (outbox_id, tenant_id, kind, payload, created_at, due_at)
+        select gen_random_uuid(), 'acme', '{kind}', '{{"name": "test"}}', now(), now() + interval '1 day'
+        from generate_series(1, 1000)"#
+    );
+    system.run_sql(&insert).await;
+    count_waiting(system).await;
+}
+
+async fn count_waiting(system: &TestSystem) {
+    for schema in ["identity", "session"] {
+        let kinds = "array['audit', 'audit_failure', 'audit_anonymous']";
+        system.run_sql(&format!("select * from {schema}.outbox_stats(now(), {kinds}, 1000)")).await;
+    }
+}
+
+#[tokio::test]
+async fn a_tenant_with_too_many_waiting_events_changes_nothing_except_to_end_something() {
+    let system = TestSystem::start_with(&[("SVC_AUDIT_MAX_WAITING", "1000")]).await.unwrap();
+    let (admin, other) = (system.create_tenant("acme").await, system.create_tenant("other").await);
+    let bob = system.add_user(&admin, "bob@acme.example", Role::Member).await;
+    let (key, _) = system.create_api_key(&admin, &json!({ "name": "firewall" })).await;
+    for schema in ["identity", "session"] {
+        fill(&system, schema, "audit").await;
+    }
+
+    let client = system.client().header("X-Tenant-ID", "acme");
+    let login = json!({ "email": admin.user.email, "password": testkit::PASSWORD });
+    let rejected = client.post("/auth/password/login", &login).await;
+    let problem = rejected.expect_problem(503, "dependency_unavailable");
+    assert!(problem.detail.contains("audit events of the tenant wait"), "{}", problem.detail);
+    for (path, body) in [
+        ("/users/invite", json!({ "email": "eve@acme.example", "role": "member" })),
+        ("/api-keys", json!({ "name": "another", "scopes": ["events:write"] })),
+    ] {
+        admin.client.post(path, &body).await.expect_problem(503, "dependency_unavailable");
+    }
+    let bob_path = format!("/users/{}", bob.user.user_id);
+    let promoted = admin.client.patch(&bob_path, &json!({ "role": "admin" })).await;
+    promoted.expect_problem(503, "dependency_unavailable");
+
+    let own = bob.client.header("X-User-ID", &bob.user.user_id.to_string());
+    own.delete("/auth/sessions").await.expect_empty(204);
+    let disabled = json!({ "status": "disabled", "revoke_api_keys": true });
+    admin.client.patch(&bob_path, &disabled).await.expect::<Value>(200);
+    let enabled = json!({ "status": "active" });
+    admin.client.patch(&bob_path, &enabled).await.expect_problem(503, "dependency_unavailable");
+    admin.client.delete(&format!("/api-keys/{}", key.id)).await.expect_empty(204);
+    admin.client.delete(&bob_path).await.expect_empty(204);
+    let renamed = json!({ "display_name": "Acme" });
+    system.platform_admin().patch("/tenants/acme", &renamed).await.expect::<Value>(200);
+    system.log_in("other", &other.user.email).await;
+
+    system.run_sql("delete from identity.outbox where payload ->> 'name' = 'test'").await;
+    system.run_sql("delete from session.outbox where payload ->> 'name' = 'test'").await;
+    count_waiting(&system).await;
+    system.log_in("acme", &admin.user.email).await;
+    let events = events(&system).await;
+    for (name, subject) in [
+        ("a user was disabled", "audit.v1.acme.identity.user_updated"),
+        ("a user was deleted", "audit.v1.acme.identity.user_deleted"),
+        ("the key was revoked", "audit.v1.acme.session.authn_token_revoked"),
+    ] {
+        assert!(events.iter().any(|(found, _)| found == subject), "{name}");
+    }
+}
+
+#[tokio::test]
+async fn too_many_waiting_failures_are_one_event_and_reject_no_login() {
+    let system = TestSystem::start_with(&[("SVC_AUDIT_MAX_WAITING", "1000")]).await.unwrap();
+    let admin = system.create_tenant("acme").await;
+    fill(&system, "identity", "audit_failure").await;
+    let client = system.client().header("X-Tenant-ID", "acme");
+    for email in [&*admin.user.email, "unknown@acme.example", "other@acme.example"] {
+        let login = json!({ "email": email, "password": "not-the-password-9" });
+        client.post("/auth/password/login", &login).await.expect_problem(401, "login_failed");
+    }
+    system.log_in("acme", &admin.user.email).await;
+    system.run_sql("delete from identity.outbox where payload ->> 'name' = 'test'").await;
+    let failed = of(&system, "audit.v1.acme.identity.authn_login_fail").await;
+    let counted: Vec<_> =
+        failed.iter().map(|event| (&event["count"], event.get("user_id"), event.get("ip"))).collect();
+    assert_eq!(counted, [(&json!(3), None, None)]);
+}
+
 #[tokio::test]
 async fn device_approvals_and_denials_are_audited_with_the_client_address() {
     let system = TestSystem::start().await.unwrap();

@@ -133,6 +133,6 @@ pub(crate) fn revoked(key_id: KeyId) -> AuditEvent {
     AuditEvent {
         about: Some("api_key"),
         key_id: Some(key_id),
-        ..AuditEvent::new(EventName::AuthnTokenRevoked)
+        ..AuditEvent::new(EventName::AuthnTokenRevoked).always_recorded()
     }
 }

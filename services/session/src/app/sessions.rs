@@ -217,7 +217,7 @@ impl App {
                 user_id: Some(user_id),
                 ..AuditEvent::new(EventName::AuthnTokenRevoked)
             };
-            tx.audit(event);
+            tx.audit(event.always_recorded());
             self.invalidate(&mut tx, Invalidation::User(user_id));
         }
         Ok(tx.commit().await?)
@@ -240,7 +240,7 @@ pub(crate) fn revoked(stored: &StoredSession) -> AuditEvent {
         about: Some("session"),
         user_id: Some(stored.session.created_under.user_id),
         session_id: Some(stored.session.id),
-        ..AuditEvent::new(EventName::AuthnTokenRevoked).credential(&stored.digest)
+        ..AuditEvent::new(EventName::AuthnTokenRevoked).credential(&stored.digest).always_recorded()
     }
 }
 
