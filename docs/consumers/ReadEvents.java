@@ -23,7 +23,6 @@ import java.nio.charset.StandardCharsets;
 import java.time.Duration;
 import java.util.List;
 import java.util.Queue;
-import java.util.UUID;
 import java.util.concurrent.ConcurrentLinkedQueue;
 import java.util.concurrent.Executors;
 import java.util.concurrent.ScheduledExecutorService;
@@ -38,8 +37,6 @@ public final class ReadEvents {
     private static final int BATCH = 10;
     // Time until an event that could not be handled is delivered again.
     private static final Duration RETRY_DELAY = Duration.ofSeconds(30);
-    // Consumers of other programs cannot guess the message ids of dead letters, which would suppress them.
-    private static final UUID RUN_ID = UUID.randomUUID();
 
     private final JetStream stream;
     private final ConsumerContext consumer;
@@ -93,7 +90,7 @@ public final class ReadEvents {
             }
         });
         String number = event.metaData().getStream() + "-" + event.metaData().streamSequence();
-        headers.put("Nats-Msg-Id", NAME + "-" + number + "-" + RUN_ID);
+        headers.put("Nats-Msg-Id", NAME + "-" + number);
         headers.put("Udm-Dlq-Stream", event.metaData().getStream());
         headers.put("Udm-Dlq-Sequence", String.valueOf(event.metaData().streamSequence()));
         headers.put("Udm-Dlq-Reason", reason.substring(0, Math.min(500, reason.length())));

@@ -6,7 +6,6 @@ package main
 
 import (
 	"context"
-	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -34,9 +33,6 @@ const (
 	// Time until an event that could not be handled is delivered again.
 	retryDelay = 30 * time.Second
 )
-
-// Consumers of other programs cannot guess the message ids of dead letters, which would suppress them.
-var runID = rand.Text()
 
 // errRejected means that no attempt can succeed.
 var errRejected = errors.New("too large for this consumer")
@@ -88,7 +84,7 @@ func deadLetter(ctx context.Context, stream jetstream.JetStream, name string, ev
 			message.Header[header] = values
 		}
 	}
-	message.Header.Set("Nats-Msg-Id", fmt.Sprintf("%s-%s-%d-%s", name, metadata.Stream, metadata.Sequence.Stream, runID))
+	message.Header.Set("Nats-Msg-Id", fmt.Sprintf("%s-%s-%d", name, metadata.Stream, metadata.Sequence.Stream))
 	message.Header.Set("Udm-Dlq-Stream", metadata.Stream)
 	message.Header.Set("Udm-Dlq-Sequence", strconv.FormatUint(metadata.Sequence.Stream, 10))
 	message.Header.Set("Udm-Dlq-Reason", fmt.Sprintf("%.500s", reason))

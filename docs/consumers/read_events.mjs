@@ -2,7 +2,6 @@
 //
 // NATS_URL (nats://host:4222), NATS_USER (the name of the consumer) and NATS_PASSWORD configure it. SIGINT or SIGTERM stops it. Several
 // processes can share the events of a consumer.
-import { randomUUID } from "node:crypto";
 import { setTimeout as sleep } from "node:timers/promises";
 import { connect, headers as newHeaders } from "@nats-io/transport-node";
 import { jetstream } from "@nats-io/jetstream";
@@ -15,8 +14,6 @@ const MAX_COPY = 4096;
 const BATCH = 10;
 // Milliseconds until an event that could not be handled is delivered again.
 const RETRY_DELAY = 30_000;
-// Consumers of other programs cannot guess the message ids of dead letters, which would suppress them.
-const RUN_ID = randomUUID();
 
 /** No attempt can succeed. */
 class Rejected extends Error {}
@@ -36,7 +33,7 @@ async function deadLetter(stream, event, reason) {
   for (const [key, values] of event.headers) {
     if (!key.startsWith("Nats-")) values.forEach((value) => headers.append(key, value));
   }
-  headers.set("Nats-Msg-Id", `${name}-${event.info.stream}-${event.seq}-${RUN_ID}`);
+  headers.set("Nats-Msg-Id", `${name}-${event.info.stream}-${event.seq}`);
   headers.set("Udm-Dlq-Stream", event.info.stream);
   headers.set("Udm-Dlq-Sequence", `${event.seq}`);
   headers.set("Udm-Dlq-Reason", reason.slice(0, 500));

@@ -11,7 +11,6 @@ import json
 import os
 import signal
 import sys
-import uuid
 from urllib.parse import unquote
 
 import nats
@@ -25,8 +24,6 @@ BATCH = 10
 MAX_COPY = 4096
 # Seconds until an event that could not be handled is delivered again.
 RETRY_DELAY = 30
-# Consumers of other programs cannot guess the message ids of dead letters, which would suppress them.
-RUN_ID = uuid.uuid4()
 
 
 class Rejected(Exception):
@@ -56,7 +53,7 @@ async def dead_letter(stream, event, reason):
     """Keeps the event for `svc events dlq`. Returns after it is stored."""
     headers = {name: value for name, value in event.headers.items() if not name.startswith("Nats-")}
     sequence = event.metadata.sequence.stream
-    headers["Nats-Msg-Id"] = f"{NAME}-{event.metadata.stream}-{sequence}-{RUN_ID}"
+    headers["Nats-Msg-Id"] = f"{NAME}-{event.metadata.stream}-{sequence}"
     headers["Udm-Dlq-Stream"] = event.metadata.stream
     headers["Udm-Dlq-Sequence"] = str(sequence)
     headers["Udm-Dlq-Reason"] = reason[:500]

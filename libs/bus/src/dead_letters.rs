@@ -1,6 +1,8 @@
 //! Dead letters (`UDM_DLQ`): events that a consumer could not handle, which `libs/consumer` writes, and items that ingest has
 //! [quarantined](crate::quarantine). The dead letter of a large event has no payload, and refers to the event in its stream.
 
+mod submission;
+
 use std::num::NonZeroU64;
 
 use async_nats::HeaderMap;
@@ -13,10 +15,12 @@ use percent_encoding::percent_decode_str;
 use serde_json::{Value, json};
 use tenancy::TenantId;
 
-use crate::message::{CE_ID, CE_SOURCE, CE_TYPE, EVENT_HEADERS, HeaderLines, MESSAGE_ID};
+use crate::message::{CE_ID, CE_SOURCE, CE_TYPE, EVENT_HEADERS, EventContext, HeaderLines, MESSAGE_ID};
 use crate::stored::{ReadFrom, first_message, message_at};
 use crate::subject::{EventSubject, InvalidSubject};
 use crate::{Connection, DEAD_LETTER_STREAM, EventStreams, Message, NotConnected};
+
+pub(crate) use submission::{MAX_DEAD_LETTER, submitted};
 
 pub(crate) const SUBJECT_PREFIX: &str = "udm.dlq.v1";
 /// Headers that a consumer adds: why it gave up, the number of attempts, and the place of the event.
@@ -34,8 +38,8 @@ pub struct DeadLetters {
     streams: EventStreams,
 }
 
-/// An event that a consumer could not handle, or an item that ingest has quarantined. A consumer wrote all of its dead letters,
-/// so only tenant and consumer, which the broker checks, are certain.
+/// An event that a consumer could not handle, or an item that ingest has quarantined. Headers and payload are those of the event while
+/// it is stored. Otherwise the consumer wrote them, so only tenant, consumer and time are certain.
 #[derive(Clone, Debug)]
 pub struct DeadLetter {
     /// Number in the stream of dead letters.
@@ -49,6 +53,8 @@ pub struct DeadLetter {
     /// The bytes of the producer. Empty if the dead letter refers to an event that is not stored any more.
     pub payload: Bytes,
     pub(crate) headers: HeaderMap,
+    /// Whether headers and payload are those of the stored event.
+    is_event_stored: bool,
 }
 
 /// A request for dead letters failed: the broker did not answer, or rejected it.
@@ -89,7 +95,7 @@ impl DeadLetters {
         }
     }
 
-    /// Reads the event that a dead letter refers to. It stays without an event if its stream has another one at this place, or none.
+    /// Reads the event of a dead letter. It stays as it is if the stream has another event at this place, or none.
     async fn with_event(&self, letter: DeadLetter) -> Result<DeadLetter, DeadLetterError> {
         let Some((stream, sequence)) = letter.reference() else { return Ok(letter) };
         if !self.streams.names().contains(&stream) {
@@ -145,14 +151,15 @@ impl DeadLetter {
             failed_at: DateTime::from_timestamp(message.time.unix_timestamp(), message.time.nanosecond())?,
             payload: message.payload,
             headers: message.headers,
+            is_event_stored: false,
         })
     }
 
-    /// Returns stream and number of the event, if the dead letter does not contain it.
+    /// Returns stream and number of the event.
     fn reference(&self) -> Option<(String, NonZeroU64)> {
         let header = |name: &str| Some(self.headers.get(name)?.as_str());
         let place = (header(STREAM)?.to_owned(), header(SEQUENCE)?.parse::<NonZeroU64>().ok()?);
-        (self.payload.is_empty() && self.quarantine().is_none()).then_some(place)
+        self.quarantine().is_none().then_some(place)
     }
 
     /// Returns whether this is the event of the dead letter: it has the same tenant, source and id. The tenant of the dead letter is
@@ -166,16 +173,14 @@ impl DeadLetter {
     }
 
     /// Takes payload and headers of the event.
-    fn with(mut self, event: StreamMessage) -> Self {
+    fn with(self, event: StreamMessage) -> Self {
         let mut headers = event.headers;
         for name in [REASON, ATTEMPTS] {
             if let Some(value) = self.headers.get(name) {
                 headers.insert(name, value.clone());
             }
         }
-        self.headers = headers;
-        self.payload = event.payload;
-        self
+        Self { headers, payload: event.payload, is_event_stored: true, ..self }
     }
 
     /// Source of the event, if the header is valid.
@@ -205,7 +210,7 @@ impl DeadLetter {
     }
 
     /// Returns the event for its consumer, to be stored as a new message of the tenant. Storing it again within two minutes has no
-    /// effect.
+    /// effect. If the event is not stored any more, its receipt and sender are those of the dead letter.
     ///
     /// # Errors
     /// Source, type and id of the headers do not match the event, or it is not stored any more.
@@ -219,13 +224,21 @@ impl DeadLetter {
             return Err(InvalidSubject);
         }
         let subject = EventSubject::new(&self.tenant_id, &event.event_type, &event.source_id)?;
+        let message_id = format!("replay-{}", self.sequence);
+        let of_event = if self.is_event_stored {
+            self.headers.clone()
+        } else {
+            let (tenant, sender) = (self.tenant_id.clone(), format!("consumer:{}", self.consumer));
+            let context = EventContext::new(tenant, self.failed_at, &message_id, &sender, None);
+            Message::event(&context, &event, event_id, self.payload.clone())?.headers()
+        };
         let mut headers = HeaderLines::default();
         for name in EVENT_HEADERS {
-            if let Some(value) = self.headers.get(name) {
+            if let Some(value) = of_event.get(name) {
                 headers.push(name, value.as_str())?;
             }
         }
-        headers.push(MESSAGE_ID, &format!("replay-{}", self.sequence))?;
+        headers.push(MESSAGE_ID, &message_id)?;
         headers.push(REPLAY_FOR, &self.consumer)?;
         Ok(Message::with_subject(&subject, headers, self.payload.clone()))
     }

@@ -8,6 +8,7 @@ mod filter;
 mod keep;
 mod lag;
 mod login;
+mod requests;
 
 use std::collections::{BTreeMap, HashMap};
 use std::ops::RangeInclusive;
@@ -26,11 +27,11 @@ use serde_json::json;
 use tokio::time::{sleep, timeout};
 
 pub use accounts::{ACCOUNTS_HEADER, accounts_file};
-pub use api_requests::answer_api_requests;
 pub use definition::{DurableDefinition, Start};
 pub use filter::DurableFilter;
 pub use keep::{AccountsFile, CONSUMERS_SUBJECT, ConsumerLogins};
 pub use login::Login;
+pub use requests::ConsumerRequests;
 
 use login::free_account;
 

@@ -22,8 +22,8 @@ pub use budget::{BudgetExceeded, MemoryBudget, Reservation};
 pub use connect::{Config, ConnectError, Connection, NatsSettings, NotConnected, connect};
 pub use dead_letters::{DeadLetter, DeadLetterError, DeadLetters};
 pub use durables::{
-    ACCOUNTS_HEADER, AccountsFile, CONSUMERS_SUBJECT, ConsumerLogins, Created, Durable, DurableDefinition,
-    DurableError, DurableFilter, Durables, Login, Start as DurableStart, accounts_file, answer_api_requests,
+    ACCOUNTS_HEADER, AccountsFile, CONSUMERS_SUBJECT, ConsumerLogins, ConsumerRequests, Created, Durable,
+    DurableDefinition, DurableError, DurableFilter, Durables, Login, Start as DurableStart, accounts_file,
 };
 pub use invalidations::{
     FeedEvent, INVALIDATION_SUBJECT, Invalidation, InvalidationListener, InvalidationMessage,
@@ -44,7 +44,8 @@ pub use stored::{Place, ReadFrom};
 pub use streams::{
     ANONYMOUS_AUDIT_STREAM, API_PREFIX, AUDIT_STREAM, AccountStreams, AuditProfile, DEAD_LETTER_STREAM,
     Durability, EventStreams, FACADE_API_PREFIX, Profile, StreamDefinition, StreamError, StreamMode,
-    StreamSettings, StreamsCommand, UDM_STREAM, create, ensure, retention, until_valid, verify,
+    StreamSettings, StreamsCommand, UDM_STREAM, create, ensure, retention, share_of_free, until_valid,
+    verify,
 };
 pub use subject::{AuditSubject, EventSubject, InvalidSubject, PARTITIONS, is_event_type, partition};
 #[cfg(fuzzing)]

@@ -181,6 +181,11 @@ impl Message {
         Self::new(subject.to_string(), subject.partition(), headers, Arc::default(), payload)
     }
 
+    /// Returns the dead letter of a consumer.
+    pub(crate) fn dead_letter(subject: String, headers: HeaderLines, payload: Bytes) -> Self {
+        Self::new(subject, 0, headers, Arc::default(), payload)
+    }
+
     fn new(
         subject: String,
         partition: u8,

@@ -238,6 +238,15 @@ fn stored_on(
     definitions
 }
 
+/// Returns how many bytes one tenant can store while this many are free. `percent` is its share of an otherwise empty stream.
+pub fn share_of_free(percent: u8, free: u64) -> u64 {
+    if percent >= 100 {
+        return u64::MAX;
+    }
+    let bytes = u128::from(free) * u128::from(percent) / u128::from(100 - percent);
+    u64::try_from(bytes).unwrap_or(u64::MAX)
+}
+
 /// Configuration of one stream.
 #[derive(Clone, Debug)]
 pub struct StreamDefinition(Config);

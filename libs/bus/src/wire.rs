@@ -1,6 +1,6 @@
-//! A small NATS client for publication: handshake with TLS and credentials, messages with headers, and their replies. It knows
-//! nothing about streams and acknowledgements, and does not reconnect or answer pings: its only user is
-//! [`Publisher`](crate::Publisher). Everything else uses the client library.
+//! A small NATS client: handshake with TLS and credentials, messages with headers, and their replies. It knows nothing about streams
+//! and acknowledgements. [`Publisher`](crate::Publisher) uses it, and what [listens](listen) to requests of consumers, because the
+//! client library closes its connection at malformed headers. Everything else uses the client library.
 //!
 //! It exists for the CPU time of ingest. A burst of messages is written into one buffer, and replies are parsed in place. The
 //! client library passes each message through a queue, and allocates each header and each reply. CPU time per event of 0.5 kB
@@ -16,10 +16,12 @@
 //! and 11 % more.
 
 mod connection;
+mod listener;
 mod protocol;
 mod tls;
 
 pub(crate) use connection::{Dialer, Reader, WireConnection};
+pub(crate) use listener::listen;
 #[cfg(fuzzing)]
 pub use protocol::fuzzed as fuzzed_operations;
 pub(crate) use protocol::{

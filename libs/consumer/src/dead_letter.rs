@@ -7,7 +7,6 @@ use async_nats::HeaderMap;
 use async_nats::header::NATS_MESSAGE_ID;
 use async_nats::jetstream::Context;
 use bytes::Bytes;
-use uuid::Uuid;
 
 use crate::BoxError;
 use crate::lanes::Delivery;
@@ -33,11 +32,10 @@ pub(crate) fn reason(error: &(dyn Error + 'static)) -> String {
     line.chars().take(MAX_REASON).collect()
 }
 
-/// Stores a message as a dead letter. Storing it again in the same run within two minutes has no effect.
+/// Stores a message as a dead letter. Storing it again within two minutes has no effect.
 pub(crate) async fn store(
     context: &Context,
     consumer: &str,
-    run_id: &Uuid,
     delivery: &Delivery,
     cause: &Cause,
 ) -> Result<(), BoxError> {
@@ -53,7 +51,7 @@ pub(crate) async fn store(
             }
         }
     }
-    headers.insert(NATS_MESSAGE_ID, format!("{consumer}-{}-{}-{run_id}", info.stream, info.stream_sequence));
+    headers.insert(NATS_MESSAGE_ID, format!("{consumer}-{}-{}", info.stream, info.stream_sequence));
     headers.insert("Udm-Dlq-Reason", cause.reason.as_str());
     headers.insert("Udm-Dlq-Attempts", cause.attempts.to_string());
     headers.insert("Udm-Dlq-Stream", info.stream);

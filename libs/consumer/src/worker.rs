@@ -8,7 +8,6 @@ use std::time::Duration;
 use async_nats::connection::State;
 use async_nats::jetstream::Context;
 use tokio::time::{Instant, sleep};
-use uuid::Uuid;
 
 use crate::dead_letter::{self, Cause};
 use crate::event::{Event, is_replay_for_other};
@@ -26,8 +25,6 @@ const MAX_PANICS: u32 = 5;
 
 pub(crate) struct Worker<H> {
     name: String,
-    /// Random id of this run. Other users of the broker cannot guess the message ids of dead letters, which would suppress them.
-    run_id: Uuid,
     retry_for: Option<Duration>,
     context: Context,
     handlers: Handlers<H>,
@@ -44,7 +41,6 @@ where
     pub(crate) fn new(config: &Config, context: Context, handlers: Handlers<H>) -> Self {
         Self {
             name: config.name.clone(),
-            run_id: Uuid::now_v7(),
             retry_for: config.retry_for,
             context,
             handlers,
@@ -174,7 +170,7 @@ where
     /// Tries without limit: the event would be lost otherwise.
     async fn store_dead_letter(&self, delivery: &Delivery, cause: &Cause) {
         for attempt in 1.. {
-            match dead_letter::store(&self.context, &self.name, &self.run_id, delivery, cause).await {
+            match dead_letter::store(&self.context, &self.name, delivery, cause).await {
                 Ok(()) => break,
                 Err(error) => tracing::error!(error, consumer = self.name, "failed to store a dead letter"),
             }

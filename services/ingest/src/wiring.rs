@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use authn::{CredentialCache, CredentialVerifier, SessionClient, TokenReviewer, WorkloadVerifier};
 use bus::{
-    AuditReader, Connection, DEAD_LETTER_STREAM, EventReader, MemoryBudget, PublishLimits, Publisher,
-    Replicas, StreamDefinition, StreamMode, StreamSet,
+    AuditReader, Connection, ConsumerRequests, DEAD_LETTER_STREAM, EventReader, MemoryBudget, PublishLimits,
+    Publisher, Replicas, StreamDefinition, StreamMode, StreamSet,
 };
 use prometheus_client::metrics::gauge::Gauge;
 use ratelimit::{Limit, LimiterMetrics, LocalLimiter, Rate, Source};
@@ -101,13 +101,18 @@ pub async fn build(config: &Config, parts: Parts) -> Result<Routers, Box<dyn Err
     let limits = tenant_limits(config, replicas, &publisher, metrics);
     let dead_letters =
         Publisher::start(nats.clone(), DEAD_LETTER_STREAM, PublishLimits::default(), metrics, &tasks)?;
-    let quarantine =
-        Quarantine::start(dead_letters, config.quarantine, config.tenant_stream_share, metrics, &tasks);
+    let share = config.tenant_stream_share;
+    let quarantine = Quarantine::start(dead_letters.clone(), config.quarantine, share, metrics, &tasks);
     let requests = Connection::open(&nats).await?;
     let limiter = |limit| LocalLimiter::new(limit, clock.clone(), LimiterMetrics::new(metrics));
     let api_requests = limiter(CONSUMER_REQUESTS);
-    let admits = move |login: &str| api_requests.check_and_count(&Source::from(login)).is_ok();
-    bus::answer_api_requests(Connection::open(&nats).await?, profile.streams, admits, &tasks);
+    let consumer_requests = ConsumerRequests {
+        streams: profile.streams,
+        admits: Box::new(move |login| api_requests.check_and_count(&Source::from(login)).is_ok()),
+        dead_letters,
+        stream_share: share,
+    };
+    consumer_requests.start(nats.clone(), requests.clone(), &tasks)?;
     consumer_metrics::start(
         requests.clone(),
         profile.streams,

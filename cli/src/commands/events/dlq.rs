@@ -229,6 +229,9 @@ struct Number {
 /// Result of a request for some dead letters.
 trait Handled: DeserializeOwned {
     const NONE: Self;
+    /// What skipped numbers are, before the name of the consumer.
+    const SKIPPED: &'static str;
+    const REMEDIATION: &'static str;
 
     /// Numbers that were handled, and numbers that were skipped.
     fn numbers(&mut self) -> [&mut Vec<u64>; 2];
@@ -236,6 +239,9 @@ trait Handled: DeserializeOwned {
 
 impl Handled for ReplayedDeadLetters {
     const NONE: Self = Self { replayed: Vec::new(), skipped: Vec::new() };
+    const SKIPPED: &'static str = "no dead letter that can be replayed, of";
+    const REMEDIATION: &'static str = "List the dead letters: `svc events dlq list` with the consumer. One without an event in its \
+        JSON output, or with an event that does not match its source, id or type, is kept and cannot be replayed.";
 
     fn numbers(&mut self) -> [&mut Vec<u64>; 2] {
         [&mut self.replayed, &mut self.skipped]
@@ -244,6 +250,8 @@ impl Handled for ReplayedDeadLetters {
 
 impl Handled for DeletedDeadLetters {
     const NONE: Self = Self { deleted: Vec::new(), skipped: Vec::new() };
+    const SKIPPED: &'static str = "no dead letter of";
+    const REMEDIATION: &'static str = "List the dead letters: `svc events dlq list` with the consumer.";
 
     fn numbers(&mut self) -> [&mut Vec<u64>; 2] {
         [&mut self.deleted, &mut self.skipped]
@@ -289,14 +297,16 @@ impl Selection {
         }
         let [handled, skipped] = result.numbers();
         if handled.is_empty() && !skipped.is_empty() {
-            let message = format!("none of the numbers is a dead letter of {}", self.consumer);
-            return Err(ErrorKind::InputInvalid
-                .with_message(message)
-                .with_remediation("List the dead letters: `svc events dlq list` with the consumer."));
+            let message = format!("each of the numbers is {} {}", T::SKIPPED, self.consumer);
+            return Err(ErrorKind::InputInvalid.with_message(message).with_remediation(T::REMEDIATION));
         }
         if !skipped.is_empty() {
-            let count = skipped.len();
-            context.out().warn(&format!("{count} numbers are no dead letter of {}", self.consumer));
+            let numbers = skipped.iter().map(u64::to_string).collect::<Vec<_>>().join(" ");
+            context.out().warn(&format!(
+                "each of these numbers is {} {}: {numbers}",
+                T::SKIPPED,
+                self.consumer
+            ));
         }
         Ok(result)
     }

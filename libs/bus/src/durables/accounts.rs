@@ -3,8 +3,9 @@
 use std::fmt::Write as _;
 
 use super::Durable;
-use super::api_requests::{API_REQUESTS, MAPPED};
+use super::api_requests::MAPPED;
 use super::login::by_account;
+use super::requests::{DEAD_LETTER, REQUESTS};
 
 /// First line of the file.
 pub const ACCOUNTS_HEADER: &str = "# Accounts of consumers, derived from their durables. Changes of this file are lost \
@@ -42,7 +43,6 @@ fn account(durable: &Durable) -> String {
         imports.push(("UDM", format!("$JS.ACK.{stream}.{name}.>")));
         imports.push(("FACADE", format!("$JS.API.STREAM.INFO.{stream}")));
     }
-    imports.push(("UDM", format!("udm.dlq.v1.{tenant}.{name}")));
     // With an import of `$JS.API.INFO`, nats-server does not answer `$JS.API.>` of this account itself.
     imports.push(("FACADE", "$JS.API.INFO".to_owned()));
     imports.push(("FACADE", "$JS.API.STREAM.NAMES".to_owned()));
@@ -51,8 +51,11 @@ fn account(durable: &Durable) -> String {
     for (account, subject) in imports {
         let _ = writeln!(text, "    {{ service: {{ account: {account}, subject: \"{subject}\" }} }}");
     }
-    for request in MAPPED {
-        let (from, to) = (format!("{API_REQUESTS}.{name}.{request}"), format!("$JS.API.CONSUMER.{request}"));
+    // ingest stores dead letters: an import of their subject would store whatever JetStream sends to it as a reply subject.
+    let dead_letter = (format!("{DEAD_LETTER}.{tenant}"), format!("udm.dlq.v1.{tenant}.{name}"));
+    let api = MAPPED.map(|request| (request.to_owned(), format!("$JS.API.CONSUMER.{request}")));
+    for (request, to) in api.into_iter().chain([dead_letter]) {
+        let from = format!("{REQUESTS}.{name}.{request}");
         let _ = writeln!(text, "    {{ service: {{ account: UDM, subject: \"{from}\" }}, to: \"{to}\" }}");
     }
     let _ = write!(text, "  ]\n  users: [ {{ user: \"{name}\", password: \"{hash}\" }} ]\n}}");

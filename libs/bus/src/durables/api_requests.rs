@@ -1,25 +1,12 @@
 //! Requests of clients that list consumers, or create one before they read, for example `CreateOrUpdateConsumer` of nats.go.
 //! The accounts of consumers map them to ingest: it answers with the durable of the login, and creates nothing.
 
-use async_nats::Message;
 use async_nats::jetstream::Context;
 use async_nats::jetstream::context::RequestError;
-use futures::StreamExt as _;
-use futures::future::ready;
 use serde_json::{Map, Value, json};
-use service::Tasks;
 
-use crate::connect::Connection;
-use crate::streams::EventStreams;
-
-/// Subject of the requests: `<prefix>.<name of the login>.<request>`. A request is the part of the subject after `$JS.API.CONSUMER.`.
-pub(super) const API_REQUESTS: &str = "svc.consumers.api.v1";
 /// What the accounts of consumers map.
 pub(super) const MAPPED: [&str; 4] = ["CREATE.>", "DURABLE.CREATE.>", "NAMES.*", "LIST.*"];
-/// Requests that are answered at the same time.
-const CONCURRENCY: usize = 32;
-/// Each request is answered by one replica.
-const QUEUE: &str = "ingest";
 /// Settings that must be those of the durable. A client that sends none of them accepts any.
 const COMPARED: [&str; 5] =
     ["ack_policy", "deliver_policy", "deliver_subject", "filter_subject", "filter_subjects"];
@@ -31,59 +18,11 @@ const NO_STREAM: u64 = 10_059;
 const INVALID_JSON: u64 = 10_025;
 
 /// A JSON object. Other values cannot be indexed without a panic, and a client can send any value.
-type Object = Map<String, Value>;
-
-/// Starts the task that answers the requests. `admits` decides for the name of a login whether its next request is answered. The others
-/// are dropped at once, so that one login does not delay the requests of others. They also arrive over `connection`, so nothing else
-/// should use it.
-pub fn answer_api_requests(
-    connection: Connection,
-    streams: EventStreams,
-    admits: impl Fn(&str) -> bool + Send + Sync + 'static,
-    tasks: &Tasks,
-) {
-    let stop = tasks.stopping().clone();
-    tasks.spawn("API requests of consumers", async move {
-        stop.run_until_cancelled(async {
-            let subject = format!("{API_REQUESTS}.>");
-            let Ok(requests) = connection.client.queue_subscribe(subject, QUEUE.to_owned()).await else {
-                tracing::error!("failed to subscribe to API requests of consumers");
-                return stop.cancelled().await;
-            };
-            let names = streams.names();
-            let answered = |request: Message| {
-                let (connection, names) = (&connection, &names);
-                async move { answer(connection, names, &request).await }
-            };
-            let admitted = requests.filter(|request| ready(login(&request.subject).is_some_and(&admits)));
-            admitted.for_each_concurrent(CONCURRENCY, answered).await;
-            stop.cancelled().await;
-        })
-        .await;
-    });
-}
-
-#[expect(clippy::disallowed_methods, reason = "the client repeats a request without a response")]
-async fn answer(connection: &Connection, streams: &[String], message: &Message) {
-    let Some(reply) = &message.reply else { return };
-    let Some(request) = Request::parse(&message.subject, &message.payload) else { return };
-    let context = async_nats::jetstream::new(connection.client.clone());
-    let response = match request.response(&context, streams).await {
-        Ok(response) => response,
-        // Without a response, the client tries again.
-        Err(error) => return tracing::debug!(?error, "failed to answer an API request"),
-    };
-    let _ = connection.client.publish(reply.clone(), Value::Object(response).to_string().into()).await;
-}
-
-/// Returns the name of the login that has sent a request.
-fn login(subject: &str) -> Option<&str> {
-    subject.strip_prefix(API_REQUESTS)?.split('.').nth(1)
-}
+pub(super) type Object = Map<String, Value>;
 
 /// A request of the login of a consumer.
 #[derive(Debug, PartialEq)]
-struct Request<'a> {
+pub(super) struct ApiRequest<'a> {
     login: &'a str,
     stream: &'a str,
     kind: Kind<'a>,
@@ -97,11 +36,11 @@ enum Kind<'a> {
     Create(Option<&'a str>, Option<Object>),
 }
 
-impl<'a> Request<'a> {
-    /// Returns `None` for a subject that is not one of the [mapped](MAPPED) ones.
-    fn parse(subject: &'a str, payload: &[u8]) -> Option<Self> {
-        let mut tokens = subject.strip_prefix(API_REQUESTS)?.split('.').skip(1);
-        let (login, verb) = (tokens.next()?, tokens.next()?);
+impl<'a> ApiRequest<'a> {
+    /// Returns `None` for a request that is not one of the [mapped](MAPPED) ones: the part of the subject after `$JS.API.CONSUMER.`.
+    pub(super) fn parse(login: &'a str, request: &'a str, payload: &[u8]) -> Option<Self> {
+        let mut tokens = request.split('.');
+        let verb = tokens.next()?;
         if verb == "DURABLE" && tokens.next()? != "CREATE" {
             return None;
         }
@@ -115,7 +54,12 @@ impl<'a> Request<'a> {
         Some(Self { login, stream, kind })
     }
 
-    async fn response(&self, context: &Context, streams: &[String]) -> Result<Object, RequestError> {
+    /// Asks for the durable of the login, and returns the response.
+    pub(super) async fn response(
+        &self,
+        context: &Context,
+        streams: &[String],
+    ) -> Result<Object, RequestError> {
         let info = if streams.iter().any(|stream| stream == self.stream) {
             context.request(format!("CONSUMER.INFO.{}.{}", self.stream, self.login), &json!({})).await?
         } else {
@@ -169,7 +113,7 @@ fn config(payload: &[u8]) -> Option<Object> {
     }
 }
 
-fn error(code: u64, err_code: u64, description: &str) -> Object {
+pub(super) fn error(code: u64, err_code: u64, description: &str) -> Object {
     let error = json!({ "code": code, "err_code": err_code, "description": description });
     Object::from_iter([("error".to_owned(), error)])
 }
@@ -259,7 +203,7 @@ mod tests {
         ]
     }
 
-    fn any_subject() -> impl Strategy<Value = String> {
+    fn any_request() -> impl Strategy<Value = String> {
         let mapped = prop_oneof![
             Just("CREATE.UDM".to_owned()),
             Just("CREATE.UDM.acme".to_owned()),
@@ -269,18 +213,18 @@ mod tests {
             Just("LIST.UDM".to_owned()),
             "[A-Z.*>]{0,20}",
         ];
-        prop_oneof![mapped.prop_map(|request| format!("{API_REQUESTS}.acme.{request}")), any::<String>()]
+        prop_oneof![mapped, any::<String>()]
     }
 
     proptest! {
         #[test]
         fn any_message_gets_a_response_of_its_type_or_none(
-            subject in any_subject(),
+            request in any_request(),
             payload in any_payload(),
             info in any_json(),
         ) {
             let info = info.as_object().cloned().unwrap_or_default();
-            if let Some(request) = Request::parse(&subject, &payload) {
+            if let Some(request) = ApiRequest::parse("acme", &request, &payload) {
                 let response = request.respond(info);
                 let kind = response["type"].as_str().unwrap();
                 prop_assert!(kind.starts_with("io.nats.jetstream.api.v1.consumer_"));
@@ -297,8 +241,7 @@ mod tests {
             for subject in
                 ["CREATE.UDM.acme", "CREATE.UDM", "DURABLE.CREATE.UDM.acme", "CREATE.UDM.acme.udm.v1.>"]
             {
-                let subject = format!("{API_REQUESTS}.acme.{subject}");
-                let request = Request::parse(&subject, payload.as_bytes()).unwrap();
+                let request = ApiRequest::parse("acme", subject, payload.as_bytes()).unwrap();
                 let response = request.respond(info.clone());
                 assert_eq!(response["error"]["err_code"], INVALID_JSON, "{subject} {payload}");
             }

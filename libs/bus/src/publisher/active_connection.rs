@@ -209,7 +209,7 @@ impl ActiveConnection {
     ) -> Result<(), Malformed> {
         let mut replies: Vec<(ReplyToken, Reply<'_>)> = Vec::new();
         let length = reader.handle(|operation| match operation {
-            ServerOperation::Message(Delivery { subject, reply }) => {
+            ServerOperation::Message(Delivery { subject, reply, .. }) => {
                 let (_, token) = subject.rsplit_once('.').unwrap_or_default();
                 match token.strip_prefix(REQUEST) {
                     Some(number) => self.requests.complete(number, reply),

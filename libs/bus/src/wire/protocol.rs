@@ -36,6 +36,10 @@ pub(crate) enum ServerOperation<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Delivery<'a> {
     pub(crate) subject: &'a str,
+    /// Subject for a response.
+    pub(crate) reply_to: Option<&'a str>,
+    /// The encoded headers, as the client sent them; empty without headers.
+    pub(crate) headers: &'a [u8],
     pub(crate) reply: Reply<'a>,
 }
 
@@ -96,6 +100,8 @@ fn parse_message<'a>(
     let mut size = || words.next_back()?.parse().ok().filter(|size| *size <= MAX_MESSAGE);
     let total = size().ok_or(Malformed)?;
     let of_headers = if has_headers { size().ok_or(Malformed)? } else { 0 };
+    // After the id of the subscription.
+    let reply_to = words.nth(1);
     let Some(content) = bytes.get(start..start + total) else { return Ok(None) };
     let Some(end) = bytes.get(start + total..start + total + 2) else { return Ok(None) };
     let (headers, payload) = content.split_at_checked(of_headers).ok_or(Malformed)?;
@@ -104,10 +110,11 @@ fn parse_message<'a>(
     }
     let reply =
         if headers.starts_with(NO_RESPONDERS) { Reply::NoResponders } else { Reply::Payload(payload) };
-    Ok(Some((ServerOperation::Message(Delivery { subject, reply }), start + total + 2)))
+    let delivery = Delivery { subject, reply_to, headers, reply };
+    Ok(Some((ServerOperation::Message(delivery), start + total + 2)))
 }
 
-/// Appends `SUB`: a subscription without a queue group.
+/// Appends `SUB`. A queue group can follow the subject, after a space.
 pub(crate) fn write_subscription(buffer: &mut Vec<u8>, subject: &str) {
     write(buffer, format_args!("SUB {subject} 1\r\n"));
 }
@@ -176,23 +183,38 @@ mod tests {
         Ok(operations)
     }
 
-    fn message<'a>(subject: &'a str, payload: &'a [u8]) -> ServerOperation<'a> {
-        ServerOperation::Message(Delivery { subject, reply: Reply::Payload(payload) })
+    fn message<'a>(subject: &'a str, headers: &'a [u8], payload: &'a [u8]) -> ServerOperation<'a> {
+        let reply = Reply::Payload(payload);
+        ServerOperation::Message(Delivery { subject, reply_to: None, headers, reply })
     }
 
     #[test]
     fn operations_of_the_server_are_parsed() {
         use ServerOperation::{Error, Info, Message, Ok as Accepted, Ping, Pong};
-        let no_responders = Message(Delivery { subject: "_INBOX.a.7", reply: Reply::NoResponders });
+        let no_responders = Message(Delivery {
+            subject: "_INBOX.a.7",
+            reply_to: None,
+            headers: b"NATS/1.0 503\r\n\r\n",
+            reply: Reply::NoResponders,
+        });
+        let with_reply_to = Message(Delivery {
+            subject: "a",
+            reply_to: Some("reply"),
+            headers: b"",
+            reply: Reply::Payload(b""),
+        });
         for (bytes, expected) in [
             (&b"INFO {\"port\":1} \r\n"[..], Info(&b"{\"port\":1}"[..])),
             (b"PING\r\n", Ping),
             (b"PONG\r\n", Pong),
             (b"+OK\r\n", Accepted),
             (b"-ERR 'Stale Connection'\r\n", Error("Stale Connection")),
-            (b"MSG _INBOX.a.7 1 5\r\na\r\nbc\r\n", message("_INBOX.a.7", b"a\r\nbc")),
-            (b"MSG a 1 reply 0\r\n\r\n", message("a", b"")),
-            (b"HMSG a 1 18 20\r\nNATS/1.0\r\nA: b\r\n\r\nxy\r\n", message("a", b"xy")),
+            (b"MSG _INBOX.a.7 1 5\r\na\r\nbc\r\n", message("_INBOX.a.7", b"", b"a\r\nbc")),
+            (b"MSG a 1 reply 0\r\n\r\n", with_reply_to),
+            (
+                b"HMSG a 1 18 20\r\nNATS/1.0\r\nA: b\r\n\r\nxy\r\n",
+                message("a", b"NATS/1.0\r\nA: b\r\n\r\n", b"xy"),
+            ),
             (b"HMSG _INBOX.a.7 1 16 16\r\nNATS/1.0 503\r\n\r\n\r\n", no_responders),
         ] {
             assert_eq!(all(bytes), Ok(vec![expected]), "{}", bytes.escape_ascii());
@@ -244,7 +266,7 @@ mod tests {
             for end in 0..bytes.len() {
                 prop_assert_eq!(parse(&bytes[..end]), Ok(None));
             }
-            prop_assert_eq!(parse(&bytes), Ok(Some((message(&subject, &payload), bytes.len()))));
+            prop_assert_eq!(parse(&bytes), Ok(Some((message(&subject, headers.as_bytes(), &payload), bytes.len()))));
         }
 
         #[test]

@@ -8,14 +8,16 @@ use async_nats::HeaderMap;
 use async_nats::jetstream::consumer::{AckPolicy, Info, PullConsumer, pull};
 use async_nats::jetstream::{self, Context, stream};
 use bus::{
-    Connection, Durable, DurableDefinition, DurableFilter, Durables, EventContext, EventStreams,
-    EventSubject, Login, Message, Profile,
+    Connection, ConsumerRequests, DEAD_LETTER_STREAM, Durable, DurableDefinition, DurableFilter, Durables,
+    EventContext, EventStreams, EventSubject, Login, Message, Profile, PublishLimits, Publisher,
 };
 use bytes::Bytes;
 use chrono::DateTime;
 use consumer::{Config, ConsumerError, Event, Failure};
 use hashing::SystemEntropy;
 use parking_lot::Mutex;
+use service::Tasks;
+use service::telemetry::Metrics;
 use testkit::nats::NatsServer;
 use testkit::{DEADLINE, wait_until, within};
 use tokio::sync::oneshot;
@@ -69,6 +71,7 @@ impl Broker {
         let admin = jetstream::new(client);
         let profile = Profile { streams: event_streams, ..Profile::single_server(64 << 20) };
         bus::ensure(&admin, &profile).await.unwrap();
+        answer_requests(&server, event_streams).await;
         let broker = Self { server, admin, streams };
         broker.define_durable(ACK_WAIT, max_deliver).await;
         broker
@@ -192,6 +195,20 @@ impl Broker {
 }
 
 type Stopped = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+/// Starts what ingest does for consumers.
+async fn answer_requests(server: &NatsServer, streams: EventStreams) {
+    let url = server.url.replace("nats://", &format!("nats://ingest:{PASSWORD}@"));
+    let inbox_prefix = Some("_INBOX.ingest".to_owned());
+    let config = bus::Config { inbox_prefix, ..bus::Config::new(url, "test") };
+    let (tasks, metrics, limits) = (Tasks::default(), Metrics::new("test"), PublishLimits::default());
+    let dead_letters =
+        Publisher::start(config.clone(), DEAD_LETTER_STREAM, limits, &metrics, &tasks).unwrap();
+    dead_letters.ready().await;
+    let connection = Connection::open(&config).await.unwrap();
+    let requests = ConsumerRequests { streams, admits: Box::new(|_| true), dead_letters, stream_share: 100 };
+    requests.start(config, connection, &tasks).unwrap();
+}
 
 /// A consumer that runs until it is stopped or dropped.
 pub(crate) struct Running {

@@ -118,7 +118,7 @@ async fn an_event_that_cannot_be_handled_becomes_a_dead_letter_with_its_reason()
     assert_eq!(header("ce-id").as_deref(), Some("rejected:0"));
     assert_eq!(header("Udm-Dlq-Reason").as_deref(), Some("unknown format"));
     assert_eq!(header("Udm-Dlq-Attempts").as_deref(), Some("1"));
-    assert!(header("Nats-Msg-Id").unwrap().starts_with("consumer-UDM-1-"));
+    assert!(header("Nats-Msg-Id").unwrap().starts_with("dlq-"));
     assert_eq!(payload, r#"{"source_id":"rejected","metadata":{"event_type":"USER_LOGIN"}}"#);
     let (_, headers, _) = broker.dead_letter(2).await;
     assert_eq!(headers.get("Udm-Dlq-Reason").unwrap().as_str(), "no connection");

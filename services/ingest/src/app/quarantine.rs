@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
-use bus::{Ack, Message, PublishError, Publisher, StreamUsage, quarantine_subject};
+use bus::{Ack, Message, PublishError, Publisher, StreamUsage, quarantine_subject, share_of_free};
 use contract::ProblemKind;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::gauge::Gauge;
@@ -22,7 +22,7 @@ use service::telemetry::Metrics;
 use tenancy::{PerTenant, TenantId};
 use tokio::time::{Instant, sleep};
 
-use super::stream_share::{share_of_free, with_overhead};
+use super::stream_share::with_overhead;
 use crate::config::QuarantineSettings;
 
 /// Interval at which the metric of the used part is measured.

@@ -8,7 +8,7 @@
 //! A replica forgets its counts when it stops. A tenant can then use its share of the space that is free at that time. Each
 //! replica enforces its part, as for quotas.
 
-use bus::{Replicas, StreamSize};
+use bus::{Replicas, StreamSize, share_of_free};
 use parking_lot::Mutex;
 use tenancy::{PerTenant, TenantId};
 use tokio::sync::watch;
@@ -86,15 +86,6 @@ impl StreamShare {
     fn limit(&self, free: u64) -> u64 {
         share_of_free(self.percent, free) / u64::from(self.replicas.count())
     }
-}
-
-/// Returns how many bytes one tenant can store while this many are free. `percent` is its share of an otherwise empty stream.
-pub(super) fn share_of_free(percent: u8, free: u64) -> u64 {
-    if percent >= 100 {
-        return u64::MAX;
-    }
-    let bytes = u128::from(free) * u128::from(percent) / u128::from(100 - percent);
-    u64::try_from(bytes).unwrap_or(u64::MAX)
 }
 
 /// Returns the approximate size of a stored message with a payload of this size.

@@ -63,6 +63,7 @@ async fn a_replayed_dead_letter_is_stored_as_the_same_event_for_its_consumer() {
         ("Nats-Expected-Stream", "UDM_DLQ"),
         ("Udm-Dlq-Reason", "no such column"),
         ("Udm-Dlq-Attempts", "5"),
+        ("traceparent", "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"),
     ];
     let sequence = fixture.store("archive", &headers).await;
     let listed = fixture.list("archive", "").await.items;
@@ -81,7 +82,12 @@ async fn a_replayed_dead_letter_is_stored_as_the_same_event_for_its_consumer() {
     assert_eq!(stored.payload, EVENT);
     let header = |name: &str| stored.headers.get(name).map(|value| value.as_str().to_owned());
     assert_eq!(header("Udm-Replay-For").as_deref(), Some("archive"));
-    assert_eq!(header("Udm-Received-At").as_deref(), Some("1769860800000"));
+    // The event is not stored any more, and the consumer can have changed what is not in its payload.
+    let received_at = letter.failed_at.timestamp_millis().to_string();
+    assert_eq!(header("Udm-Received-At"), Some(received_at));
+    assert_eq!(header("Udm-Credential").as_deref(), Some("consumer:archive"));
+    assert_eq!(header("Udm-Request-Id"), Some(format!("replay-{sequence}")));
+    assert_eq!(header("traceparent"), None);
     assert_eq!(header("ce-id").as_deref(), Some("e1"));
     assert_eq!(header("Nats-Msg-Id"), Some(format!("replay-{sequence}")));
     assert_eq!((header("Udm-Dlq-Reason"), header("Nats-Expected-Stream")), (None, None));
@@ -180,6 +186,36 @@ async fn a_dead_letter_that_refers_to_its_event_is_listed_and_replayed_with_it()
     }
     assert_eq!(replayed.headers.get("Udm-Replay-For").unwrap().as_str(), "archive");
     assert_eq!(fixture.list("archive", "").await.items, []);
+}
+
+#[tokio::test]
+#[expect(clippy::disallowed_methods, reason = "a consumer has no `bus::Publisher`")]
+async fn while_the_event_is_stored_a_changed_copy_is_neither_listed_nor_replayed() {
+    let fixture = Fixture::start().await;
+    let event = json!({ "source_id": "fw", "event_id": "e1", "n": 1 });
+    let stored = fixture.send("acme", &event).await;
+    let (mut headers, place) = (stored.headers.clone(), stored.sequence.to_string());
+    for (name, value) in [
+        ("Nats-Msg-Id", "1"),
+        ("Udm-Credential", "key:forged"),
+        ("Udm-Received-At", "1"),
+        ("ce-time", "1999-01-01T00:00:00Z"),
+        ("Udm-Dlq-Stream", "UDM"),
+        ("Udm-Dlq-Sequence", place.as_str()),
+    ] {
+        headers.insert(name, value);
+    }
+    let changed = r#"{"source_id":"fw","event_id":"e1","n":2}"#;
+    let sent = fixture.broker.publish_with_headers("udm.dlq.v1.acme.archive", headers, changed.into()).await;
+    let sequence = sent.unwrap().await.unwrap().sequence;
+    assert_eq!(fixture.list("archive", "").await.items[0].event, event);
+    assert_eq!(fixture.replay("archive", &[sequence]).await.replayed, [sequence]);
+    let last = stored.sequence + 1;
+    let replayed = fixture.broker.get_stream("UDM").await.unwrap().get_raw_message(last).await.unwrap();
+    assert_eq!(replayed.payload, stored.payload);
+    for name in ["ce-time", "Udm-Received-At", "Udm-Credential", "Udm-Request-Id"] {
+        assert_eq!(replayed.headers.get(name), stored.headers.get(name), "{name}");
+    }
 }
 
 #[tokio::test]
