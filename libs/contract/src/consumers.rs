@@ -232,6 +232,7 @@ pub struct CreatedConsumer {
     #[serde(flatten)]
     pub consumer: Consumer,
     /// Its login. Null if the consumer existed with this definition, also after a lost response: replace a lost login.
+    #[serde(default)]
     pub login: Option<ConsumerLogin>,
 }
 

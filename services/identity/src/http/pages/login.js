@@ -8,7 +8,7 @@ export const bearer = () => ({ authorization: `Bearer ${session}` });
 
 // Logs in with the fields of a form. Returns the user.
 export async function logIn(fields) {
-  const paths = { login: "auth/password/login", secondFactor: "auth/second-factor" };
+  const paths = { password: "auth/password/login", secondFactor: "auth/second-factor" };
   const { session_id, user_id } = await page.logIn(paths, fields);
   session = session_id;
   return user_id;

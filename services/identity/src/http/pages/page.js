@@ -205,7 +205,7 @@ export async function logIn(paths, { tenant, email, password }) {
   const kind = /^[\d\s]*$/.test(code) ? "code" : "recovery_code";
   const request = challenge
     ? post(paths.secondFactor, { challenge, [kind]: code }, headers)
-    : post(paths.login, { email: email.value, password: password.value }, headers);
+    : post(paths.password, { email: email.value, password: password.value }, headers);
   try {
     const session = await request;
     setChallenge(null);
