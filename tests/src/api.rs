@@ -69,8 +69,9 @@ pub fn api_client(base_url: &str) -> Client {
 pub async fn wait_for_mail(email: &str, mail_dir: &Path) -> String {
     let to = format!("To: {email}\r\n");
     wait_until("the mail is written", async || {
-        let files = std::fs::read_dir(mail_dir).unwrap();
-        let mut mails = files.filter_map(|file| std::fs::read_to_string(file.ok()?.path()).ok());
+        let files = std::fs::read_dir(mail_dir).unwrap().map(|file| file.unwrap().path());
+        let complete = files.filter(|file| file.extension().is_some_and(|extension| extension == "eml"));
+        let mut mails = complete.filter_map(|file| std::fs::read_to_string(file).ok());
         mails.find(|mail| mail.contains(&to))
     })
     .await

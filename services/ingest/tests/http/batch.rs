@@ -201,6 +201,9 @@ async fn a_slow_upload_is_stored_as_long_as_it_makes_progress() {
         "{response}"
     );
     let response = send_slowly(&system, &admin, line.as_bytes(), 1, pause).await;
-    assert!(response.starts_with("HTTP/1.1 408") && response.contains("it paused or was late for 1 s"), "{response}");
+    assert!(
+        response.starts_with("HTTP/1.1 408") && response.contains("it paused or was late for 1 s"),
+        "{response}"
+    );
     assert_eq!(messages(&system).await.len(), 25);
 }

@@ -82,7 +82,7 @@ async fn a_replayed_dead_letter_is_stored_as_the_same_event_for_its_consumer() {
     assert_eq!(stored.payload, EVENT);
     let header = |name: &str| stored.headers.get(name).map(|value| value.as_str().to_owned());
     assert_eq!(header("Udm-Replay-For").as_deref(), Some("archive"));
-    // The event is not stored any more, and the consumer can have changed what is not in its payload.
+    // The event is not stored any more, and the consumer can have changed its headers.
     let received_at = letter.failed_at.timestamp_millis().to_string();
     assert_eq!(header("Udm-Received-At"), Some(received_at));
     assert_eq!(header("Udm-Credential").as_deref(), Some("consumer:archive"));
