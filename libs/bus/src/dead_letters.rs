@@ -23,6 +23,8 @@ use crate::{Connection, DEAD_LETTER_STREAM, EventStreams, Message, NotConnected}
 pub(crate) use submission::{MAX_DEAD_LETTER, submitted};
 
 pub(crate) const SUBJECT_PREFIX: &str = "udm.dlq.v1";
+/// The name that quarantined items have in place of a consumer. It contains a character that the name of a consumer cannot contain.
+pub const QUARANTINE: &str = "_ingest";
 /// Headers that a consumer adds: why it gave up, the number of attempts, and the place of the event.
 pub(crate) const REASON: &str = "Udm-Dlq-Reason";
 const ATTEMPTS: &str = "Udm-Dlq-Attempts";

@@ -20,7 +20,7 @@ mod wire;
 pub use audit::{AuditFilter, AuditReader, StoredAudit};
 pub use budget::{BudgetExceeded, MemoryBudget, Reservation};
 pub use connect::{Config, ConnectError, Connection, NatsSettings, NotConnected, connect};
-pub use dead_letters::{DeadLetter, DeadLetterError, DeadLetters};
+pub use dead_letters::{DeadLetter, DeadLetterError, DeadLetters, QUARANTINE};
 pub use durables::{
     ACCOUNTS_HEADER, AccountsFile, CONSUMERS_SUBJECT, ConsumerLogins, ConsumerRequests, Created, Durable,
     DurableDefinition, DurableError, DurableFilter, Durables, Login, Start as DurableStart, accounts_file,
@@ -35,7 +35,7 @@ pub use publisher::fuzzed_reply;
 pub use publisher::{
     Ack, InFlight, PublishError, PublishLimits, Publisher, StreamSet, StreamSize, StreamUsage,
 };
-pub use quarantine::{QUARANTINE, QuarantineDetails, QuarantinedItem, content_id, quarantine_subject};
+pub use quarantine::{QuarantineDetails, QuarantinedItem, content_id, quarantine_subject};
 pub use reader::{
     EventFilter, EventRead, EventReader, Position, READ_BYTES, ReadError, ReadItem, Start, StoredEvent,
 };

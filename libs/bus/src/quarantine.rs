@@ -4,14 +4,12 @@
 use bytes::Bytes;
 use tenancy::TenantId;
 
-use crate::dead_letters::{REASON, SUBJECT_PREFIX};
+use crate::dead_letters::{QUARANTINE, REASON, SUBJECT_PREFIX};
 use crate::message::{CE_ID, CE_SOURCE, CREDENTIAL, HeaderLines, MESSAGE_ID, REQUEST_ID};
 use crate::message::{digest_id, message_id, source_uri};
 use crate::subject::InvalidSubject;
 use crate::{DeadLetter, EventContext, Message};
 
-/// The name that quarantined items have in place of a consumer. It contains a character that the name of a consumer cannot contain.
-pub const QUARANTINE: &str = "_ingest";
 /// Code of the problem of the item.
 const CODE: &str = "Udm-Dlq-Code";
 /// Size of the original bytes, if only the first of them are stored.

@@ -3,10 +3,9 @@
 use bytes::Bytes;
 use tenancy::TenantId;
 
-use super::{ATTEMPTS, REASON, SEQUENCE, STREAM, SUBJECT_PREFIX};
+use super::{ATTEMPTS, QUARANTINE, REASON, SEQUENCE, STREAM, SUBJECT_PREFIX};
 use crate::Message;
 use crate::message::{EVENT_HEADERS, HeaderLines, MESSAGE_ID, digest_id};
-use crate::quarantine::QUARANTINE;
 
 /// Maximum size of the payload. The accounts of consumers limit that of headers and payload to the same size.
 pub(crate) const MAX_DEAD_LETTER: usize = 8 * 1024;
