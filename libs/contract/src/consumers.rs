@@ -227,6 +227,13 @@ pub struct Consumer {
 
 /// Response of `POST /consumers` and `POST /consumers/{consumer_name}/rotate-login`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[schemars(example = json!({
+    "name": "acme-logins", "tenant_id": "acme", "event_types": ["USER_LOGIN"], "streams": ["UDM"],
+    "created_at": "2026-01-31T12:00:00Z", "pending": 12, "ack_pending": 0, "redelivered": 0,
+    "ack_wait_seconds": 30, "max_ack_pending": 1000, "paused": false, "start": "all",
+    "filter_subjects": ["udm.v1.*.acme.USER_LOGIN", "udm.v1.*.acme.GENERIC_EVENT"],
+    "login": { "user": "acme-logins", "password": "svc_cl_…", "active": true },
+}))]
 pub struct CreatedConsumer {
     /// The consumer.
     #[serde(flatten)]

@@ -61,7 +61,6 @@ fn invalid() -> Vec<Value> {
         json!({"source_id": "fw", "principal": {"hostname": {}}}),
         json!({"source_id": "fw", "principal": {"user": "bob"}}),
         json!({"source_id": "fw", "intermediary": [null]}),
-        json!({"source_id": "fw", "about": vec![json!({}); 65]}),
         json!({"source_id": "fw", "security_result": [1]}),
         json!({"sourceId": null}),
         json!({"sourceId": ""}),

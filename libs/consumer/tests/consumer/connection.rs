@@ -64,8 +64,9 @@ async fn a_program_sees_the_state_and_each_change_of_the_connection() {
     let status = wait_until("the events are counted", counts).await;
     assert_eq!((status.is_connected, status.last_error), (true, None));
     let mut statuses = monitor.subscribe();
-    broker.server.restart().await.unwrap();
+    broker.server.stop();
     within(DEADLINE, "the loss", statuses.wait_for(|status| !status.is_connected)).await.unwrap();
+    broker.server.restart().await.unwrap();
     within(DEADLINE, "the recovery", statuses.wait_for(|status| status.is_connected)).await.unwrap();
     assert!(monitor.status().last_error.is_some());
     wait_until("the program knows", async || {
