@@ -206,7 +206,7 @@ async fn complete(
             Err(error)
                 if !is_piped && matches!(&*error.code, "second_factor_failed" | "validation_failed") =>
             {
-                context.out().notice(&error.message);
+                error.message.lines().for_each(|line| context.out().notice(line.trim_start()));
             }
             result => return result,
         }
