@@ -47,15 +47,7 @@ impl Browser {
     pub(crate) async fn start_current(variables: &[(&str, &str)]) -> Option<Self> {
         let (chromium, driver) = programs()?;
         let home = tempfile::tempdir().unwrap();
-        let mut command = Command::new(driver);
-        // Its own home directory: Chromium writes more than its profile there.
-        command.arg("--port=0").env("HOME", home.path());
-        let driver = Process::start(&mut command, &home.path().join("log"));
-        let port = wait_until("the driver listens", async || {
-            let output = driver.output();
-            Some(output.split_once("started successfully on port ")?.1.split_once('.')?.0.to_owned())
-        })
-        .await;
+        let (driver, port) = start_driver(&driver, home.path()).await;
         let capabilities = capabilities(&chromium, &home.path().join("profile"));
         let mut builder = ClientBuilder::new(HttpConnector::new());
         let client = builder.capabilities(capabilities).connect(&format!("http://127.0.0.1:{port}")).await;
@@ -293,6 +285,30 @@ fn capabilities(chromium: &Path, profile: &Path) -> serde_json::Map<String, Valu
         "goog:loggingPrefs": { "browser": "ALL", "performance": "ALL" },
     });
     capabilities.as_object().unwrap().clone()
+}
+
+/// Starts the driver. Returns it with its port.
+async fn start_driver(program: &Path, home: &Path) -> (Process, String) {
+    loop {
+        let mut command = Command::new(program);
+        // Its own home directory: Chromium writes more than its profile there.
+        command.arg("--port=0").env("HOME", home);
+        let mut driver = Process::start(&mut command, &home.join("log"));
+        let port = wait_until("the driver listens", async || {
+            let exited = driver.has_exited();
+            let output = driver.output();
+            // It takes a free port of IPv4 and exits if another process has that port of IPv6.
+            if output.contains("port not available") {
+                return Some(None);
+            }
+            assert!(!exited, "the driver exited:\n{output}");
+            Some(Some(output.split_once("started successfully on port ")?.1.split_once('.')?.0.to_owned()))
+        })
+        .await;
+        if let Some(port) = port {
+            return (driver, port);
+        }
+    }
 }
 
 /// Chromium and its driver from the tools file.

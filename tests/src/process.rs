@@ -59,10 +59,14 @@ impl Process {
         kill_process_group(Pid::from_raw(self.pid()).unwrap(), Signal::INT).unwrap();
     }
 
+    /// Returns whether the process has exited.
+    pub fn has_exited(&mut self) -> bool {
+        self.child.try_wait().unwrap().is_some()
+    }
+
     /// Panics with the output if the process has exited.
     pub fn expect_running(&mut self) {
-        let status = self.child.try_wait().unwrap();
-        assert!(status.is_none(), "the process exited ({status:?}):\n{}", self.output());
+        assert!(!self.has_exited(), "the process exited:\n{}", self.output());
     }
 
     /// Waits until the process exits.

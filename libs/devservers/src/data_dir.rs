@@ -21,7 +21,14 @@ pub enum LockAttempt {
 /// A locked file that contains the id of this process.
 #[derive(Debug)]
 pub struct Lock {
-    _file: File,
+    file: File,
+}
+
+impl Drop for Lock {
+    fn drop(&mut self) {
+        // Closing is not enough: a process that starts at this moment has a copy of the descriptor until it runs its program.
+        let _ = self.file.unlock();
+    }
 }
 
 impl Lock {
@@ -44,7 +51,7 @@ impl Lock {
                 Ok(()) => {
                     file.set_len(0)?;
                     writeln!(file, "{}", std::process::id())?;
-                    return Ok(LockAttempt::Acquired(Self { _file: file }));
+                    return Ok(LockAttempt::Acquired(Self { file }));
                 }
                 Err(TryLockError::WouldBlock) => tokio::time::sleep(Duration::from_millis(20)).await,
                 Err(TryLockError::Error(error)) => return Err(error),
