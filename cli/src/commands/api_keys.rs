@@ -4,15 +4,13 @@ use chrono::{DateTime, Utc};
 use clap::Args;
 use contract::session::{ApiKey, CreateApiKey};
 use contract::{Scope, routes};
-use schemars::JsonSchema;
-use serde::Serialize;
 use tenancy::KeyId;
 
 use crate::framework::address::{self, IdRef};
 use crate::framework::api::Paging;
 use crate::framework::arguments::enum_parser;
 use crate::framework::catalog::{Errors, Examples, Names, Requirement, Routes};
-use crate::framework::command::{Command, group};
+use crate::framework::command::{Command, ended, group};
 use crate::framework::context::Context;
 use crate::framework::error::{ErrorKind, Result};
 use crate::framework::output::{Cell, CommandOutput, ItemList, Row, Table, id, optional, text, time};
@@ -163,20 +161,14 @@ pub(crate) struct Revoke {
     key: IdRef<KeyId>,
 }
 
-/// Result of revoking an API key.
-#[derive(Serialize, JsonSchema)]
-pub(crate) struct RevokedApiKey {
-    /// Id of the key.
-    key_id: KeyId,
-    /// Always true.
-    revoked: bool,
-}
-
-impl CommandOutput for RevokedApiKey {
-    fn table(&self) -> Table {
-        Table::message("API key revoked.")
-    }
-}
+ended!(
+    /// Result of revoking an API key.
+    RevokedApiKey {
+        /// Id of the key.
+        key_id: KeyId,
+        revoked
+    }: "API key revoked."
+);
 
 impl Command for Revoke {
     type Output = RevokedApiKey;
@@ -197,7 +189,7 @@ impl Command for Revoke {
         let key = address::resolve::<ApiKey>(&self.key, prompt, &api).await?;
         prompt.confirm(&format!("Revoke the API key {}?", key.label)).await?;
         api.call(&routes::REVOKE_API_KEY, &[&key.id]).execute().await?;
-        Ok(RevokedApiKey { key_id: key.id, revoked: true })
+        Ok(RevokedApiKey::new(key.id))
     }
 }
 

@@ -9,12 +9,10 @@ use chrono::TimeDelta;
 use clap::Args;
 use contract::consumers::{Consumer, ConsumerName};
 use contract::routes;
-use schemars::JsonSchema;
-use serde::Serialize;
 use tokio::time::sleep;
 
 use crate::framework::catalog::{Errors, Examples, Names, Requirement, Routes};
-use crate::framework::command::{Command, group};
+use crate::framework::command::{Command, ended, group};
 use crate::framework::context::Context;
 use crate::framework::error::{ErrorKind, Result};
 use crate::framework::output::{Cell, CommandOutput, ItemList, Row, Table, duration, optional, text, time};
@@ -168,20 +166,14 @@ pub(crate) struct Delete {
     name: ConsumerName,
 }
 
-/// Result of deleting a consumer.
-#[derive(Serialize, JsonSchema)]
-pub(crate) struct DeletedConsumer {
-    /// Name of the consumer.
-    name: ConsumerName,
-    /// Always true.
-    deleted: bool,
-}
-
-impl CommandOutput for DeletedConsumer {
-    fn table(&self) -> Table {
-        Table::message("Consumer deleted.")
-    }
-}
+ended!(
+    /// Result of deleting a consumer.
+    DeletedConsumer {
+        /// Name of the consumer.
+        name: ConsumerName,
+        deleted
+    }: "Consumer deleted."
+);
 
 impl Command for Delete {
     type Output = DeletedConsumer;
@@ -202,6 +194,6 @@ impl Command for Delete {
         let api = context.connect(Self::REQUIRES).await?;
         context.prompt().confirm(&format!("Delete consumer {} and its position?", self.name)).await?;
         api.call(&routes::DELETE_CONSUMER, &[&self.name]).execute().await?;
-        Ok(DeletedConsumer { name: self.name, deleted: true })
+        Ok(DeletedConsumer::new(self.name))
     }
 }

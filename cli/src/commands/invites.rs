@@ -6,15 +6,13 @@ use contract::identity::{
     InviteUser, ResendInvite,
 };
 use contract::{ProblemKind, Role, Secret, routes};
-use schemars::JsonSchema;
-use serde::Serialize;
 use tenancy::InviteId;
 
 use crate::framework::address::{self, IdRef};
 use crate::framework::api::{Api, ListLimit, Paging};
 use crate::framework::arguments::{delivery_parser, enum_parser, role_parser};
 use crate::framework::catalog::{Errors, Examples, Names, Requirement, Routes, SchemaOf, text_input};
-use crate::framework::command::{Command, group};
+use crate::framework::command::{Command, ended, group};
 use crate::framework::context::Context;
 use crate::framework::error::{CliError, ErrorKind, Result};
 use crate::framework::output::{Cell, CommandOutput, ItemList, Row, Table, id, optional, text, time};
@@ -277,20 +275,14 @@ pub(crate) struct Revoke {
     invite: IdRef<InviteId>,
 }
 
-/// Result of revoking an invite.
-#[derive(Serialize, JsonSchema)]
-pub(crate) struct RevokedInvite {
-    /// Invite id.
-    invite_id: InviteId,
-    /// Always true.
-    revoked: bool,
-}
-
-impl CommandOutput for RevokedInvite {
-    fn table(&self) -> Table {
-        Table::message("Invite revoked.")
-    }
-}
+ended!(
+    /// Result of revoking an invite.
+    RevokedInvite {
+        /// Invite id.
+        invite_id: InviteId,
+        revoked
+    }: "Invite revoked."
+);
 
 impl Command for Revoke {
     type Output = RevokedInvite;
@@ -311,7 +303,7 @@ impl Command for Revoke {
         let invite = address::resolve::<Invite>(&self.invite, prompt, &api).await?;
         prompt.confirm(&format!("Revoke the invite of {}?", invite.label)).await?;
         api.call(&routes::REVOKE_INVITE, &[&invite.id]).execute().await?;
-        Ok(RevokedInvite { invite_id: invite.id, revoked: true })
+        Ok(RevokedInvite::new(invite.id))
     }
 }
 

@@ -4,14 +4,12 @@ use clap::builder::RangedI64ValueParser;
 use clap::{ArgGroup, Args};
 use contract::identity::{CreateTenant, Delivery, MAX_QUOTA, PatchTenant, Quota, Tenant};
 use contract::{TenantStatus, routes};
-use schemars::JsonSchema;
-use serde::Serialize;
 use tenancy::TenantId;
 
 use crate::framework::api::Api;
 use crate::framework::arguments::delivery_parser;
 use crate::framework::catalog::{Errors, Examples, Names, Requirement, Routes};
-use crate::framework::command::{Command, group};
+use crate::framework::command::{Command, ended, group};
 use crate::framework::context::Context;
 use crate::framework::error::{ErrorKind, Result};
 use crate::framework::output::{Cell, CommandOutput, ItemList, Row, Table, text, time};
@@ -296,20 +294,14 @@ pub(crate) struct Delete {
     tenant_id: TenantId,
 }
 
-/// Result of deleting a tenant.
-#[derive(Serialize, JsonSchema)]
-pub(crate) struct DeletedTenant {
-    /// Id of the tenant.
-    tenant_id: TenantId,
-    /// Always true.
-    deleted: bool,
-}
-
-impl CommandOutput for DeletedTenant {
-    fn table(&self) -> Table {
-        Table::message("Tenant deleted.")
-    }
-}
+ended!(
+    /// Result of deleting a tenant.
+    DeletedTenant {
+        /// Id of the tenant.
+        tenant_id: TenantId,
+        deleted
+    }: "Tenant deleted."
+);
 
 impl Command for Delete {
     type Output = DeletedTenant;
@@ -333,7 +325,7 @@ impl Command for Delete {
             format!("Delete tenant {name} for good, with its users, invites, sessions and API keys?");
         context.prompt().confirm_name(&question, self.tenant_id.as_str()).await?;
         api.call(&routes::DELETE_TENANT, &[&self.tenant_id]).execute().await?;
-        Ok(DeletedTenant { tenant_id: self.tenant_id, deleted: true })
+        Ok(DeletedTenant::new(self.tenant_id))
     }
 }
 

@@ -13,7 +13,7 @@ use crate::framework::address::UserRef;
 use crate::framework::api::{Api, ListLimit, Paging};
 use crate::framework::arguments::{enum_parser, role_parser};
 use crate::framework::catalog::{Errors, Examples, Names, Requirement, Routes};
-use crate::framework::command::{Command, group};
+use crate::framework::command::{Command, ended, group};
 use crate::framework::context::Context;
 use crate::framework::error::{ErrorKind, Result};
 use crate::framework::output::{Cell, CommandOutput, ItemList, Row, Table, id, text, time};
@@ -333,20 +333,14 @@ pub(crate) struct ResetFactors {
     user: UserRef,
 }
 
-/// Result of removing the factors.
-#[derive(Serialize, JsonSchema)]
-pub(crate) struct ResetUser {
-    /// Id of the user.
-    user_id: UserId,
-    /// Always true.
-    reset: bool,
-}
-
-impl CommandOutput for ResetUser {
-    fn table(&self) -> Table {
-        Table::message("The user has no second factor.")
-    }
-}
+ended!(
+    /// Result of removing the factors.
+    ResetUser {
+        /// Id of the user.
+        user_id: UserId,
+        reset
+    }: "The user has no second factor."
+);
 
 impl Command for ResetFactors {
     type Output = ResetUser;
@@ -366,7 +360,7 @@ impl Command for ResetFactors {
         let user = self.user.resolve(prompt, &api).await?;
         prompt.confirm(&format!("Remove the second factors of {}?", user.label)).await?;
         api.call(&routes::RESET_FACTORS, &[&user.id]).execute().await?;
-        Ok(ResetUser { user_id: user.id, reset: true })
+        Ok(ResetUser::new(user.id))
     }
 }
 
@@ -381,20 +375,14 @@ pub(crate) struct Delete {
     user: UserRef,
 }
 
-/// Result of deleting a user.
-#[derive(Serialize, JsonSchema)]
-pub(crate) struct DeletedUser {
-    /// Id of the user.
-    user_id: UserId,
-    /// Always true.
-    deleted: bool,
-}
-
-impl CommandOutput for DeletedUser {
-    fn table(&self) -> Table {
-        Table::message("User deleted.")
-    }
-}
+ended!(
+    /// Result of deleting a user.
+    DeletedUser {
+        /// Id of the user.
+        user_id: UserId,
+        deleted
+    }: "User deleted."
+);
 
 impl Command for Delete {
     type Output = DeletedUser;
@@ -420,7 +408,7 @@ impl Command for Delete {
         );
         prompt.confirm(&question).await?;
         api.call(&routes::DELETE_USER, &[&user.id]).execute().await?;
-        Ok(DeletedUser { user_id: user.id, deleted: true })
+        Ok(DeletedUser::new(user.id))
     }
 }
 

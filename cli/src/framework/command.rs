@@ -100,3 +100,30 @@ macro_rules! group {
     };
 }
 pub(crate) use group;
+
+/// Defines the result of a command that ends one object: its id, and a field that is always true.
+macro_rules! ended {
+    ($(#[$doc:meta])* $name:ident { $(#[$id_doc:meta])* $id:ident: $type:ty, $ended:ident }: $message:literal) => {
+        $(#[$doc])*
+        #[derive(serde::Serialize, schemars::JsonSchema)]
+        pub(crate) struct $name {
+            $(#[$id_doc])*
+            $id: $type,
+            /// Always true.
+            $ended: bool,
+        }
+
+        impl $name {
+            fn new($id: $type) -> Self {
+                Self { $id, $ended: true }
+            }
+        }
+
+        impl $crate::framework::output::CommandOutput for $name {
+            fn table(&self) -> $crate::framework::output::Table {
+                $crate::framework::output::Table::message($message)
+            }
+        }
+    };
+}
+pub(crate) use ended;

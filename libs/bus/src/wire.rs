@@ -25,6 +25,6 @@ pub(crate) use listener::listen;
 #[cfg(fuzzing)]
 pub use protocol::fuzzed as fuzzed_operations;
 pub(crate) use protocol::{
-    Delivery, Malformed, PING, PONG, Reply, ServerOperation, headers_size, write_message, write_request,
+    Malformed, PING, PONG, Reply, ServerMessage, ServerOperation, headers_size, write_message, write_request,
     write_subscription,
 };

@@ -86,11 +86,7 @@ impl<'a> Session<'a> {
         while course.is_reading || !running.is_empty() {
             recovery.update();
             worker.update(&recovery, lanes.len());
-            // No new event is read while those of the previous process are tried.
-            held.send_replace(if recovery.is_over() { lanes.len() } else { usize::MAX });
-            if recovery.is_over() && lanes.len() <= self.half() {
-                last_free = LastFree(Instant::now());
-            }
+            self.request_events(recovery.is_over(), lanes.len(), &held, &mut last_free);
             let arrived: Result<Vec<Delivery>, BoxError> = tokio::select! {
                 () = &mut stop, if !course.is_stopped => {
                     is_stopping.send_replace(true);
@@ -142,6 +138,20 @@ impl<'a> Session<'a> {
             }
         }
         course.result()
+    }
+
+    /// Requests events up to the limit. No new event is read while those of the previous process are tried.
+    fn request_events(
+        &self,
+        recovered: bool,
+        in_flight: usize,
+        held: &watch::Sender<usize>,
+        last_free: &mut LastFree,
+    ) {
+        held.send_replace(if recovered { in_flight } else { usize::MAX });
+        if recovered && in_flight <= self.half() {
+            *last_free = LastFree(Instant::now());
+        }
     }
 
     /// Number of events in flight above which no others are requested.

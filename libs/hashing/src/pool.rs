@@ -80,11 +80,11 @@ pub struct Overloaded;
 /// Pool of hash workers. Dropping the pool stops each worker after its current job.
 pub struct HashPool {
     settings: Argon2Settings,
-    shared: Arc<Shared>,
+    shared: Arc<PoolState>,
     kernel: Arc<Kernel>,
 }
 
-struct Shared {
+struct PoolState {
     state: Mutex<State>,
     memory_idle: Duration,
     wake: Arc<Condvar>,
@@ -147,12 +147,12 @@ impl HashPool {
         settings.validate()?;
         let kernel = Arc::new(Kernel::new(kernel));
         tracing::info!(kernel = kernel.name(), workers = size.workers(), "hash pool started");
-        Ok(Self::start_with(settings, Shared::new(size, MEMORY_IDLE), size, kernel, entropy))
+        Ok(Self::start_with(settings, PoolState::new(size, MEMORY_IDLE), size, kernel, entropy))
     }
 
     fn start_with(
         settings: Argon2Settings,
-        shared: Shared,
+        shared: PoolState,
         size: PoolSize,
         kernel: Arc<Kernel>,
         entropy: &Arc<dyn Entropy>,
@@ -245,7 +245,7 @@ impl Drop for HashPool {
     }
 }
 
-impl Shared {
+impl PoolState {
     fn new(size: PoolSize, memory_idle: Duration) -> Self {
         let is_stale = |job: &Job| job.claim.0.load(Ordering::Acquire) != QUEUED;
         let state = State { queue: Queue::new(size.workers(), is_stale), closed: false };
@@ -297,7 +297,7 @@ impl Shared {
     }
 }
 
-fn work(shared: &Shared, mut arena: Arena, settings: &Argon2Settings, entropy: &dyn Entropy) {
+fn work(shared: &PoolState, mut arena: Arena, settings: &Argon2Settings, entropy: &dyn Entropy) {
     if let Err(error) = rustix::process::setpriority_process(None, NICENESS) {
         tracing::warn!(%error, "failed to lower priority of hash worker");
     }
@@ -338,14 +338,14 @@ mod tests {
             Argon2Settings { time_cost: 1, memory_cost: 64, parallelism: 1, ..Argon2Settings::default() };
         let entropy: Arc<dyn Entropy> = Arc::new(SystemEntropy);
         let (size, kernel) = (PoolSize::new(workers), Arc::new(Kernel::new(HashKernel::Auto)));
-        HashPool::start_with(cheap, Shared::new(size, memory_idle), size, kernel, &entropy)
+        HashPool::start_with(cheap, PoolState::new(size, memory_idle), size, kernel, &entropy)
     }
 
     /// Creates a pool without workers, so that jobs stay queued. The queue is that of one worker.
     fn pool_without_workers() -> HashPool {
         HashPool {
             settings: Argon2Settings::default(),
-            shared: Arc::new(Shared::new(PoolSize::new(1), MEMORY_IDLE)),
+            shared: Arc::new(PoolState::new(PoolSize::new(1), MEMORY_IDLE)),
             kernel: Arc::new(Kernel::new(HashKernel::Crate)),
         }
     }

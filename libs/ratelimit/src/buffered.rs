@@ -16,9 +16,9 @@ const EXCHANGE_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Rate limiter of requests that verify no password and no single-use token. Clones share its state.
 #[derive(Clone)]
-pub struct BufferedLimiter(Arc<Shared>);
+pub struct BufferedLimiter(Arc<BufferedState>);
 
-struct Shared {
+struct BufferedState {
     limiter: Limiter,
     limit: Limit,
     local: LocalLimiter,
@@ -31,7 +31,7 @@ impl BufferedLimiter {
     pub fn new(limiter: Limiter, limit: Limit) -> Self {
         let local = LocalLimiter::new(limit, limiter.clock(), limiter.metrics().clone());
         let (counts, log_throttle) = Default::default();
-        Self(Arc::new(Shared { limiter, limit, local, counts, log_throttle }))
+        Self(Arc::new(BufferedState { limiter, limit, local, counts, log_throttle }))
     }
 
     /// Counts a request. A request is allowed if all networks of the source allow it.
@@ -56,7 +56,7 @@ impl BufferedLimiter {
     /// # Errors
     /// The database is unavailable. The replica continues to count by itself, and the other replicas do not learn of these counts.
     pub async fn exchange(&self) -> Result<(), database::Error> {
-        let Shared { limiter, limit, local, counts, .. } = &*self.0;
+        let BufferedState { limiter, limit, local, counts, .. } = &*self.0;
         let counts = std::mem::take(&mut *counts.lock());
         let Some(rate) = limit.rate.as_ref().filter(|_| !counts.intervals.is_empty()) else { return Ok(()) };
         for (network, arrival) in limiter.table().add(limit.name, rate, counts).await? {

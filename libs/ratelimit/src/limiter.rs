@@ -23,9 +23,9 @@ const PURGE_INTERVAL: Duration = Duration::from_mins(1);
 
 /// Rate limiter of one schema. Clones share its state.
 #[derive(Clone)]
-pub struct Limiter(Arc<Shared>);
+pub struct Limiter(Arc<LimiterState>);
 
-struct Shared {
+struct LimiterState {
     table: PostgresStore,
     clock: Arc<dyn Clock>,
     /// The subjects that this replica has rejected.
@@ -94,7 +94,7 @@ impl LimiterMetrics {
 impl Limiter {
     /// Creates the limiter of a schema.
     pub fn new(schema: &'static str, database: Database, clock: Arc<dyn Clock>, metrics: &Metrics) -> Self {
-        Self(Arc::new(Shared {
+        Self(Arc::new(LimiterState {
             table: PostgresStore { schema, database },
             clock,
             rejected: MemoryStore::default(),
@@ -168,7 +168,7 @@ impl Limiter {
         source: &Source,
         rejected: Option<&MemoryStore>,
     ) -> Result<(), RateLimitError> {
-        let Shared { table, clock, metrics, .. } = &*self.0;
+        let LimiterState { table, clock, metrics, .. } = &*self.0;
         let now = clock.now();
         let rejection =
             table.count(executor, limit, rate, source.networks(), now).await.map_err(|error| {
@@ -193,7 +193,7 @@ impl Limiter {
     /// # Errors
     /// The rate limit is exceeded.
     pub fn check(&self, limit: &Limit, source: impl Into<Source>) -> Result<(), RateLimitError> {
-        let Shared { clock, rejected, metrics, .. } = &*self.0;
+        let LimiterState { clock, rejected, metrics, .. } = &*self.0;
         let Some(rate) = &limit.rate else { return Ok(()) };
         rejected.check(limit.name, rate, &source.into(), clock.now()).map_err(|retry_after| {
             metrics.rejected(limit.name);

@@ -70,10 +70,25 @@ impl Tasks {
         interval: Duration,
         mut work: impl FnMut() -> F + Send + 'static,
     ) {
+        self.repeat(name, move || {
+            let done = work();
+            async move {
+                done.await;
+                interval
+            }
+        });
+    }
+
+    /// Like [`every`](Self::every). The work returns the interval until it is repeated.
+    pub fn repeat<F: Future<Output = Duration> + Send + 'static>(
+        &self,
+        name: &'static str,
+        mut work: impl FnMut() -> F + Send + 'static,
+    ) {
         let stop = self.stop.clone();
         self.spawn(name, async move {
             while !stop.is_cancelled() {
-                work().await;
+                let interval = work().await;
                 stop.run_until_cancelled(tokio::time::sleep(interval)).await;
             }
         });

@@ -50,7 +50,7 @@ pub(crate) enum Purpose {
 
 /// The delivery method.
 #[derive(Clone)]
-pub(crate) enum Delivery {
+pub(crate) enum MailDelivery {
     /// Files in a directory, for local use and tests.
     Directory(PathBuf),
     /// An SMTP server.
@@ -63,7 +63,7 @@ pub(crate) struct MailSettings {
     /// The sender.
     pub(crate) from: Mailbox,
     /// The delivery method; `None` if mail is not configured.
-    pub(crate) delivery: Option<Delivery>,
+    pub(crate) delivery: Option<MailDelivery>,
     /// The number of mails that are delivered at the same time: invites, and as many other mails.
     pub(crate) connections: u8,
 }

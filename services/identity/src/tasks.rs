@@ -5,12 +5,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use database::outbox::{Deliver, DeliveryError, OutboxMessage};
-use service::{Clock, Tasks, chain};
+use service::{Clock, chain};
 use tenancy::OutboxId;
 
 use crate::app::App;
 use crate::domain::email::EmailKey;
-use crate::mail::{Delivery as MailDelivery, Letterhead, Mail, MailSettings, Stamp, message, write_file};
+use crate::mail::{Letterhead, Mail, MailDelivery, MailSettings, Stamp, message, write_file};
 use crate::message::Message;
 use crate::store::{api_key_report, login_attempt, user};
 
@@ -24,14 +24,14 @@ const PURGE_BATCH: i64 = 500;
 
 /// Delivers the messages of this service.
 #[derive(Clone)]
-pub(crate) struct Delivery {
+pub(crate) struct OutboxDelivery {
     pub(crate) app: App,
     pub(crate) head: Arc<Letterhead>,
     pub(crate) mail: MailSettings,
     pub(crate) clock: Arc<dyn Clock>,
 }
 
-impl Deliver for Delivery {
+impl Deliver for OutboxDelivery {
     async fn deliver(&self, row: &OutboxMessage) -> Result<(), DeliveryError> {
         let (app, head, tenant_id) = (&self.app, &self.head, &row.tenant_id);
         let mail = match row.decode()? {
@@ -71,7 +71,7 @@ impl Deliver for Delivery {
     }
 }
 
-impl Delivery {
+impl OutboxDelivery {
     /// Sends a mail. `mail_id` is the id of its outbox message.
     async fn send(&self, mail_id: OutboxId, mail: &Mail) -> Result<(), DeliveryError> {
         let stamp = Stamp { mail_id, date: self.clock.now() };
@@ -111,22 +111,16 @@ pub(crate) async fn purge(app: App) {
     }
 }
 
-/// Counts the Argon2 parameters of the stored passwords every hour until the tasks are stopped.
-pub(crate) async fn load_password_costs(app: App, tasks: Tasks) {
-    loop {
-        let pause = match user::count_password_costs(&app.database).await {
-            Ok(costs) => {
-                app.password_costs.send_replace(costs);
-                COSTS_INTERVAL
-            }
-            Err(error) => {
-                tracing::warn!(error = chain(&error), "failed to count the parameters of passwords");
-                COSTS_RETRY
-            }
-        };
-        tokio::select! {
-            () = tokio::time::sleep(pause) => {}
-            () = tasks.stopping().cancelled() => return,
+/// Counts the Argon2 parameters of the stored passwords. Returns the time until they are counted again.
+pub(crate) async fn load_password_costs(app: App) -> Duration {
+    match user::count_password_costs(&app.database).await {
+        Ok(costs) => {
+            app.password_costs.send_replace(costs);
+            COSTS_INTERVAL
+        }
+        Err(error) => {
+            tracing::warn!(error = chain(&error), "failed to count the parameters of passwords");
+            COSTS_RETRY
         }
     }
 }

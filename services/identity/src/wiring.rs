@@ -26,9 +26,9 @@ use crate::command::Command;
 use crate::config::Config;
 use crate::domain::password::PasswordPolicy;
 use crate::http::{self, Installation, Pages};
-use crate::mail::{Delivery as MailDelivery, Letterhead};
+use crate::mail::{Letterhead, MailDelivery};
 use crate::message::{INVITE_MAIL, SECURITY_MAIL, STATUS};
-use crate::tasks::{self, Delivery};
+use crate::tasks::{self, OutboxDelivery};
 
 /// The migrations of the schema `identity`.
 pub const MIGRATIONS: Migrations = Migrations { schema: "identity", migrator: &MIGRATOR };
@@ -88,7 +88,8 @@ pub fn build(mut config: Config, parts: Parts) -> Result<Routers, Box<dyn Error 
     let app = app(&config, parts, limiter.clone())?;
     let purged = app.clone();
     tasks.every("purge", tasks::PURGE_INTERVAL, move || tasks::purge(purged.clone()));
-    tasks.spawn("password costs", tasks::load_password_costs(app.clone(), tasks.clone()));
+    let counted = app.clone();
+    tasks.repeat("password costs", move || tasks::load_password_costs(counted.clone()));
 
     let broker = config.nats.for_service(Identity::NAME);
     config.audit_streams.start(broker.clone(), &tasks);
@@ -103,7 +104,7 @@ pub fn build(mut config: Config, parts: Parts) -> Result<Routers, Box<dyn Error 
         Some(MailDelivery::Directory(_)) | None => DELIVERY_TIMEOUT,
     };
     let connections = u16::from(config.mail.connections);
-    let delivery = Delivery {
+    let delivery = OutboxDelivery {
         app: app.clone(),
         head: Arc::new(Letterhead::new(&config.branding, &config.public_url)?),
         mail: config.mail,

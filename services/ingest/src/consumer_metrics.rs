@@ -6,11 +6,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bus::{Connection, Durable, DurableError, Durables, EventStreams};
+use parking_lot::Mutex;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use service::telemetry::Metrics;
 use service::{Clock, Tasks, chain};
-use tokio::time::sleep;
 
 /// Interval of measurements.
 const INTERVAL: Duration = Duration::from_secs(15);
@@ -41,24 +41,20 @@ pub(crate) fn start(
     let kept: Gauge =
         metrics.metric("event_retention_seconds", "Time until an event is deleted from the stream", &[]);
     kept.set(i64::try_from(retention.as_secs()).unwrap_or(i64::MAX));
-    let mut measured = ConsumerMetrics::new(metrics);
-    let stop = tasks.stopping().clone();
-    tasks.spawn("metrics of consumers", async move {
-        let measurements = async {
-            loop {
-                let found = match Durables::over(&connection, streams).await {
-                    Ok(durables) => measure(&durables, &*clock).await.map_err(|error| chain(&error)),
-                    Err(error) => Err(error.to_string()),
-                };
-                match found {
-                    Ok((consumers, count)) => measured.set(&consumers, count),
-                    // The last values remain.
-                    Err(error) => tracing::debug!(error, "failed to measure consumers"),
-                }
-                sleep(INTERVAL).await;
+    let measured = Arc::new(Mutex::new(ConsumerMetrics::new(metrics)));
+    tasks.every("metrics of consumers", INTERVAL, move || {
+        let (connection, clock, measured) = (connection.clone(), Arc::clone(&clock), Arc::clone(&measured));
+        async move {
+            let found = match Durables::over(&connection, streams).await {
+                Ok(durables) => measure(&durables, &*clock).await.map_err(|error| chain(&error)),
+                Err(error) => Err(error.to_string()),
+            };
+            match found {
+                Ok((consumers, count)) => measured.lock().set(&consumers, count),
+                // The last values remain.
+                Err(error) => tracing::debug!(error, "failed to measure consumers"),
             }
-        };
-        stop.run_until_cancelled(measurements).await;
+        }
     });
 }
 

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use authn::{CredentialCache, CredentialVerifier, SessionClient, TokenReviewer, WorkloadVerifier};
 use bus::{
-    AuditReader, Connection, ConsumerRequests, DEAD_LETTER_STREAM, EventReader, MemoryBudget, PublishLimits,
-    Publisher, Replicas, StreamDefinition, StreamMode, StreamSet,
+    AuditReader, Connection, ConsumerRequests, DEAD_LETTER_STREAM, EventReader, MemoryBudget, Profile,
+    PublishLimits, Publisher, Replicas, StreamDefinition, StreamMode, StreamSet,
 };
 use prometheus_client::metrics::gauge::Gauge;
 use ratelimit::{Limit, LimiterMetrics, LocalLimiter, Rate, Source};
@@ -129,13 +129,7 @@ pub async fn build(config: &Config, parts: Parts) -> Result<Routers, Box<dyn Err
     let (stop, starting) = (tasks.stopping().clone(), publisher.clone());
     let nats_config = nats.clone();
     let open_gate = async move {
-        let definitions: Vec<_> = (&profile).into();
-        check_streams(&nats, mode, bus::API_PREFIX, &definitions).await;
-        // A stream that was just created is not known to the publisher yet.
-        starting.ready().await;
-        gate.open();
-        // Events are accepted without these.
-        check_streams(&nats, mode, bus::FACADE_API_PREFIX, &profile.facade()).await;
+        check_event_streams(&nats, mode, &profile, &starting, gate).await;
     };
     tasks.spawn_short(async move {
         // Boxed because the future is large.
@@ -179,6 +173,23 @@ fn measure(readers: Readers, metrics: &Metrics) {
     metrics.at_scrape(move || {
         open.set(readers.count());
     });
+}
+
+/// Checks the streams of events, and opens the gate when events can be stored.
+async fn check_event_streams(
+    nats: &bus::Config,
+    mode: StreamMode,
+    profile: &Profile,
+    publisher: &Publisher,
+    gate: Gate,
+) {
+    let definitions: Vec<_> = profile.into();
+    check_streams(nats, mode, bus::API_PREFIX, &definitions).await;
+    // A stream that was just created is not known to the publisher yet.
+    publisher.ready().await;
+    gate.open();
+    // Events are accepted without these.
+    check_streams(nats, mode, bus::FACADE_API_PREFIX, &profile.facade()).await;
 }
 
 /// Checks the streams of an account until they are valid; with [`StreamMode::Ensure`], also creates and updates them.

@@ -8,7 +8,7 @@ use serde::Serialize;
 use tenancy::FactorId;
 
 use crate::framework::catalog::{Errors, Examples, Names, Requirement, Routes};
-use crate::framework::command::{Command, group};
+use crate::framework::command::{Command, ended, group};
 use crate::framework::context::Context;
 use crate::framework::error::{ErrorKind, Result};
 use crate::framework::output::{Cell, CommandOutput, Row, Table, escape, id, optional, text, time};
@@ -142,20 +142,14 @@ pub(crate) struct Remove {
     factor_id: FactorId,
 }
 
-/// Result of removing a factor.
-#[derive(Serialize, JsonSchema)]
-pub(crate) struct RemovedFactor {
-    /// Id of the factor.
-    factor_id: FactorId,
-    /// Always true.
-    removed: bool,
-}
-
-impl CommandOutput for RemovedFactor {
-    fn table(&self) -> Table {
-        Table::message("Removed. The password alone is enough to log in.")
-    }
-}
+ended!(
+    /// Result of removing a factor.
+    RemovedFactor {
+        /// Id of the factor.
+        factor_id: FactorId,
+        removed
+    }: "Removed. The password alone is enough to log in."
+);
 
 impl Command for Remove {
     type Output = RemovedFactor;
@@ -173,7 +167,7 @@ impl Command for Remove {
         let api = context.connect(Self::REQUIRES).await?;
         context.prompt().confirm(&format!("Remove the second factor {}?", self.factor_id)).await?;
         api.call(&routes::REMOVE_FACTOR, &[&self.factor_id]).execute().await?;
-        Ok(RemovedFactor { factor_id: self.factor_id, removed: true })
+        Ok(RemovedFactor::new(self.factor_id))
     }
 }
 

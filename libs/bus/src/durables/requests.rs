@@ -18,7 +18,7 @@ use crate::connect::{Config, ConnectError, Connection};
 use crate::dead_letters::{MAX_DEAD_LETTER, SUBJECT_PREFIX, submitted};
 use crate::publisher::{Ack, PublishError, Publisher};
 use crate::streams::{DEAD_LETTER_STREAM, EventStreams, share_of_free};
-use crate::wire::{Delivery, Dialer, Reply, listen};
+use crate::wire::{Dialer, Reply, ServerMessage, listen};
 
 /// Subject of the requests: `<prefix>.<name of the login>.<request>`.
 pub(super) const REQUESTS: &str = "svc.consumers.api.v1";
@@ -82,7 +82,7 @@ struct State {
 
 impl State {
     /// Starts to answer a request. Its failure ends no other task.
-    fn receive(self: &Arc<Self>, delivery: &Delivery<'_>, tasks: &Tasks) {
+    fn receive(self: &Arc<Self>, delivery: &ServerMessage<'_>, tasks: &Tasks) {
         let Some(request) = Request::new(delivery) else { return };
         if !request.is_dead_letter() && !(self.settings.admits)(&request.login) {
             return;
@@ -216,7 +216,7 @@ impl Request {
 
     /// Returns `None` for a message that no account maps, or that is larger than the accounts permit: the event of a pull request with a
     /// subject of this service as its reply subject.
-    fn new(delivery: &Delivery<'_>) -> Option<Self> {
+    fn new(delivery: &ServerMessage<'_>) -> Option<Self> {
         let (login, name) = delivery.subject.strip_prefix(REQUESTS)?.strip_prefix('.')?.split_once('.')?;
         let Reply::Payload(payload) = delivery.reply else { return None };
         // The server adds a header.

@@ -22,7 +22,7 @@ use super::reply_table::ReplyToken;
 use super::target::Target;
 use super::{PublishError, PublisherState, StreamSize, StreamUsage};
 use crate::connect::PING_INTERVAL;
-use crate::wire::{self, Delivery, Malformed, PING, PONG, Reply, ServerOperation, WireConnection};
+use crate::wire::{self, Malformed, PING, PONG, Reply, ServerMessage, ServerOperation, WireConnection};
 
 /// Interval of checks for passed deadlines, and delay before a message is sent again.
 const SWEEP_INTERVAL: Duration = Duration::from_millis(50);
@@ -209,7 +209,7 @@ impl ActiveConnection {
     ) -> Result<(), Malformed> {
         let mut replies: Vec<(ReplyToken, Reply<'_>)> = Vec::new();
         let length = reader.handle(|operation| match operation {
-            ServerOperation::Message(Delivery { subject, reply, .. }) => {
+            ServerOperation::Message(ServerMessage { subject, reply, .. }) => {
                 let (_, token) = subject.rsplit_once('.').unwrap_or_default();
                 match token.strip_prefix(REQUEST) {
                     Some(number) => self.requests.complete(number, reply),

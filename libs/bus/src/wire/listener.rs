@@ -7,14 +7,14 @@ use tokio::io::AsyncWriteExt as _;
 use tokio::time::{MissedTickBehavior, interval, sleep};
 
 use super::connection::{Dialer, WireConnection};
-use super::protocol::{Delivery, PING, PONG, ServerOperation, write_subscription};
+use super::protocol::{PING, PONG, ServerMessage, ServerOperation, write_subscription};
 use crate::connect::{PING_INTERVAL, back_off};
 
 /// Number of pings without a response after which the connection is dropped.
 const MAX_PINGS: u32 = 2;
 
 /// Calls `receive` with each message of a subject, which a space and a queue group can follow. Connects again without limit.
-pub(crate) async fn listen(dialer: &Dialer, subject: &str, mut receive: impl FnMut(Delivery<'_>)) {
+pub(crate) async fn listen(dialer: &Dialer, subject: &str, mut receive: impl FnMut(ServerMessage<'_>)) {
     let mut attempt = 0;
     loop {
         attempt += 1;
@@ -36,7 +36,7 @@ pub(crate) async fn listen(dialer: &Dialer, subject: &str, mut receive: impl FnM
 async fn serve(
     connection: WireConnection,
     subject: &str,
-    receive: &mut impl FnMut(Delivery<'_>),
+    receive: &mut impl FnMut(ServerMessage<'_>),
 ) -> Result<std::convert::Infallible, io::Error> {
     let WireConnection { mut reader, mut writer, .. } = connection;
     let (mut operations, mut unanswered) = (Vec::new(), 0);

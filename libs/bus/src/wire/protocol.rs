@@ -24,7 +24,7 @@ pub(crate) enum ServerOperation<'a> {
     /// Settings of the server in JSON.
     Info(&'a [u8]),
     /// A message for the subscription of this connection.
-    Message(Delivery<'a>),
+    Message(ServerMessage<'a>),
     Ping,
     Pong,
     Ok,
@@ -34,7 +34,7 @@ pub(crate) enum ServerOperation<'a> {
 
 /// A message of a subscription.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Delivery<'a> {
+pub(crate) struct ServerMessage<'a> {
     pub(crate) subject: &'a str,
     /// Subject for a response.
     pub(crate) reply_to: Option<&'a str>,
@@ -110,7 +110,7 @@ fn parse_message<'a>(
     }
     let reply =
         if headers.starts_with(NO_RESPONDERS) { Reply::NoResponders } else { Reply::Payload(payload) };
-    let delivery = Delivery { subject, reply_to, headers, reply };
+    let delivery = ServerMessage { subject, reply_to, headers, reply };
     Ok(Some((ServerOperation::Message(delivery), start + total + 2)))
 }
 
@@ -185,19 +185,19 @@ mod tests {
 
     fn message<'a>(subject: &'a str, headers: &'a [u8], payload: &'a [u8]) -> ServerOperation<'a> {
         let reply = Reply::Payload(payload);
-        ServerOperation::Message(Delivery { subject, reply_to: None, headers, reply })
+        ServerOperation::Message(ServerMessage { subject, reply_to: None, headers, reply })
     }
 
     #[test]
     fn operations_of_the_server_are_parsed() {
         use ServerOperation::{Error, Info, Message, Ok as Accepted, Ping, Pong};
-        let no_responders = Message(Delivery {
+        let no_responders = Message(ServerMessage {
             subject: "_INBOX.a.7",
             reply_to: None,
             headers: b"NATS/1.0 503\r\n\r\n",
             reply: Reply::NoResponders,
         });
-        let with_reply_to = Message(Delivery {
+        let with_reply_to = Message(ServerMessage {
             subject: "a",
             reply_to: Some("reply"),
             headers: b"",

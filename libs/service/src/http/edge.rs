@@ -196,7 +196,8 @@ impl Edge {
             second_factor: problem.second_factor.as_deref().cloned(),
         };
         // Structs of strings always serialise.
-        let (status, media_type, body) = if let Some(error) = OAuthError::of(path, kind, &document) {
+        let (status, media_type, body) = if let Some(error) = OAuthError::from_problem(path, kind, &document)
+        {
             (error.status, "application/json", serde_json::to_vec(&error))
         } else {
             let status = StatusCode::from_u16(kind.status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);

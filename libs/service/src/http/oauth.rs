@@ -20,7 +20,7 @@ pub(super) struct OAuthError {
 
 impl OAuthError {
     /// Returns the error of a request to this path; `None` if the path has problem documents.
-    pub(super) fn of(path: &str, kind: ProblemKind, problem: &contract::Problem) -> Option<Self> {
+    pub(super) fn from_problem(path: &str, kind: ProblemKind, problem: &contract::Problem) -> Option<Self> {
         let path = path.strip_prefix(API_PREFIX).unwrap_or_default();
         let is_poll = path == REDEEM_DEVICE.path;
         if !is_poll && path != START_DEVICE.path {

@@ -10,7 +10,7 @@ use service::config::{Live, Reader, Variable, Variables};
 use url::{Host, Url};
 
 use crate::mail::smtp::{Server, Smtp};
-use crate::mail::{Delivery, MailSettings, sender};
+use crate::mail::{MailDelivery, MailSettings, sender};
 
 const SMTP_URL: Variable =
     Variable::new("SVC_SMTP_URL", "smtps://user:password@host:465, or smtp://user:password@host:587").secret().meaning(
@@ -68,9 +68,9 @@ impl Variables for MailSettings {
                 return None;
             }
             (Some(server), None) => {
-                Some(Delivery::Smtp(Box::new(Smtp { server, hello: ClientId::default(), timeout })))
+                Some(MailDelivery::Smtp(Box::new(Smtp { server, hello: ClientId::default(), timeout })))
             }
-            (None, directory) => directory.map(Delivery::Directory),
+            (None, directory) => directory.map(MailDelivery::Directory),
         };
         Some(Self { from, delivery, connections })
     }
@@ -79,7 +79,7 @@ impl Variables for MailSettings {
 impl MailSettings {
     /// Sets the EHLO name: the host of the public URL, a domain name or an address literal (RFC 5321, section 4.1.4).
     pub(crate) fn set_ehlo_name(&mut self, public_url: &Url) {
-        if let Some(Delivery::Smtp(smtp)) = &mut self.delivery {
+        if let Some(MailDelivery::Smtp(smtp)) = &mut self.delivery {
             smtp.hello = match public_url.host() {
                 Some(Host::Ipv4(address)) => ClientId::Ipv4(address),
                 Some(Host::Ipv6(address)) => ClientId::Ipv6(address),
@@ -105,7 +105,7 @@ mod tests {
 
     use super::*;
 
-    fn delivery(pairs: &[(&str, &str)]) -> Result<Option<Delivery>, ConfigErrors> {
+    fn delivery(pairs: &[(&str, &str)]) -> Result<Option<MailDelivery>, ConfigErrors> {
         let mut settings = MailSettings::load(&Environment::from_pairs(pairs.iter().copied()))?;
         settings.set_ehlo_name(&"https://svc.example".parse().unwrap());
         Ok(settings.delivery)
@@ -114,8 +114,8 @@ mod tests {
     #[test]
     fn selects_smtp_or_directory_or_none() {
         assert!(delivery(&[]).unwrap().is_none());
-        assert!(matches!(delivery(&[("SVC_MAIL_DIR", "/mails")]), Ok(Some(Delivery::Directory(_)))));
-        let Ok(Some(Delivery::Smtp(smtp))) = delivery(&[("SVC_SMTP_URL", "smtp://localhost")]) else {
+        assert!(matches!(delivery(&[("SVC_MAIL_DIR", "/mails")]), Ok(Some(MailDelivery::Directory(_)))));
+        let Ok(Some(MailDelivery::Smtp(smtp))) = delivery(&[("SVC_SMTP_URL", "smtp://localhost")]) else {
             panic!("expected SMTP delivery")
         };
         assert_eq!(

@@ -13,7 +13,7 @@ use crate::domain::invite::{Invite, InviteState};
 /// The index that rejects a second pending invite of a user.
 pub(crate) const PENDING_KEY: &str = "invites_pending_key";
 
-struct Row {
+struct InviteRow {
     invite_id: InviteId,
     user_id: UserId,
     email: String,
@@ -27,7 +27,7 @@ struct Row {
     settled_at: Option<DateTime<Utc>>,
 }
 
-impl Row {
+impl InviteRow {
     fn invite(self, now: DateTime<Utc>) -> Result<Invite, Error> {
         let settled_at = || {
             self.settled_at.ok_or_else(|| Error::corrupt("invites.settled_at", "a settled invite has a time"))
@@ -114,7 +114,7 @@ pub(crate) async fn find_by_digest(
 macro_rules! select_invites {
     ($name:literal, $end:literal, $($parameter:expr),+ $(,)?) => {
         sqlx::query_as!(
-            Row,
+            InviteRow,
             "-- " + $name + r#"
             select
                 invite_id as "invite_id: InviteId", user_id as "user_id: UserId", email, email_key, role as "role: Role",

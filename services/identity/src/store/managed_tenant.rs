@@ -11,7 +11,7 @@ use uuid::Uuid;
 use crate::domain::ownership::Ownership;
 
 /// A row of `identity.list_managed_tenants`.
-struct Row {
+struct ManagedTenantRow {
     tenant_id: TenantId,
     owner_uid: Uuid,
     generation: i64,
@@ -20,7 +20,7 @@ struct Row {
     invite_expires_at: Option<DateTime<Utc>>,
 }
 
-impl Row {
+impl ManagedTenantRow {
     fn stored(self, now: DateTime<Utc>) -> StoredTenant {
         let invite = self.invite_expires_at.map(|expires_at| {
             let status = match self.invite_status {
@@ -103,7 +103,7 @@ pub(crate) async fn list(
     now: DateTime<Utc>,
 ) -> Result<Vec<StoredTenant>, Error> {
     let rows = sqlx::query_as!(
-        Row,
+        ManagedTenantRow,
         r#"-- managed_tenant.list
         select
             tenant_id as "tenant_id!: TenantId", owner_uid as "owner_uid!", generation as "generation!",

@@ -8,7 +8,7 @@ use tenancy::{OutboxId, ResetId, TenantId, UserId};
 use crate::domain::email::EmailKey;
 use crate::domain::reset::{Reset, ResetState};
 
-struct Row {
+struct ResetRow {
     reset_id: ResetId,
     mail_id: OutboxId,
     user_id: UserId,
@@ -19,7 +19,7 @@ struct Row {
     settled_at: Option<DateTime<Utc>>,
 }
 
-impl Row {
+impl ResetRow {
     fn reset(self) -> Result<Reset, Error> {
         let state = match (self.status.as_str(), self.settled_at) {
             ("pending", None) => ResetState::Pending,
@@ -87,7 +87,7 @@ pub(crate) async fn find_for_update(
     .await?;
     let Some(row) = row else { return Ok(None) };
     let (email, is_active) = (EmailKey::from_stored(row.email_key), row.is_active);
-    let reset = Row {
+    let reset = ResetRow {
         reset_id: row.reset_id,
         mail_id: row.mail_id,
         user_id: row.user_id,

@@ -10,7 +10,7 @@ use tenancy::TenantId;
 /// The constraint that rejects a second tenant with the same id.
 pub(crate) const PRIMARY_KEY: &str = "tenants_pkey";
 
-struct Row {
+struct TenantRow {
     tenant_id: TenantId,
     display_name: String,
     status: TenantStatus,
@@ -19,10 +19,10 @@ struct Row {
     created_at: DateTime<Utc>,
 }
 
-impl TryFrom<Row> for Tenant {
+impl TryFrom<TenantRow> for Tenant {
     type Error = Error;
 
-    fn try_from(row: Row) -> Result<Self, Error> {
+    fn try_from(row: TenantRow) -> Result<Self, Error> {
         Ok(Self {
             tenant_id: row.tenant_id,
             display_name: row.display_name,
@@ -64,7 +64,7 @@ pub(crate) async fn insert(tx: &mut TenantTx, display_name: &str, quota: &Quota)
 /// Finds the tenant of the transaction.
 pub(crate) async fn find(tx: &mut TenantTx) -> Result<Option<Tenant>, Error> {
     let row = sqlx::query_as!(
-        Row,
+        TenantRow,
         r#"-- tenant.find
         select
             tenant_id as "tenant_id: TenantId", display_name, status as "status: TenantStatus", events_per_second,
@@ -81,7 +81,7 @@ pub(crate) async fn find(tx: &mut TenantTx) -> Result<Option<Tenant>, Error> {
 /// Finds the tenant of the transaction and locks it until the transaction ends.
 pub(crate) async fn find_for_update(tx: &mut TenantTx) -> Result<Option<Tenant>, Error> {
     let row = sqlx::query_as!(
-        Row,
+        TenantRow,
         r#"-- tenant.find_for_update
         select
             tenant_id as "tenant_id: TenantId", display_name, status as "status: TenantStatus", events_per_second,
@@ -99,7 +99,7 @@ pub(crate) async fn find_for_update(tx: &mut TenantTx) -> Result<Option<Tenant>,
 /// Lists all tenants after a given one, for the platform administrator.
 pub(crate) async fn list(database: &Database, after: &str, limit: i64) -> Result<Vec<Tenant>, Error> {
     let rows = sqlx::query_as!(
-        Row,
+        TenantRow,
         r#"-- tenant.list
         select
             tenant_id as "tenant_id!: TenantId", display_name as "display_name!", status as "status!: TenantStatus",

@@ -16,9 +16,9 @@ const MAX_STREAMS: usize = 80;
 
 /// The open streams. Clones share them.
 #[derive(Clone)]
-pub(crate) struct OpenStreams(Arc<Shared>);
+pub(crate) struct OpenStreams(Arc<OpenStreamsState>);
 
-struct Shared {
+struct OpenStreamsState {
     budget: MemoryBudget,
     open: Mutex<Open>,
 }
@@ -47,7 +47,7 @@ pub(crate) struct Place {
 impl OpenStreams {
     pub(super) fn new() -> Self {
         let budget = MemoryBudget::with_max_reservations(MAX_STREAMS, MAX_STREAMS * READ_BYTES);
-        Self(Arc::new(Shared { budget, open: Mutex::default() }))
+        Self(Arc::new(OpenStreamsState { budget, open: Mutex::default() }))
     }
 
     /// Number of open streams.

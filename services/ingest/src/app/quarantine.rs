@@ -20,7 +20,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use service::Tasks;
 use service::telemetry::Metrics;
 use tenancy::{PerTenant, TenantId};
-use tokio::time::{Instant, sleep};
+use tokio::time::Instant;
 
 use super::stream_share::with_overhead;
 use crate::config::QuarantineSettings;
@@ -39,9 +39,9 @@ const REASONS: [ProblemKind; 6] = [
 
 /// Stores invalid items. Clones share the state.
 #[derive(Clone)]
-pub(crate) struct Quarantine(Arc<Shared>);
+pub(crate) struct Quarantine(Arc<QuarantineState>);
 
-struct Shared {
+struct QuarantineState {
     publisher: Publisher,
     bounds: Bounds,
     tenants: PerTenant<Usage>,
@@ -95,12 +95,12 @@ impl Quarantine {
         let QuarantineSettings { max_items, max_bytes } = settings;
         let bounds = Bounds { max_items, max_bytes, stream_share };
         let metrics = QuarantineMetrics::new(metrics);
-        let quarantine = Self(Arc::new(Shared { publisher, bounds, tenants: PerTenant::default(), metrics }));
-        let (measured, stop) = (quarantine.clone(), tasks.stopping().clone());
-        tasks.spawn("quarantine measurement", async move {
-            while stop.run_until_cancelled(sleep(MEASUREMENT_INTERVAL)).await.is_some() {
-                measured.measure().await;
-            }
+        let quarantine =
+            Self(Arc::new(QuarantineState { publisher, bounds, tenants: PerTenant::default(), metrics }));
+        let measured = quarantine.clone();
+        tasks.every("quarantine measurement", MEASUREMENT_INTERVAL, move || {
+            let quarantine = measured.clone();
+            async move { quarantine.measure().await }
         });
         quarantine
     }
@@ -114,7 +114,7 @@ impl Quarantine {
         together: bool,
         deadline: Instant,
     ) -> Vec<Result<Ack, PublishError>> {
-        let Shared { publisher, bounds, tenants, .. } = &*self.0;
+        let QuarantineState { publisher, bounds, tenants, .. } = &*self.0;
         let count = messages.len();
         if count == 0 {
             return Vec::new();
@@ -152,7 +152,7 @@ impl Quarantine {
 
     /// Measures the largest part of its quarantine that a tenant uses.
     async fn measure(&self) {
-        let Shared { publisher, bounds, tenants, metrics } = &*self.0;
+        let QuarantineState { publisher, bounds, tenants, metrics } = &*self.0;
         let filter = quarantine_subject(None);
         let (Ok(usage), Ok(counts)) = (publisher.usage(&filter).await, publisher.subjects(&filter).await)
         else {

@@ -19,9 +19,9 @@ const WARNING_INTERVAL: Duration = Duration::from_mins(1);
 
 /// Enforces the limits of all tenants. Clones share the state.
 #[derive(Clone)]
-pub(crate) struct TenantLimits(Arc<Shared>);
+pub(crate) struct TenantLimits(Arc<TenantLimitsState>);
 
-struct Shared {
+struct TenantLimitsState {
     quotas: Quotas,
     /// One per stream.
     shares: Vec<StreamShare>,
@@ -37,7 +37,7 @@ pub(crate) struct EventSize {
 
 impl TenantLimits {
     pub(crate) fn new(quotas: Quotas, shares: Vec<StreamShare>, metrics: &Metrics) -> Self {
-        Self(Arc::new(Shared { quotas, shares, rejections: Rejections::new(metrics) }))
+        Self(Arc::new(TenantLimitsState { quotas, shares, rejections: Rejections::new(metrics) }))
     }
 
     /// Rejects a request before it is decompressed if the tenant has no token of its quota.
@@ -45,7 +45,7 @@ impl TenantLimits {
     /// # Errors
     /// The limit that the tenant has used.
     pub(crate) fn check(&self, tenant_id: &TenantId, quota: &Quota) -> Result<(), OverQuota> {
-        let (Shared { quotas, rejections, .. }, now) = (&*self.0, Instant::now());
+        let (TenantLimitsState { quotas, rejections, .. }, now) = (&*self.0, Instant::now());
         let Some(over_quota) = quotas.exhausted(tenant_id, quota, now) else { return Ok(()) };
         rejections.record(tenant_id, over_quota.limit, 1, now);
         Err(over_quota)
@@ -72,7 +72,7 @@ impl TenantLimits {
         events: &[EventSize],
         admit: Admit,
     ) -> Admission {
-        let (Shared { quotas, shares, rejections }, now) = (&*self.0, Instant::now());
+        let (TenantLimitsState { quotas, shares, rejections }, now) = (&*self.0, Instant::now());
         let sizes: Vec<_> = events.iter().map(|event| event.bytes).collect();
         let mut admission = quotas.admit(tenant_id, quota, allowance, &sizes, admit, now);
         let share_of = |event: &EventSize| event.stream.and_then(|stream| shares.get(stream));
