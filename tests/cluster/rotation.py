@@ -1,4 +1,4 @@
-"""Rotation of service token, platform token, limiter key, URLs of Postgres, passwords of NATS and of the mail server as documented, without a restart."""
+"""Rotation of service token, platform token, limiter key, factor key, URLs of Postgres, passwords of NATS and of the mail server as documented, without a restart."""
 
 import json
 import re
@@ -10,6 +10,7 @@ import time
 import mail
 from cluster import NODE, ROOT, TestError
 from disturbances import ATTEMPTS
+from phone import Phone
 
 sys.path.insert(0, str(ROOT / "deploy/dev"))
 import dev  # noqa: E402
@@ -29,12 +30,13 @@ PATHS = ("/tenants", "/consumers")
 
 def rotate_secrets(system):
     cluster = system.cluster
-    new = {"service-token": secrets.token_hex(32), "platform-token": dev.platform_token(), "limiter-key": secrets.token_hex(32)}
+    keys = {name: secrets.token_hex(32) for name in ("service-token", "limiter-key", "factor-key")}
+    new = {**keys, "platform-token": dev.platform_token()}
     old = {key: cluster.secret(SECRET, key) for key in new}
     both = {key: f"{new[key]}\n{old[key]}" for key in new}
-    before = names(cluster)
-    system.disturb("rotation: new and old secrets", lambda: replace(system, both, old["platform-token"], 1))
-    system.disturb("rotation: only new secrets", lambda: replace(system, new, new["platform-token"], 2))
+    before, phone = names(cluster), Phone(system.client, system.entries[0], old["platform-token"])
+    system.disturb("rotation: new and old secrets", lambda: replace(system, both, old["platform-token"], 1, phone))
+    system.disturb("rotation: only new secrets", lambda: replace(system, new, new["platform-token"], 2, phone))
     system.disturb("rotation: URLs of Postgres", lambda: replace_roles(cluster))
     if NODE:
         # Events in flight get 503, and producers send them again.
@@ -48,8 +50,11 @@ def rotate_secrets(system):
         system.report.fail("rotation: a pod was replaced or restarted")
 
 
-def replace(system, values, token, changes):
-    """Edits the Secret and waits until each pod has logged this number of changes of each of its secrets. The administrator uses the token."""
+def replace(system, values, token, changes, phone):
+    """Edits the Secret and waits until each pod has logged this number of changes of each of its secrets. The administrator uses the token.
+
+    Then a person logs in with an authenticator app, which encrypts its secret under the first key.
+    """
     cluster = system.cluster
 
     def waiting():
@@ -57,9 +62,13 @@ def replace(system, values, token, changes):
         rejected = [status for status in statuses(system, token) if status != 200]
         if rejected:
             system.report.fail(f"rotation: requests of the platform administrator failed: {rejected}")
-        return ", ".join(unread(cluster, changes))
+        pods = cluster.pods("identity")
+        old = [pod["metadata"]["name"] for pod in pods if cluster.file(pod, url_file(pod, "SVC_FACTOR_KEY")) != values["factor-key"]]
+        return ", ".join(unread(cluster, changes) + [f"{pod} SVC_FACTOR_KEY" for pod in old])
 
-    return f"read by all pods after {edit(cluster, SECRET, values, waiting):.0f} s"
+    seconds = edit(cluster, SECRET, values, waiting)
+    phone.log_in()
+    return f"read by all pods after {seconds:.0f} s; login with a code"
 
 
 def replace_roles(cluster):

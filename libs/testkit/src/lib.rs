@@ -23,7 +23,7 @@ pub use nats::{NatsCluster, NatsServer};
 pub use postgres::TestDatabase;
 pub use smtp::MailServer;
 pub use token_reviews::{TokenReviews, service_account_token};
-pub use totp::{totp, totp_after};
+pub use totp::{totp, totp_after, totp_step};
 pub use wait::{DEADLINE, wait_until, within};
 
 /// A password that satisfies the default password policy.

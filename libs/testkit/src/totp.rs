@@ -23,8 +23,16 @@ pub fn totp(secret: &str, time: i64) -> String {
 ///
 /// # Panics
 /// The secret is not Base32.
-#[expect(clippy::disallowed_methods, reason = "the clock of the phone")]
 pub fn totp_after(secret: &str, steps: i64) -> String {
+    totp(secret, 30 * (totp_step() + steps))
+}
+
+/// Returns the number of the current time step.
+///
+/// # Panics
+/// The clock is wrong.
+#[expect(clippy::disallowed_methods, reason = "the clock of the phone")]
+pub fn totp_step() -> i64 {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).expect("a time after 1970");
-    totp(secret, i64::try_from(now.as_secs()).expect("a time in this millennium") + 30 * steps)
+    i64::try_from(now.as_secs()).expect("a time in this millennium") / 30
 }

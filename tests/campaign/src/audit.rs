@@ -66,10 +66,15 @@ impl AuditTrail {
         *longest = longest.max(lateness);
     }
 
+    /// How late events can be, because a clock was wrong.
+    pub(crate) fn lateness(&self) -> Duration {
+        *self.lateness.lock()
+    }
+
     /// Waits until the expected events are in the stream, for a minute or, at the end, for as long as they can be late. Compares their
     /// numbers.
     pub(crate) async fn check(&self, url: &str, at_end: bool, findings: &Findings) -> anyhow::Result<()> {
-        let lateness = RECOVERY + *self.lateness.lock();
+        let lateness = RECOVERY + self.lateness();
         let started_at = Instant::now();
         let deadline = started_at + if at_end { lateness } else { RECOVERY };
         let mut stored = self.stored.lock().await;

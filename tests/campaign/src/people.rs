@@ -14,6 +14,7 @@ use serde_json::{Value, json};
 use testkit::{Client, PASSWORD, TestResponse};
 use tokio::time::sleep;
 
+use crate::app::App;
 use crate::audit::AuditTrail;
 use crate::findings::Findings;
 use crate::http::send;
@@ -75,16 +76,17 @@ enum Question<'a> {
 }
 
 /// Why a history ends before its round.
-struct Uncertain;
+pub(crate) struct Uncertain;
 
-struct Person<'a> {
+pub(crate) struct Person<'a> {
     tenant: &'a Tenant,
-    findings: &'a Findings,
+    pub(crate) findings: &'a Findings,
     email: String,
     user_id: String,
     password: String,
     former_password: Option<String>,
     sessions: Vec<Session>,
+    pub(crate) app: Option<App>,
 }
 
 impl Tenant {
@@ -124,7 +126,8 @@ impl Tenant {
                 sleep(RETRY_DELAY).await;
                 continue;
             };
-            let mut history = Ok(());
+            // One person of three uses an authenticator app.
+            let mut history = if random.random_ratio(1, 3) { person.protect().await } else { Ok(()) };
             while history.is_ok() && !stop.load(Relaxed) {
                 let started = Instant::now();
                 history = person.act(&mut random).await;
@@ -172,7 +175,8 @@ impl<'a> Person<'a> {
         let user = response.json();
         let user_id = user["user_id"].as_str()?.to_owned();
         let (password, former_password, sessions) = (PASSWORD.to_owned(), None, Vec::new());
-        Some(Self { tenant, findings, email, user_id, password, former_password, sessions })
+        let app = None;
+        Some(Self { tenant, findings, email, user_id, password, former_password, sessions, app })
     }
 
     async fn act(&mut self, random: &mut StdRng) -> Result<(), Uncertain> {
@@ -194,24 +198,36 @@ impl<'a> Person<'a> {
         Ok(())
     }
 
-    fn client(&self) -> Client {
+    /// Logs in and sets up an authenticator app.
+    async fn protect(&mut self) -> Result<(), Uncertain> {
+        self.log_in().await;
+        let Some(session) = self.sessions.last().map(|session| session.token.clone()) else { return Ok(()) };
+        self.set_up_app(&session).await
+    }
+
+    pub(crate) fn clocks_are_right(&self) -> bool {
+        self.tenant.audit.lateness().is_zero()
+    }
+
+    pub(crate) fn client(&self) -> Client {
         Client::new(&self.tenant.base_url).header("X-Tenant-ID", self.tenant.name)
     }
 
+    /// Logs in. Returns the response to the last request, if it is definite.
     async fn try_password(&self, password: &str) -> Option<TestResponse> {
         let body = json!({ "email": self.email, "password": password });
         let request = self.client().request(Method::POST, "/auth/password/login").json(&body);
         let response = self.findings.definite(send(request).await);
         self.expect_audit("authn_login_success", response.as_ref(), 200);
         self.expect_audit("session_created", response.as_ref(), 200);
-        response
+        self.answer(response?).await
     }
 
-    fn expect_audit(&self, event: &str, response: Option<&TestResponse>, success: u16) {
+    pub(crate) fn expect_audit(&self, event: &str, response: Option<&TestResponse>, success: u16) {
         self.tenant.audit.expect(&self.user_id, event, response, success);
     }
 
-    fn violations(&self, guarantee: &str, response: &TestResponse) {
+    pub(crate) fn violations(&self, guarantee: &str, response: &TestResponse) {
         self.findings.add(format!("{} of {}: {guarantee}: {response}", self.email, self.tenant.name));
     }
 
