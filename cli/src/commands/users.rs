@@ -221,7 +221,7 @@ pub(crate) struct Disable {
 impl Command for Disable {
     type Output = User;
 
-    const REQUIRES: Requirement = Requirement::CredentialOrPlatformToken;
+    const REQUIRES: Requirement = Requirement::SessionOrPlatformToken;
     const ROUTES: Routes = Routes::Only(&[&routes::UPDATE_USER, &routes::LIST_USERS]);
     const ERRORS: Errors = ErrorKind::ADDRESS_AND_CONFIRMATION;
     const EXAMPLES: Examples = &[
@@ -262,7 +262,7 @@ pub(crate) struct Enable {
 impl Command for Enable {
     type Output = User;
 
-    const REQUIRES: Requirement = Requirement::CredentialOrPlatformToken;
+    const REQUIRES: Requirement = Requirement::SessionOrPlatformToken;
     const ROUTES: Routes = Routes::Only(&[&routes::UPDATE_USER, &routes::LIST_USERS]);
     const ERRORS: Errors = ErrorKind::ADDRESS;
     const EXAMPLES: Examples = &[("Enable a user", "svc users enable bob@acme.example")];
@@ -345,7 +345,7 @@ ended!(
 impl Command for ResetFactors {
     type Output = ResetUser;
 
-    const REQUIRES: Requirement = Requirement::CredentialOrPlatformToken;
+    const REQUIRES: Requirement = Requirement::SessionOrPlatformToken;
     const ROUTES: Routes = Routes::Only(&[&routes::RESET_FACTORS, &routes::LIST_USERS]);
     const ERRORS: Errors = ErrorKind::ADDRESS_AND_CONFIRMATION;
     const EXAMPLES: Examples =

@@ -49,7 +49,7 @@ struct Options {
         long,
         value_delimiter = ',',
         value_name = "MEASUREMENT",
-        default_value = "images,logins,session-checks,timing,credentials,scale,batch-events,quarantine,polls,single-events,linger,send-command,sustained,waiting-events,many-tenants,invented-types,relay,tail,strict,replicas,connections"
+        default_value = "images,logins,logins-with-code,session-checks,timing,credentials,scale,batch-events,quarantine,polls,single-events,linger,send-command,sustained,waiting-events,many-tenants,invented-types,relay,tail,strict,replicas,connections"
     )]
     only: Vec<Measurement>,
     /// Number of rounds of each measurement [default: as many as fit into ten minutes]
@@ -63,6 +63,8 @@ enum Measurement {
     Images,
     /// Logins per second
     Logins,
+    /// Logins with a code per second
+    LoginsWithCode,
     /// Session checks: rate, latency, and latency during logins
     SessionChecks,
     /// Whether response times reveal which accounts exist
@@ -157,6 +159,7 @@ async fn measure(
             match measurement {
                 Measurement::Images => bench.images(&options.images).await?,
                 Measurement::Logins => bench.login_rate().await?,
+                Measurement::LoginsWithCode => bench.logins_with_code().await?,
                 Measurement::SessionChecks => bench.session_checks().await?,
                 Measurement::Timing => bench.response_times().await?,
                 Measurement::Credentials => bench.credentials().await?,

@@ -3,13 +3,14 @@
 use std::net::{Ipv6Addr, SocketAddr};
 
 use anyhow::Context as _;
+use contract::factors::{ConfirmTotp, NewTotp, UseFactor};
 use contract::identity::{
     AcceptInvite, AcceptedInvite, CreateTenant, Delivery, Invite, InviteUser, Login, Tenant,
 };
 use contract::session::IssuedSession;
-use contract::{Role, Secret};
+use contract::{Problem, Role, Secret};
 use tenancy::{TenantId, UserId};
-use testkit::PASSWORD;
+use testkit::{PASSWORD, totp_after};
 
 use crate::http::{Connection, request};
 use crate::system::System;
@@ -102,6 +103,39 @@ impl BenchUser {
     /// A login request from the n-th client address.
     pub(crate) fn login_from(&self, n: u16) -> anyhow::Result<Vec<u8>> {
         login(&self.email, &self.session.tenant_id, client_address(n))
+    }
+
+    /// Sets up an authenticator app. Returns its secret. The code of the step before the current one is used.
+    pub(crate) async fn set_up_app(&self, connection: &mut Connection) -> anyhow::Result<String> {
+        let set_up = self.post("/api/v1/auth/factors/totp", b"{}");
+        let app: NewTotp = serde_json::from_slice(connection.exchange(&set_up).await?.expect(201)?)?;
+        let secret = app.secret.expose().to_owned();
+        let confirm = serde_json::to_vec(&ConfirmTotp { code: Secret::new(totp_after(&secret, -1)) })?;
+        let confirm = self.post("/api/v1/auth/factors/totp/confirm", &confirm);
+        connection.exchange(&confirm).await?.expect(200)?;
+        Ok(secret)
+    }
+
+    /// Logs in from the n-th client address with the code of a step after the current one.
+    pub(crate) async fn log_in_with_code(
+        &self,
+        connection: &mut Connection,
+        n: u16,
+        secret: &str,
+        step: i64,
+    ) -> anyhow::Result<()> {
+        let response = connection.exchange(&self.login_from(n)?).await?;
+        let problem: Problem = serde_json::from_slice(response.expect(403)?)?;
+        let challenge = problem.second_factor.context("the response has no challenge")?.challenge;
+        let code = Some(Secret::new(totp_after(secret, step)));
+        let answer = serde_json::to_vec(&UseFactor { challenge, code, recovery_code: None })?;
+        let headers = [
+            ("X-Tenant-ID", self.session.tenant_id.as_str()),
+            ("X-Forwarded-For", &client_address(n).to_string()),
+        ];
+        let answer = request("POST", "/api/v1/auth/second-factor", &headers, &answer);
+        connection.exchange(&answer).await?.expect(200)?;
+        Ok(())
     }
 
     /// A check of the session from the n-th client address.

@@ -86,7 +86,7 @@ impl Person<'_> {
         match response.status {
             200 => {
                 if let Some(repeated) = self.findings.definite(send(request().json(&body)).await)
-                    && repeated.status != 401
+                    && repeated.status != 400
                 {
                     self.violations("a challenge and its code were accepted twice", &repeated);
                 }

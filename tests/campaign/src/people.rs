@@ -152,7 +152,7 @@ impl<'a> Person<'a> {
             return None;
         }
         let deadline = Instant::now() + DELIVERY;
-        let token = loop {
+        let accepted = loop {
             match tenant.mails.invite_token(&email, findings) {
                 Some(token) => break token,
                 None if Instant::now() < deadline => sleep(RETRY_DELAY).await,
@@ -164,10 +164,14 @@ impl<'a> Person<'a> {
                 }
             }
         };
-        let accept = json!({ "token": token, "password": PASSWORD });
-        let request =
-            Client::new(&tenant.base_url).request(Method::POST, "/users/accept-invite").json(&accept);
-        let response = findings.definite(send(request).await)?;
+        let response = Self::accept(tenant, findings, &accepted).await?;
+        let response = match tenant.mails.invite_token(&email, findings) {
+            // A mail whose acceptance was not confirmed was sent again.
+            Some(last) if response.status == 400 && last != accepted => {
+                Self::accept(tenant, findings, &last).await?
+            }
+            _ => response,
+        };
         if response.status != 201 {
             findings.add(format!("{email} could not accept the invite: {response}"));
             return None;
@@ -177,6 +181,12 @@ impl<'a> Person<'a> {
         let (password, former_password, sessions) = (PASSWORD.to_owned(), None, Vec::new());
         let app = None;
         Some(Self { tenant, findings, email, user_id, password, former_password, sessions, app })
+    }
+
+    async fn accept(tenant: &Tenant, findings: &Findings, token: &str) -> Option<TestResponse> {
+        let accept = json!({ "token": token, "password": PASSWORD });
+        let request = Client::new(&tenant.base_url).request(Method::POST, "/users/accept-invite");
+        findings.definite(send(request.json(&accept)).await)
     }
 
     async fn act(&mut self, random: &mut StdRng) -> Result<(), Uncertain> {
@@ -202,7 +212,10 @@ impl<'a> Person<'a> {
     async fn protect(&mut self) -> Result<(), Uncertain> {
         self.log_in().await;
         let Some(session) = self.sessions.last().map(|session| session.token.clone()) else { return Ok(()) };
-        self.set_up_app(&session).await
+        self.set_up_app(&session).await?;
+        // It was created without the factor, so it is no recent login.
+        self.log_out(self.sessions.len() - 1).await;
+        Ok(())
     }
 
     pub(crate) fn clocks_are_right(&self) -> bool {

@@ -5,7 +5,10 @@ use std::time::{Duration, Instant};
 
 use argon2::{Algorithm, Argon2, Block, Params, Version};
 
+use futures::future::try_join_all;
+
 use super::{Bench, mebibytes, milliseconds};
+use crate::http::Connection;
 use crate::load::{LoadResult, on_one_thread, per_second, send_repeatedly};
 use crate::process::{PeakMemory, cpu_time};
 use crate::report::Comparison;
@@ -14,6 +17,8 @@ const ROUNDS: usize = 3;
 const TIME: Duration = Duration::from_millis(2500);
 /// Enough that each worker is busy, and few enough that no login is rejected.
 const CONNECTIONS: u16 = 8;
+/// People with an authenticator app in a round: each logs in twice, because a code is accepted once.
+const PEOPLE: u16 = 64;
 
 /// The memory of a hash.
 #[derive(Clone, Copy)]
@@ -49,6 +54,41 @@ impl Bench<'_> {
         self.report.add_value("  CPU time of the services per login, ms (target ≤ 42)", times);
         self.report.add_value("  memory before the first hash, MiB", vec![mebibytes(self.idle_bytes)]);
         self.report.add_value("  memory during logins, MiB", peaks);
+        Ok(())
+    }
+
+    /// Logins with a code per second, compared with logins without one.
+    pub(crate) async fn logins_with_code(&mut self) -> anyhow::Result<()> {
+        let mut rounds = Vec::new();
+        for round in 0..self.rounds(ROUNDS) {
+            let mut people = Vec::new();
+            for n in 0..PEOPLE {
+                let email = format!("app-{round}-{n}@bench.example");
+                let person = self.user.invite(self.system, &email).await?;
+                let secret = person.set_up_app(&mut Connection::open(self.system.address).await?).await?;
+                people.push((n, person, secret));
+            }
+            let started = Instant::now();
+            let each = usize::from(PEOPLE / CONNECTIONS);
+            try_join_all(people.chunks(each).map(async |people| {
+                let mut connection = Connection::open(self.system.address).await?;
+                // The steps that are accepted and were not used.
+                for step in [0, 1] {
+                    for (n, person, secret) in people {
+                        person.log_in_with_code(&mut connection, *n, secret, step).await?;
+                    }
+                }
+                anyhow::Ok(())
+            }))
+            .await?;
+            let with_code = per_second(2 * usize::from(PEOPLE), started.elapsed());
+            let (address, logins) = (self.system.address, self.logins(CONNECTIONS)?);
+            let load = async move || send_repeatedly(address, &logins, 200, TIME, Duration::ZERO).await;
+            rounds.push((with_code, on_one_thread(load).await?.rate()));
+        }
+        let name = "logins with a code per second, 8 connections";
+        let (baseline, target) = ("logins without a second factor", Some("≥ 0.80"));
+        self.report.add_comparison(Comparison { name, baseline, rounds, target });
         Ok(())
     }
 }
