@@ -35,6 +35,9 @@ class Client:
         )  # fmt: skip
         invite = json.loads(output)["invite"]["token"]
         self.svc("users", "accept-invite", "-", "--password-stdin", text=f"{invite}\n{PASSWORD}\n")
+        self.log_in()
+
+    def log_in(self):
         self.svc("auth", "login", "--email", EMAIL, "--password-stdin", text=f"{PASSWORD}\n")
 
     def send(self, ids):

@@ -7,7 +7,7 @@ import threading
 import time
 import uuid
 
-from client import EMAIL, PASSWORD, is_active, log_in
+from client import is_active, log_in
 from cluster import ROOT, TestError, run
 
 VARIABLES = "read -r PGPASSWORD < /passwords/postgres; export PGPASSWORD PGHOST=localhost PGUSER=postgres PGDATABASE=svc; cd /tmp; set -e\n"
@@ -15,6 +15,8 @@ VARIABLES = "read -r PGPASSWORD < /passwords/postgres; export PGPASSWORD PGHOST=
 
 def restore_database(system):
     cluster, client, report = system.cluster, system.client, system.report
+    # A new key requires a recent login.
+    client.log_in()
     key = json.loads(client.svc("api-keys", "create", "--name", "e2e-restore", "--scope", "events:write"))
     session = log_in(system.entries[0])
     started, since = time.monotonic(), time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
@@ -30,7 +32,7 @@ def restore_database(system):
         restored = time.monotonic() - started
         if any(is_active(system.entries[0], token) for token in system.tokens):
             report.fail("restore: a session of before the restore is active")
-        client.svc("auth", "login", "--email", EMAIL, "--password-stdin", text=f"{PASSWORD}\n")
+        client.log_in()
         system.tokens = [log_in(system.entries[0]) for _ in system.tokens]
         ids = [str(uuid.uuid4()) for _ in range(10)]
         client.send(ids)

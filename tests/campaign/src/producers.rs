@@ -76,7 +76,7 @@ impl Producer {
     pub(crate) async fn run(mut self, stop: Arc<AtomicBool>, findings: Arc<Findings>) -> Self {
         let mut next = self.acknowledged.end;
         self.acknowledged.start = next;
-        let (mut waiting, mut stopped_at) = (Vec::new(), None);
+        let (mut waiting, mut stopped_at, mut last) = (Vec::new(), None, String::new());
         let clients = self.clients.clone();
         let mut clients = clients.iter().cycle();
         let mut client = clients.next();
@@ -84,8 +84,9 @@ impl Producer {
             if stop.load(Relaxed) {
                 if stopped_at.get_or_insert_with(Instant::now).elapsed() > RECOVERY {
                     findings.add(format!(
-                        "{}: events are still not accepted {RECOVERY:?} after the last fault",
-                        self.name
+                        "{}: {} events are still not accepted {RECOVERY:?} after the last fault: {last}",
+                        self.name,
+                        waiting.len()
                     ));
                     waiting.clear();
                 }
@@ -105,6 +106,7 @@ impl Producer {
             self.load.pause(time).await;
             if let Some(response) = response {
                 self.remove_accepted(&response, &mut waiting, &findings);
+                last = response.to_string();
             }
             if waiting.len() == before {
                 sleep(RETRY_DELAY).await;
