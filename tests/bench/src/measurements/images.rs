@@ -1,5 +1,5 @@
 //! The images of `make image`: their size, the time from the start of a program to readiness with a running database and broker, and
-//! its memory then.
+//! its memory then, and its CPU time without requests.
 
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
@@ -11,11 +11,14 @@ use serde::Deserialize;
 
 use super::{Bench, mebibytes, milliseconds};
 use crate::http::{Connection, request};
-use crate::process::resident_bytes;
+use crate::process::{cpu_time, resident_bytes};
 use crate::system::{LARGE_STREAM, stop};
 
 const ROUNDS: usize = 10;
 const TIMEOUT: Duration = Duration::from_secs(30);
+/// A service without requests is measured for this time, after it has settled.
+const IDLE: Duration = Duration::from_secs(20);
+const SETTLING: Duration = Duration::from_secs(5);
 const POLL: Duration = Duration::from_millis(1);
 const LIMITER_KEY: &str = "a-limiter-key-for-the-bench-of-32-or-more";
 /// Required by the configuration; no request uses it.
@@ -39,6 +42,25 @@ struct Image {
     program: PathBuf,
 }
 
+/// A running service. It stops when dropped.
+struct Service(Child);
+
+impl Service {
+    /// Milliseconds of CPU time per second, after the work of the start.
+    async fn idle_time(&mut self) -> f64 {
+        tokio::time::sleep(SETTLING).await;
+        let before = cpu_time(self.0.id());
+        tokio::time::sleep(IDLE).await;
+        milliseconds(cpu_time(self.0.id()).saturating_sub(before)) / IDLE.as_secs_f64()
+    }
+}
+
+impl Drop for Service {
+    fn drop(&mut self) {
+        stop(&mut self.0);
+    }
+}
+
 impl Bench<'_> {
     /// Measures the images in the list. Without the list nothing is measured.
     pub(crate) async fn images(&mut self, list: &Path) -> anyhow::Result<()> {
@@ -53,28 +75,32 @@ impl Bench<'_> {
             if name == CLIENT {
                 continue;
             }
-            let (mut times, mut memory) = (Vec::new(), Vec::new());
-            for _ in 0..self.rounds(ROUNDS) {
-                let (time, bytes) = self.start(&image.program).await?;
-                times.push(milliseconds(time));
-                memory.push(mebibytes(bytes));
+            let (mut times, mut memory, mut idle) = (Vec::new(), Vec::new(), Vec::new());
+            for round in 0..self.rounds(ROUNDS) {
+                let started = Instant::now();
+                let mut service = self.start(&image.program, started).await?;
+                times.push(milliseconds(started.elapsed()));
+                memory.push(mebibytes(resident_bytes(service.0.id())));
+                if round == 0 {
+                    idle.push(service.idle_time().await);
+                }
             }
             self.report.add_value("  start until ready, ms", times);
             self.report.add_value("  memory when ready, MiB", memory);
+            self.report.add_value("  CPU time per second without requests, ms", idle);
         }
         Ok(())
     }
 
-    /// The time until the program is ready, and its resident memory then.
-    async fn start(&self, program: &Path) -> anyhow::Result<(Duration, u64)> {
+    /// Starts the program. Returns it when it is ready.
+    async fn start(&self, program: &Path, started: Instant) -> anyhow::Result<Service> {
         let admin = free_address()?;
         let mut command = self.service(program, admin)?;
-        let started = Instant::now();
-        let mut child = command.spawn().with_context(|| format!("failed to start {}", program.display()))?;
-        let ready = wait_until_ready(&mut child, admin, started).await;
-        let memory = resident_bytes(child.id());
-        stop(&mut child);
-        Ok((ready.with_context(|| program.display().to_string())?, memory))
+        let child = command.spawn().with_context(|| format!("failed to start {}", program.display()))?;
+        let mut service = Service(child);
+        let ready = wait_until_ready(&mut service.0, admin, started).await;
+        ready.with_context(|| program.display().to_string())?;
+        Ok(service)
     }
 
     /// The command of a service with the database and stream of the system and its own addresses.
