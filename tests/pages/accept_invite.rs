@@ -1,7 +1,7 @@
 //! `/pages/accept-invite`
 
 use contract::Secret;
-use contract::identity::{AcceptInvite, CreateTenant, Delivery, Tenant};
+use contract::identity::{AcceptInvite, CreateTenant, Delivery, SecondFactorPolicy, Tenant};
 use testkit::{PASSWORD, wait_until};
 
 use super::browser::{Browser, ENTER, TAB};
@@ -15,6 +15,8 @@ async fn create_invite(browser: &Browser) -> String {
         admin_email: Some(EMAIL.to_owned()),
         delivery: Delivery::Response,
         quota: None,
+        second_factor: SecondFactorPolicy::Optional,
+        password_min_length: None,
     };
     let tenant: Tenant = browser.system.platform_admin().post("/tenants", &create).await.expect(201);
     tenant.invite.unwrap().token.unwrap().expose().to_owned()

@@ -1,13 +1,16 @@
 //! `svc tenants`: tenants, managed by the platform administrator.
 
-use clap::builder::RangedI64ValueParser;
+use clap::builder::{PossibleValue, RangedI64ValueParser, TypedValueParser};
 use clap::{ArgGroup, Args};
-use contract::identity::{CreateTenant, Delivery, MAX_QUOTA, PatchTenant, Quota, Tenant};
+use contract::identity::{
+    CreateTenant, Delivery, MAX_PASSWORD_MIN_LENGTH, MAX_QUOTA, PatchTenant, Quota, SecondFactorPolicy,
+    Tenant,
+};
 use contract::{TenantStatus, routes};
 use tenancy::TenantId;
 
 use crate::framework::api::Api;
-use crate::framework::arguments::delivery_parser;
+use crate::framework::arguments::{delivery_parser, enum_parser};
 use crate::framework::catalog::{Errors, Examples, Names, Requirement, Routes};
 use crate::framework::command::{Command, ended, group};
 use crate::framework::context::Context;
@@ -37,6 +40,8 @@ impl CommandOutput for Tenant {
             ("status", Some(text(self.status))),
             ("events per second", limit(self.quota.events_per_second)),
             ("bytes per second", limit(self.quota.bytes_per_second)),
+            ("second factor", Some(text(self.second_factor))),
+            ("minimum password length", Some(text(self.password_min_length))),
             ("created", Some(time(&self.created_at))),
             ("administrator", invite.map(|invite| text(&invite.email))),
             ("invite expires", invite.map(|invite| time(&invite.expires_at))),
@@ -79,6 +84,12 @@ pub(crate) struct Create {
     /// Quota of bytes of events per second, before compression [default: that of the installation].
     #[arg(long, value_name = "COUNT", value_parser = quota_parser())]
     bytes_per_second: Option<u32>,
+    /// Users who must have a second factor.
+    #[arg(long, value_name = "USERS", default_value = "optional", value_parser = policy_parser())]
+    second_factor: SecondFactorPolicy,
+    /// Minimum number of characters of a new password, at least that of the installation [default: that of the installation].
+    #[arg(long, value_name = "CHARACTERS", value_parser = length_parser())]
+    password_min_length: Option<u32>,
 }
 
 impl Command for Create {
@@ -109,6 +120,8 @@ impl Command for Create {
             admin_email: self.admin_email,
             delivery: self.delivery,
             quota: limited.then_some(quota),
+            second_factor: self.second_factor,
+            password_min_length: self.password_min_length,
         };
         api.call(&routes::CREATE_TENANT, &[]).json(&request)?.fetch().await
     }
@@ -156,9 +169,10 @@ impl Command for Get {
     }
 }
 
-/// Rename a tenant or change its quota.
+/// Rename a tenant, or change its quota or its rules for logins.
 ///
-/// Options that are absent are unchanged. Events above a quota are rejected with `quota_exceeded`, which is retryable.
+/// Options that are absent are unchanged. Events above a quota are rejected with `quota_exceeded`, which is retryable. A user who must
+/// have a second factor and has none sets one up at the next login. Sessions and passwords stay valid.
 #[derive(Args)]
 #[command(group = ArgGroup::new("change").required(true).multiple(true))]
 pub(crate) struct Update {
@@ -174,6 +188,12 @@ pub(crate) struct Update {
     /// New quota of bytes of events per second, before compression, or `none` for the default of the installation.
     #[arg(long, value_name = "COUNT", group = "change", value_parser = parse_new_limit)]
     bytes_per_second: Option<NewLimit>,
+    /// Users who must have a second factor.
+    #[arg(long, value_name = "USERS", group = "change", value_parser = policy_parser())]
+    second_factor: Option<SecondFactorPolicy>,
+    /// New minimum number of characters of a new password, at least that of the installation.
+    #[arg(long, value_name = "CHARACTERS", group = "change", value_parser = length_parser())]
+    password_min_length: Option<u32>,
 }
 
 /// A new limit of a quota; `None` removes it.
@@ -188,6 +208,18 @@ fn parse_new_limit(text: &str) -> std::result::Result<NewLimit, String> {
         Ok(limit @ 1..=MAX_QUOTA) => Ok(NewLimit(Some(limit))),
         _ => Err(format!("must be 1 to {MAX_QUOTA}, or none")),
     }
+}
+
+fn length_parser() -> RangedI64ValueParser<u32> {
+    RangedI64ValueParser::new().range(1..=i64::from(MAX_PASSWORD_MIN_LENGTH))
+}
+
+fn policy_parser() -> impl TypedValueParser<Value = SecondFactorPolicy> {
+    enum_parser([
+        PossibleValue::new("optional").help("No users: each one decides"),
+        PossibleValue::new("administrators").help("The administrators"),
+        PossibleValue::new("everyone").help("All users"),
+    ])
 }
 
 fn quota_parser() -> RangedI64ValueParser<u32> {
@@ -205,6 +237,10 @@ impl Command for Update {
             "svc tenants update acme --events-per-second 500 --bytes-per-second 1000000",
         ),
         ("Remove a quota", "svc tenants update acme --events-per-second none"),
+        (
+            "Require a second factor of administrators",
+            "svc tenants update acme --second-factor administrators",
+        ),
     ];
     const AGENT_NOTES: &'static str = "Requires SVC_PLATFORM_TOKEN or SVC_PLATFORM_TOKEN_FILE. Reads the \
         quota before it changes one of its limits. A new quota applies within seconds. Idempotent.";
@@ -212,7 +248,12 @@ impl Command for Update {
 
     async fn run(self, context: &Context) -> Result<Self::Output> {
         let api = context.connect(Self::REQUIRES).await?;
-        let mut patch = PatchTenant { display_name: self.display_name, ..PatchTenant::default() };
+        let mut patch = PatchTenant {
+            display_name: self.display_name,
+            second_factor: self.second_factor,
+            password_min_length: self.password_min_length,
+            ..PatchTenant::default()
+        };
         if self.events_per_second.is_some() || self.bytes_per_second.is_some() {
             // The API replaces the quota as a whole.
             let Tenant { quota, .. } = api.call(&routes::GET_TENANT, &[&self.tenant_id]).fetch().await?;

@@ -184,7 +184,9 @@ impl Exit {
     /// Status for a problem of the API.
     pub(crate) const fn from_problem(kind: ProblemKind) -> Self {
         match kind {
-            ProblemKind::ReauthenticationRequired => Self::Authentication,
+            ProblemKind::ReauthenticationRequired
+            | ProblemKind::SecondFactorRequired
+            | ProblemKind::SecondFactorSetupRequired => Self::Authentication,
             other => Self::from_status(other.status()),
         }
     }

@@ -1,5 +1,6 @@
 //! Several logins: each context has its own session, and no session is created that cannot be stored.
 
+use std::io::Write;
 use std::path::PathBuf;
 
 use parking_lot::Mutex;
@@ -7,6 +8,7 @@ use serde_json::{Value, json};
 
 use crate::client::{Client, CommandResult};
 use crate::stub::{Stub, StubRequest, problem};
+use crate::terminal::{read_until, rest_of, terminal};
 
 /// A service that issues a session for each e-mail address.
 fn service(request: &StubRequest) -> (u16, String) {
@@ -130,18 +132,20 @@ fn a_session_that_is_not_stored_is_revoked_and_a_missing_context_is_a_warning() 
     assert_eq!(used.json()["token"], Value::from("svc_st_ada@x"));
 }
 
+/// The response of a login with the right password that is not complete.
+fn challenged(kind: contract::ProblemKind) -> (u16, String) {
+    let mut body: Value = serde_json::from_str(&problem(kind).1).unwrap();
+    let challenge = json!({
+        "challenge": "svc_ch_x", "methods": ["totp", "recovery_code"], "expires_at": "2030-01-01T00:00:00Z",
+    });
+    body.as_object_mut().unwrap().extend(challenge.as_object().unwrap().clone());
+    (403, body.to_string())
+}
+
 /// A service with one account, which has a second factor.
 fn service_with_factor(request: &StubRequest) -> (u16, String) {
     match request.line.as_str() {
-        "POST /api/v1/auth/password/login" => {
-            let (_, body) = problem(contract::ProblemKind::SecondFactorRequired);
-            let mut body: Value = serde_json::from_str(&body).unwrap();
-            let challenge = json!({
-                "challenge": "svc_ch_x", "methods": ["totp", "recovery_code"], "expires_at": "2030-01-01T00:00:00Z",
-            });
-            body.as_object_mut().unwrap().extend(challenge.as_object().unwrap().clone());
-            (403, body.to_string())
-        }
+        "POST /api/v1/auth/password/login" => challenged(contract::ProblemKind::SecondFactorRequired),
         "POST /api/v1/auth/second-factor" if request.json()["code"] == "123 456" => {
             let line = "POST /api/v1/auth/password/login".to_owned();
             let body = json!({ "email": "ada@x" }).to_string().into();
@@ -186,4 +190,76 @@ fn without_a_terminal_a_login_with_a_second_factor_names_the_option_of_the_code(
     let result = log_in(&client, &stub, "ada@x", &[]);
     assert_eq!(result.code, Some(12), "{result:?}");
     assert!(result.error()["remediation"].as_str().unwrap().contains("--code-stdin"), "{result:?}");
+}
+
+/// A service with one account, which must set up a second factor.
+fn service_that_requires_a_factor(request: &StubRequest) -> (u16, String) {
+    match request.line.as_str() {
+        "POST /api/v1/auth/password/login" => challenged(contract::ProblemKind::SecondFactorSetupRequired),
+        "POST /api/v1/auth/second-factor/totp" => {
+            let app = json!({
+                "factor_id": "01890a5d-ac96-774b-bcce-b302099a8057", "secret": "GEZDGNBVGY3TQOJQGEZDGNBVGY3TQOJQ",
+                "uri": "otpauth://totp/svc:ada?secret=GEZDGNBVGY3TQOJQGEZDGNBVGY3TQOJQ&issuer=svc", "qr_code": "<svg/>",
+            });
+            (201, app.to_string())
+        }
+        "POST /api/v1/auth/second-factor" => {
+            let (status, body) = service_with_factor(request);
+            if status != 200 {
+                return (status, body);
+            }
+            let mut session: Value = serde_json::from_str(&body).unwrap();
+            session["recovery_codes"] = json!(["MZXW-6YTB-OI2D-G7QA"]);
+            (200, session.to_string())
+        }
+        _ => service(request),
+    }
+}
+
+#[test]
+fn at_a_terminal_a_login_sets_up_the_factor_that_the_tenant_requires() {
+    let (stub, client) = (Stub::new(service_that_requires_a_factor), Client::new());
+    let (mut keyboard, terminal) = terminal();
+    let login = ["auth", "login", "--email", "ada@x", "--tenant", "acme", "--base-url", &stub.url];
+    let mut command = client.command(&login);
+    let (stdin, stderr) = (terminal.try_clone().unwrap(), terminal.try_clone().unwrap());
+    let mut child = command.stdin(stdin).stderr(stderr).spawn().unwrap();
+    drop(command);
+    read_until(&keyboard, "in acme: ");
+    keyboard.write_all(b"correct horse battery\n").unwrap();
+    let shown = read_until(&keyboard, "Code of the app: ");
+    // The secret as a QR code, as text and as an address.
+    for part in ["\u{2588}\u{2588}", "GEZDGNBVGY3TQOJQGEZDGNBVGY3TQOJQ", "otpauth://totp/svc:ada?secret="] {
+        assert!(shown.contains(part), "{part}: {shown}");
+    }
+    keyboard.write_all(b"000 000\n").unwrap();
+    read_until(&keyboard, "Code of the app: ");
+    keyboard.write_all(b"123 456\n").unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(0));
+    drop(terminal);
+    let rest = rest_of(keyboard);
+    assert!(rest.contains("MZXW-6YTB-OI2D-G7QA") && rest.contains("not shown again"), "{rest}");
+    assert_eq!(token(&client, "acme"), "svc_st_ada@x");
+    let confirmed = stub.requests().into_iter().rfind(|request| request.line.ends_with("/second-factor"));
+    assert_eq!(confirmed.unwrap().json(), json!({ "challenge": "svc_ch_x", "code": "123 456" }));
+}
+
+#[test]
+fn without_a_terminal_a_login_that_must_set_up_a_factor_ends_and_names_where_to_do_it() {
+    let (stub, client) = (Stub::new(service_that_requires_a_factor), Client::new());
+    for options in [&[][..], &["--no-input"]] {
+        let result = log_in(&client, &stub, "ada@x", options);
+        let error = result.error();
+        assert_eq!(
+            (result.code, error["code"].as_str()),
+            (Some(4), Some("second_factor_setup_required")),
+            "{result:?}"
+        );
+        let remediation = error["remediation"].as_str().unwrap();
+        assert!(
+            remediation.contains("in a terminal") && remediation.contains("/pages/factors"),
+            "{result:?}"
+        );
+        assert!(!stub.requests().iter().any(|request| request.line.contains("second-factor")));
+    }
 }

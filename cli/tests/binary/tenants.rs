@@ -25,7 +25,8 @@ fn service(request: &StubRequest) -> (u16, String) {
 fn tenant(id: &str) -> Value {
     json!({
         "tenant_id": id, "display_name": id, "status": "active", "created_at": "2026-01-01T00:00:00Z",
-        "quota": {"events_per_second": null, "bytes_per_second": null},
+        "quota": {"events_per_second": null, "bytes_per_second": null}, "second_factor": "optional",
+        "password_min_length": 12,
     })
 }
 
@@ -44,6 +45,7 @@ fn reads_the_platform_token_from_a_file() {
     let quota = json!({"events_per_second": 10, "bytes_per_second": null});
     let expected = json!({
         "tenant_id": "acme", "display_name": "acme", "admin_email": "ada@acme.example", "delivery": "email", "quota": quota,
+        "second_factor": "optional",
     });
     assert_eq!(request.json(), expected);
     let unreadable =
@@ -115,6 +117,7 @@ fn suspends_and_resumes_a_tenant() {
     let stub = Stub::new(|request| {
         let tenant = json!({
             "tenant_id": "acme", "display_name": "Acme", "status": request.json()["status"], "quota": {},
+            "second_factor": "optional", "password_min_length": 12,
             "created_at": "2026-01-01T00:00:00Z",
         });
         (200, tenant.to_string())
@@ -171,4 +174,31 @@ fn deletes_a_tenant_at_a_terminal_only_if_its_id_is_typed() {
     assert_eq!(result.code, Some(0), "{result:?}");
     assert!(result.stderr.contains("Delete tenant acme (\"acme\") for good"), "{result:?}");
     assert_eq!(stub.request_lines().last().unwrap(), "DELETE /api/v1/tenants/acme");
+}
+
+#[test]
+fn sets_the_rules_for_logins_and_rejects_other_values() {
+    let stub = Stub::new(|request| {
+        let mut tenant = tenant("acme");
+        tenant.as_object_mut().unwrap().extend(request.json().as_object().unwrap().clone());
+        (200, tenant.to_string())
+    });
+    let client = Client::for_url(&stub.url).with_variable("SVC_PLATFORM_TOKEN", "svc_pt_x");
+    let rules = ["--second-factor", "administrators", "--password-min-length", "20"];
+    let update = [&["tenants", "update", "acme", "--output", "json"], &rules[..]].concat();
+    let tenant = client.run(&update).json();
+    assert_valid_output("tenants update", &tenant);
+    let sent = json!({"second_factor": "administrators", "password_min_length": 20});
+    assert_eq!(stub.requests().last().unwrap().json(), sent);
+    let shown = client.run(&[&["tenants", "update", "acme", "--output", "table"], &rules[..]].concat());
+    assert!(shown.stdout.contains("administrators") && shown.stdout.contains("20"), "{shown:?}");
+    assert_eq!(client.run(&[&["tenants", "create", "acme"], &rules[..]].concat()).code, Some(0));
+    let created = stub.requests().last().unwrap().json();
+    assert_eq!(
+        (&created["second_factor"], &created["password_min_length"]),
+        (&sent["second_factor"], &json!(20))
+    );
+    for rule in ["--second-factor=all", "--password-min-length=129", "--password-min-length=none"] {
+        assert_eq!(client.run(&["tenants", "update", "acme", rule]).code, Some(2), "{rule}");
+    }
 }

@@ -20,6 +20,8 @@ vocabulary! {
         AuthnLoginSuccess = "authn_login_success",
         /// A login failed. The event does not contain the reason.
         AuthnLoginFail = "authn_login_fail",
+        /// A right password needs a second factor, or its set-up. The login is not complete.
+        AuthnLoginChallenge = "authn_login_challenge",
         /// An account was locked after too many failures. A reset or an administrator unlocks it.
         AuthnLoginLock = "authn_login_lock",
         /// A password was changed or reset.

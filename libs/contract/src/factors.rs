@@ -13,7 +13,7 @@ pub use crate::role::FactorMethod;
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[schemars(example = json!({ "challenge": "svc_ch_…", "code": "287082" }))]
 pub struct UseFactor {
-    /// The challenge (`svc_ch_…`) of the problem `second_factor_required`.
+    /// The challenge (`svc_ch_…`) of the problem `second_factor_required` or `second_factor_setup_required`.
     pub challenge: Secret,
     /// Code of the authenticator app, six digits.
     #[serde(skip_serializing_if = "Option::is_none", default)]
@@ -21,6 +21,14 @@ pub struct UseFactor {
     /// An unused recovery code. Case, spaces and hyphens are ignored.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub recovery_code: Option<Secret>,
+}
+
+/// Request body of `POST /auth/second-factor/totp`.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[schemars(example = json!({ "challenge": "svc_ch_…" }))]
+pub struct StartSetup {
+    /// The challenge (`svc_ch_…`) of the problem `second_factor_setup_required`.
+    pub challenge: Secret,
 }
 
 /// The second factors of a user.
@@ -66,6 +74,7 @@ pub enum FactorType {
 #[schemars(example = json!({
     "factor_id": "019c1373-2f00-7000-8000-00000000000a", "secret": "GEZDGNBVGY3TQOJQGEZDGNBVGY3TQOJQ",
     "uri": "otpauth://totp/svc:ada%40acme%2Eexample?secret=GEZDGNBVGY3TQOJQGEZDGNBVGY3TQOJQ&issuer=svc",
+    "qr_code": "<svg …></svg>",
 }))]
 pub struct NewTotp {
     /// Id of the factor.
@@ -74,6 +83,8 @@ pub struct NewTotp {
     pub secret: Secret,
     /// The secret as an `otpauth` URI, for a QR code.
     pub uri: Secret,
+    /// The URI as a QR code (ISO/IEC 18004): an SVG image with a white background and a quiet zone.
+    pub qr_code: Secret,
 }
 
 /// Request body of `POST /auth/factors/totp/confirm`.

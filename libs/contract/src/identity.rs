@@ -7,7 +7,7 @@ use serde_json::json;
 use tenancy::{InviteId, OutboxId, TenantId, UserId};
 
 use crate::factors::Factor;
-pub use crate::role::{InviteStatus, MailKind, MailStatus};
+pub use crate::role::{InviteStatus, MailKind, MailStatus, SecondFactorPolicy};
 use crate::session::{ApiKey, Session};
 use crate::{Role, Secret, TenantStatus, UserStatus, value};
 
@@ -44,7 +44,18 @@ pub struct CreateTenant {
     /// Ingestion limits.
     #[serde(skip_serializing_if = "Option::is_none", default, deserialize_with = "value::optional_object")]
     pub quota: Option<Quota>,
+    /// Which users must have a second factor.
+    #[serde(default, deserialize_with = "value::null_is_default")]
+    #[schemars(with = "Option<SecondFactorPolicy>")]
+    pub second_factor: SecondFactorPolicy,
+    /// Minimum number of characters of a new password, from the minimum of the installation to 128. Absent: that of the installation.
+    #[schemars(range(min = 12, max = 128))]
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub password_min_length: Option<u32>,
 }
+
+/// Largest minimum length of a password.
+pub const MAX_PASSWORD_MIN_LENGTH: u32 = 128;
 
 /// Maximum of each limit of a quota: fits the database column, and exceeds the capacity of a broker.
 pub const MAX_QUOTA: u32 = i32::MAX.cast_unsigned();
@@ -65,7 +76,8 @@ pub struct Quota {
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[schemars(example = json!({
     "tenant_id": "acme", "display_name": "Acme", "status": "active",
-    "quota": { "events_per_second": 500, "bytes_per_second": null }, "created_at": "2026-01-31T12:00:00Z",
+    "quota": { "events_per_second": 500, "bytes_per_second": null }, "second_factor": "administrators",
+    "password_min_length": 12, "created_at": "2026-01-31T12:00:00Z",
 }))]
 pub struct Tenant {
     /// Id.
@@ -76,6 +88,10 @@ pub struct Tenant {
     pub status: TenantStatus,
     /// Ingestion limits.
     pub quota: Quota,
+    /// Which users must have a second factor.
+    pub second_factor: SecondFactorPolicy,
+    /// Minimum number of characters of a new password: the larger one of those of the tenant and of the installation.
+    pub password_min_length: u32,
     /// Creation time.
     pub created_at: DateTime<Utc>,
     /// Invite of the first administrator. Only in the response that creates the tenant.
@@ -326,6 +342,14 @@ pub struct PatchTenant {
     /// New ingestion limits. They replace the previous ones: `{}` removes both.
     #[serde(skip_serializing_if = "Option::is_none", default, deserialize_with = "value::optional_object")]
     pub quota: Option<Quota>,
+    /// Which users must have a second factor. A user who has none sets one up at the next login. Existing sessions stay valid.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub second_factor: Option<SecondFactorPolicy>,
+    /// New minimum number of characters of a new password, from the minimum of the installation to 128. With that minimum, the tenant
+    /// has no own one. Existing passwords stay valid.
+    #[schemars(range(min = 12, max = 128))]
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub password_min_length: Option<u32>,
 }
 
 /// Request body of `PATCH /users/{user_id}`. Absent fields are unchanged.

@@ -17,7 +17,7 @@ use tenancy::{TenantId, serde_as_text};
 use uuid::Uuid;
 
 use crate::consumers::{ConsumerName, CreateConsumer};
-use crate::identity::{Delivery, InviteStatus, Quota};
+use crate::identity::{Delivery, InviteStatus, Quota, SecondFactorPolicy};
 use crate::{Secret, TenantStatus};
 
 /// Path of session that lists producers: [`StoredProducers`]. Path prefix of [`producer_path`].
@@ -129,6 +129,12 @@ pub struct ManagedTenant {
     pub status: TenantStatus,
     /// Ingestion limits.
     pub quota: Quota,
+    /// Which users must have a second factor.
+    #[serde(default)]
+    pub second_factor: SecondFactorPolicy,
+    /// Minimum number of characters of a new password. `None`: that of the installation.
+    #[serde(default)]
+    pub password_min_length: Option<u32>,
     /// The first administrator, who is invited once.
     pub admin: Option<FirstAdmin>,
 }

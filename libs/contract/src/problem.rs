@@ -44,17 +44,18 @@ pub struct Problem {
     /// Milliseconds to wait before the request is repeated.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub retry_after_ms: Option<u64>,
-    /// Challenge of a login that needs a second factor.
+    /// Challenge of a login that needs a second factor, or its set-up.
     #[serde(flatten, default)]
     pub second_factor: Option<SecondFactor>,
 }
 
-/// The challenge of the problem `second_factor_required`, for `POST /auth/second-factor`.
+/// The challenge of the problem `second_factor_required`, for `POST /auth/second-factor`, or of `second_factor_setup_required`, for the
+/// set-up of a second factor.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct SecondFactor {
     /// The challenge (`svc_ch_…`). It is not a credential.
     pub challenge: Secret,
-    /// The second factors that the user has.
+    /// The second factors that the user has, or can set up.
     pub methods: Vec<FactorMethod>,
     /// Expiry time of the challenge.
     pub expires_at: DateTime<Utc>,
@@ -136,6 +137,8 @@ problems! {
         "Log in with the password, and with the second factor if you have one, and repeat the request.";
     SecondFactorRequired = "second_factor_required", 403, "A second factor is required",
         "Send `challenge` with a code of the authenticator app or a recovery code to `POST /auth/second-factor`.";
+    SecondFactorSetupRequired = "second_factor_setup_required", 403, "The tenant requires a second factor",
+        "Send `challenge` to `POST /auth/second-factor/totp`, and then with the first code of the app to `POST /auth/second-factor`.";
     NotFound = "not_found", 404, "Not found",
         "Check the path, and the ids and codes in the request. An object may have been deleted, or belong to another tenant.";
     SessionNotFound = "session_not_found", 404, "Session not found", "Send the raw session token from the login response.";
@@ -150,6 +153,8 @@ problems! {
     TenantActive = "tenant_active", 409, "The tenant is active",
         "Suspend the tenant first. A suspended tenant can be resumed, a deleted one cannot.";
     FactorExists = "factor_exists", 409, "An authenticator app is already set up", "Remove the existing one first.";
+    LastFactor = "last_factor", 409, "The tenant requires a second factor",
+        "To replace the app, ask an administrator to remove your second factors: the next login sets up new ones.";
     TotpUnavailable = "totp_unavailable", 409, "Authenticator apps are not configured",
         "The platform administrator must set `SVC_FACTOR_KEY`.";
     TooManyApiKeys = "too_many_api_keys", 409, "The tenant has too many API keys", "Revoke an unused key, or wait until a key expires.";

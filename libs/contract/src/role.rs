@@ -177,6 +177,35 @@ vocabulary!(
     }
 );
 vocabulary!(
+    /// Which users of a tenant must have a second factor.
+    SecondFactorPolicy {
+        /// None. Each user decides.
+        Optional = "optional",
+        /// The administrators.
+        Administrators = "administrators",
+        /// All users.
+        Everyone = "everyone",
+    }
+);
+/// A new tenant requires no second factor.
+impl Default for SecondFactorPolicy {
+    fn default() -> Self {
+        Self::Optional
+    }
+}
+
+impl SecondFactorPolicy {
+    /// Returns whether a user with this role must have a second factor.
+    pub const fn requires(self, role: Role) -> bool {
+        match self {
+            Self::Optional => false,
+            Self::Administrators => matches!(role, Role::Admin),
+            Self::Everyone => true,
+        }
+    }
+}
+
+vocabulary!(
     /// Login method of a session.
     SessionMethod {
         /// E-mail address and password.

@@ -34,6 +34,9 @@ pub struct IssuedSession {
     pub expires_at: DateTime<Utc>,
     /// Expiry time of the idle timeout. Each use extends it.
     pub idle_expires_at: DateTime<Utc>,
+    /// Ten recovery codes. Only after a login that has set up a second factor, and only in this response.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub recovery_codes: Option<Vec<Secret>>,
 }
 
 /// Response of a login on the page of own sessions. The token is in a cookie.
@@ -48,6 +51,9 @@ pub struct PageSession {
     pub tenant_id: TenantId,
     /// Expiry time.
     pub expires_at: DateTime<Utc>,
+    /// Ten recovery codes. Only after a login that has set up a second factor, and only in this response.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub recovery_codes: Option<Vec<Secret>>,
 }
 
 /// Token type of an OAuth response.

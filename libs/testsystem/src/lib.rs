@@ -9,7 +9,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use contract::identity::{
-    AcceptInvite, AcceptedInvite, CreateTenant, Delivery, Invite, InviteUser, Login, Tenant,
+    AcceptInvite, AcceptedInvite, CreateTenant, Delivery, Invite, InviteUser, Login, SecondFactorPolicy,
+    Tenant,
 };
 use contract::session::ApiKey;
 use contract::session::IssuedSession;
@@ -180,6 +181,8 @@ impl TestSystem {
             admin_email: Some(format!("admin@{tenant_id}.example")),
             delivery: Delivery::Response,
             quota: None,
+            second_factor: SecondFactorPolicy::Optional,
+            password_min_length: None,
         };
         let tenant: Tenant = self.platform_admin().post("/tenants", &create).await.expect(201);
         self.accept_invite(tenant.invite.expect("the invite of the administrator")).await

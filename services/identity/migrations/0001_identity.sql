@@ -12,6 +12,10 @@ create table identity.tenants (
     session_version bigint not null default 1,
     events_per_second integer,
     bytes_per_second integer,
+    -- Which users must have a second factor.
+    second_factor text collate "C" not null default 'optional',
+    -- Minimum number of characters of a new password; null for that of the installation, which is a lower bound in any case.
+    password_min_length integer,
     -- Increases at every change. An older record never overwrites a newer one in another service.
     version bigint not null default 1,
     created_at timestamptz not null,
@@ -22,6 +26,7 @@ create table identity.tenants (
     erased_at timestamptz,
     constraint tenants_tenant_id_check check (tenant_id ~ '^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$'),
     constraint tenants_status_check check (status in ('active', 'suspended', 'deleted')),
+    constraint tenants_second_factor_check check (second_factor in ('optional', 'administrators', 'everyone')),
     constraint tenants_deleted_at_check check ((status = 'deleted') = (deleted_at is not null))
 );
 
@@ -176,6 +181,8 @@ create table identity.login_challenges (
     user_id uuid not null constraint login_challenges_user_id_fkey references identity.users on delete cascade,
     -- The version of the verified password.
     credential_version bigint not null,
+    -- Whether it permits the set-up of a second factor, of a user who has none and must have one.
+    is_setup boolean not null,
     attempts integer not null default 0,
     created_at timestamptz not null,
     expires_at timestamptz not null
@@ -497,7 +504,8 @@ returns table (
     bytes_per_second integer,
     tenant_version bigint,
     email_key text,
-    has_factor boolean
+    has_factor boolean,
+    second_factor text
 )
 language plpgsql stable security definer set search_path = '' as $$
 begin
@@ -505,7 +513,7 @@ begin
     select
         users.user_id, users.role, users.status, users.password_digest, users.credential_version, users.kept_session_id,
         users.api_key_version, users.version, tenants.status, tenants.session_version, tenants.events_per_second, tenants.bytes_per_second,
-        tenants.version, users.email_key, users.has_factor
+        tenants.version, users.email_key, users.has_factor, tenants.second_factor
     from identity.tenants
     left join identity.users on users.tenant_id = tenants.tenant_id
         and users.user_id = coalesce(in_user_id, (
@@ -601,6 +609,13 @@ language sql stable security definer set search_path = '' as $$
         )))) repeatable (0)
     where password_digest is not null
     group by 1
+$$;
+
+-- Metric: active users of all tenants, and those of them with a second factor.
+create function identity.count_active_users()
+returns table (users bigint, with_factor bigint)
+language sql stable security definer set search_path = '' as $$
+    select count(*), count(*) filter (where has_factor) from identity.users where status = 'active'
 $$;
 
 -- The platform administrator lists all tenants.

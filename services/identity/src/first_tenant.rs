@@ -3,7 +3,9 @@
 use std::error::Error;
 use std::time::Duration;
 
-use contract::identity::{AcceptInvite, CreateTenant, Delivery, Invite, InviteStatus, InviteUser, Tenant};
+use contract::identity::{
+    AcceptInvite, CreateTenant, Delivery, Invite, InviteStatus, InviteUser, SecondFactorPolicy, Tenant,
+};
 use contract::{Page, Role, Secret};
 use http::{Method, StatusCode};
 use reqwest::{RequestBuilder, Response};
@@ -49,6 +51,8 @@ impl FirstTenant {
             admin_email: Some(Self::ADMINISTRATOR.to_owned()),
             delivery: Delivery::Response,
             quota: None,
+            second_factor: SecondFactorPolicy::Optional,
+            password_min_length: None,
         };
         let response = self.request(Method::POST, "/tenants").json(&create).send().await?;
         if response.status() != StatusCode::CONFLICT {

@@ -52,6 +52,7 @@ pub(crate) fn public(app: App, pages: Arc<Pages>) -> Router {
         .on(&routes::LOG_IN_ON_PAGE, auth_password::login_on_page)
         .on(&routes::USE_FACTOR, factors::use_factor)
         .on(&routes::USE_FACTOR_ON_PAGE, factors::use_factor_on_page)
+        .on(&routes::SET_UP_TOTP_AT_LOGIN, factors::set_up_totp_at_login)
         .on(&routes::LIST_FACTORS, factors::list)
         .on(&routes::SET_UP_TOTP, factors::set_up_totp)
         .on(&routes::CONFIRM_TOTP, factors::confirm_totp)

@@ -181,7 +181,7 @@ fn write_file_blocking(directory: &Path, name: &str, bytes: &[u8]) -> io::Result
 mod tests {
     use std::sync::Arc;
 
-    use contract::identity::{Quota, Tenant};
+    use contract::identity::{Quota, SecondFactorPolicy, Tenant};
     use contract::internal::ApiKeyNotice;
     use contract::{Scope, TenantStatus};
     use hashing::{RawToken, SystemEntropy, TokenKind};
@@ -248,6 +248,8 @@ mod tests {
             display_name,
             status: TenantStatus::Active,
             quota: Quota::default(),
+            second_factor: SecondFactorPolicy::Optional,
+            password_min_length: 12,
             created_at: DateTime::UNIX_EPOCH,
             invite: None,
         }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use database::outbox::{Deliver, DeliveryError, OutboxMessage};
+use prometheus_client::metrics::gauge::Gauge;
 use service::{Clock, chain};
 use tenancy::OutboxId;
 
@@ -19,6 +20,8 @@ pub(crate) const PURGE_INTERVAL: Duration = Duration::from_mins(10);
 const COSTS_INTERVAL: Duration = Duration::from_hours(1);
 /// Time until a failed count is repeated.
 const COSTS_RETRY: Duration = Duration::from_secs(10);
+/// Time between two counts of the users.
+pub(crate) const USERS_INTERVAL: Duration = Duration::from_mins(1);
 /// Small, so that a login does not wait long for a row lock.
 const PURGE_BATCH: i64 = 500;
 
@@ -122,6 +125,16 @@ pub(crate) async fn load_password_costs(app: App) -> Duration {
             tracing::warn!(error = chain(&error), "failed to count the parameters of passwords");
             COSTS_RETRY
         }
+    }
+}
+
+/// Updates the gauges of active users with and without a second factor. If the database is unavailable, they keep their values.
+pub(crate) async fn count_users(app: App, gauges: [Gauge; 2]) {
+    match user::count_active(&app.database).await {
+        Ok(counts) => gauges.iter().zip(counts).for_each(|(gauge, count)| {
+            gauge.set(count);
+        }),
+        Err(error) => tracing::debug!(error = chain(&error), "failed to count active users"),
     }
 }
 

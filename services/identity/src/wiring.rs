@@ -88,8 +88,12 @@ pub fn build(mut config: Config, parts: Parts) -> Result<Routers, Box<dyn Error 
     let app = app(&config, parts, limiter.clone())?;
     let purged = app.clone();
     tasks.every("purge", tasks::PURGE_INTERVAL, move || tasks::purge(purged.clone()));
+    let costs = app.clone();
+    tasks.repeat("password costs", move || tasks::load_password_costs(costs.clone()));
+    let gauges = ["yes", "no"]
+        .map(|has_factor| metrics.metric("users_active", "Active users", &[("second_factor", has_factor)]));
     let counted = app.clone();
-    tasks.repeat("password costs", move || tasks::load_password_costs(counted.clone()));
+    tasks.every("users", tasks::USERS_INTERVAL, move || tasks::count_users(counted.clone(), gauges.clone()));
 
     let broker = config.nats.for_service(Identity::NAME);
     config.audit_streams.start(broker.clone(), &tasks);

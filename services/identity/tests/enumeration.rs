@@ -90,6 +90,7 @@ async fn populated() -> (Observed, tracing::subscriber::DefaultGuard) {
     let invite = json!({ "email": "invited@acme.example", "delivery": "response" });
     assert_eq!(admin.client.post("/users/invite", &invite).await.status, 201);
     let _other = system.create_tenant("suspended").await;
+    let _strict = system.create_tenant("strict").await;
     let wrong = async |email: &str| {
         let client = system.client().header("X-Tenant-ID", "acme");
         let body = json!({ "email": email, "password": "wrong-password-altogether" });
@@ -111,7 +112,8 @@ async fn populated() -> (Observed, tracing::subscriber::DefaultGuard) {
             update identity.login_attempts set last_success_at = null;
             update identity.users set has_factor = true where email_key in ('locked@acme.example', 'backing-off@acme.example');
             update identity.users set status = 'disabled' where email_key = 'disabled@acme.example';
-            update identity.tenants set status = 'suspended' where tenant_id = 'suspended'",
+            update identity.tenants set status = 'suspended' where tenant_id = 'suspended';
+            update identity.tenants set second_factor = 'everyone' where tenant_id = 'strict'",
         )
         .await;
     // The relay mails the notices of the steps above.
@@ -137,6 +139,8 @@ async fn every_rejected_login_does_the_same_work() {
         ("locked", "acme", "locked@acme.example", PASSWORD),
         ("backing off", "acme", "backing-off@acme.example", PASSWORD),
         ("second factor", "acme", "backing-off@acme.example", "wrong-password-altogether"),
+        ("second factor to set up", "strict", "admin@strict.example", "wrong-password-altogether"),
+        ("unknown e-mail in a tenant that requires a factor", "strict", "unknown@strict.example", PASSWORD),
     ] {
         let body = json!({ "email": email, "password": password });
         let (statements, hashed) = observed.work_of("/auth/password/login", tenant, &body, 401).await;

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use chrono::{DateTime, Utc};
 use contract::TenantStatus;
 use contract::consumers::{ConsumerName, CreateConsumer};
-use contract::identity::{Delivery, InviteStatus, Quota};
+use contract::identity::{Delivery, InviteStatus, Quota, SecondFactorPolicy};
 use contract::managed::{
     self, FirstAdmin, ManagedTenant, Owner, StoredConsumer, StoredProducer, StoredTenant,
 };
@@ -20,7 +20,8 @@ use uuid::Uuid;
 
 use crate::login_secret::LoginSecret;
 use crate::resources::{
-    Adoption, DeletionPolicy, FINALIZER, InviteDelivery, SvcConsumer, SvcProducer, SvcTenant, TenantState,
+    Adoption, DeletionPolicy, FINALIZER, InviteDelivery, RequiredFactor, SvcConsumer, SvcProducer, SvcTenant,
+    TenantState,
 };
 use crate::status::{Kind, Progress, Reason, State, Subject};
 
@@ -304,6 +305,12 @@ fn desired(resource: &SvcTenant, owner: Owner) -> ManagedTenant {
             events_per_second: spec.quota.events_per_second,
             bytes_per_second: spec.quota.bytes_per_second,
         },
+        second_factor: match spec.second_factor {
+            RequiredFactor::Optional => SecondFactorPolicy::Optional,
+            RequiredFactor::Administrators => SecondFactorPolicy::Administrators,
+            RequiredFactor::Everyone => SecondFactorPolicy::Everyone,
+        },
+        password_min_length: spec.password_min_length,
         admin: spec.admin_email.clone().map(|email| FirstAdmin {
             email,
             delivery: match spec.invite_delivery {

@@ -55,6 +55,13 @@ pub struct TenantSpec {
     /// Limits of ingestion. Without a limit, the default of the installation applies.
     #[serde(default)]
     pub quota: QuotaSpec,
+    /// Which users must have a second factor. A user who has none sets one up at the next login.
+    #[serde(default)]
+    pub second_factor: RequiredFactor,
+    /// Minimum number of characters of a new password, at least that of the installation, which is the default.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 12, max = 128))]
+    pub password_min_length: Option<u32>,
     /// The namespaces, selected by their labels. Their producers may send events of any source for the tenant. Without a selector, no
     /// namespace is allowed.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -85,6 +92,18 @@ pub enum TenantState {
     Active,
     /// The tenant rejects all requests.
     Suspended,
+}
+
+/// Which users must have a second factor.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum RequiredFactor {
+    /// None.
+    #[default]
+    Optional,
+    /// The administrators.
+    Administrators,
+    /// All users.
+    Everyone,
 }
 
 /// What happens to a tenant when its resource is deleted.

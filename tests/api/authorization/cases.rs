@@ -33,6 +33,9 @@ pub(super) fn of(route: &Route) -> Option<Case> {
         "use_factor" | "use_factor_on_page" => {
             with(json!({ "challenge": unknown("ch"), "code": "287082" })).getting(ProblemKind::TokenInvalid)
         }
+        "set_up_totp_at_login" => {
+            with(json!({ "challenge": unknown("ch") })).getting(ProblemKind::TokenInvalid)
+        }
         // The body of an accepted caller is rejected before anything is looked up.
         "confirm_totp" => with(json!({ "code": "28708" })).getting(ProblemKind::ValidationFailed),
         "replace_recovery_codes" => plain().getting(ProblemKind::NotFound),

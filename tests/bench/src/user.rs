@@ -5,7 +5,8 @@ use std::net::{Ipv6Addr, SocketAddr};
 use anyhow::Context as _;
 use contract::factors::{ConfirmTotp, NewTotp, UseFactor};
 use contract::identity::{
-    AcceptInvite, AcceptedInvite, CreateTenant, Delivery, Invite, InviteUser, Login, Tenant,
+    AcceptInvite, AcceptedInvite, CreateTenant, Delivery, Invite, InviteUser, Login, SecondFactorPolicy,
+    Tenant,
 };
 use contract::session::IssuedSession;
 use contract::{Problem, Role, Secret};
@@ -40,6 +41,8 @@ pub(crate) async fn tenant_admin(system: &System, tenant: String) -> anyhow::Res
         admin_email: Some("admin@bench.example".to_owned()),
         delivery: Delivery::Response,
         quota: None,
+        second_factor: SecondFactorPolicy::Optional,
+        password_min_length: None,
     };
     let create = system.platform_request("POST", "/api/v1/tenants", &serde_json::to_vec(&create)?)?;
     let mut connection = Connection::open(system.address).await?;

@@ -3,6 +3,8 @@
 use clap::Args;
 use contract::factors::{ConfirmTotp, Factor, Factors as OwnFactors, NewTotp, RecoveryCodes};
 use contract::{Secret, routes};
+use qrcode::render::unicode::Dense1x2;
+use qrcode::{EcLevel, QrCode};
 use schemars::JsonSchema;
 use serde::Serialize;
 use tenancy::FactorId;
@@ -92,10 +94,24 @@ impl Command for List {
     }
 }
 
+/// Shows the secret of a new authenticator app on the terminal.
+pub(super) fn show_secret(app: &NewTotp) {
+    let uri = app.uri.expose();
+    if let Ok(code) = QrCode::with_error_correction_level(uri, EcLevel::L) {
+        // Most terminals are dark: light modules are the characters.
+        let mut rendered = code.render::<Dense1x2>();
+        print_line(&rendered.dark_color(Dense1x2::Light).light_color(Dense1x2::Dark).build());
+        print_line("Scan this QR code with the app.");
+    }
+    print_line(&format!("Or type this secret into the app: {}", escape(app.secret.expose())));
+    print_line(&format!("Or open this address on the phone: {}", escape(uri)));
+}
+
 /// Set up an authenticator app.
 ///
-/// Shows the secret for the app and prompts for the first code. Then each login needs a code. Prints ten recovery codes, each of which
-/// replaces one code: store them where you can find them without your phone. Requires a password login in the last ten minutes.
+/// Shows a QR code and the secret for the app and prompts for the first code. Then each login needs a code. Prints ten recovery
+/// codes, each of which replaces one code: store them where you can find them without your phone. Requires a password login in the
+/// last ten minutes.
 #[derive(Args)]
 pub(crate) struct AddTotp {}
 
@@ -115,8 +131,7 @@ impl Command for AddTotp {
         let (api, prompt) = (context.connect(Self::REQUIRES).await?, context.prompt());
         prompt.require_available("code of the app", TERMINAL)?;
         let app: NewTotp = api.call(&routes::SET_UP_TOTP, &[]).fetch().await?;
-        print_line(&format!("Type this secret into the app: {}", escape(app.secret.expose())));
-        print_line(&format!("Or open this address on the phone: {}", escape(app.uri.expose())));
+        show_secret(&app);
         loop {
             let code = prompt.secret("Code of the app", "code of the app", TERMINAL).await?;
             let call = api.call(&routes::CONFIRM_TOTP, &[]).json(&ConfirmTotp { code })?;

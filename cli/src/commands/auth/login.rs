@@ -2,16 +2,17 @@
 
 use chrono::{DateTime, Utc};
 use clap::Args;
-use contract::factors::UseFactor;
+use contract::factors::{StartSetup, UseFactor};
 use contract::identity;
 use contract::problem::SecondFactor;
 use contract::session::IssuedSession;
-use contract::{Problem, Role, Secret, routes};
+use contract::{Problem, ProblemKind, Role, Secret, routes};
 use schemars::JsonSchema;
 use serde::Serialize;
 use tenancy::{TenantId, UserId};
 
 use super::device_login;
+use super::factors::show_secret;
 use crate::framework::catalog::{Errors, Examples, Names, Requirement, Routes, SchemaOf, text_input};
 use crate::framework::command::Command;
 use crate::framework::configuration::{Configuration, ContextName, CredentialStore};
@@ -21,12 +22,17 @@ use crate::framework::error::{ErrorKind, Result};
 use crate::framework::files::Directory;
 use crate::framework::input::{run_blocking, stdin_secret};
 use crate::framework::keyring::{self, ItemKey};
-use crate::framework::output::{CommandOutput, Table, text, time};
+use crate::framework::output::{CommandOutput, Table, escape, text, time};
 use crate::framework::prompt::PasswordSource;
+use crate::framework::terminal::print_line;
+
+/// The question for the second factor.
+const QUESTION: &str = "Code of the authenticator app, or a recovery code";
 
 /// Log in with a password, or with approval on another device.
 ///
-/// Prompts for the password, and for a code if the account has a second factor.
+/// Prompts for the password, and for a code if the account has a second factor. If the tenant requires one and the account has none,
+/// sets up an authenticator app, which needs a terminal.
 /// With --device, shows a code to approve in a browser on any device. Stores the session in the keyring
 /// of the desktop if it can be used, else in a file that only you can read (`svc config set credential-store` chooses one). Makes the
 /// context of the login current, so that later commands use the session. Each context has its own session: a login with another e-mail
@@ -88,7 +94,12 @@ impl Command for Login {
     type Output = LoginResult;
 
     const REQUIRES: Requirement = Requirement::Service;
-    const ROUTES: Routes = Routes::Only(&[&routes::LOG_IN, &routes::USE_FACTOR, &routes::START_DEVICE]);
+    const ROUTES: Routes = Routes::Only(&[
+        &routes::LOG_IN,
+        &routes::USE_FACTOR,
+        &routes::SET_UP_TOTP_AT_LOGIN,
+        &routes::START_DEVICE,
+    ]);
     const ERRORS: Errors = &[
         ErrorKind::DevicePending,
         ErrorKind::DeviceDenied,
@@ -110,7 +121,8 @@ impl Command for Login {
     );
     const AGENT_NOTES: &'static str = "Requires a terminal unless --password-stdin, --password-file or \
         --device is set. An account with a second factor also needs \
-        --code-stdin: with --password-stdin, the code is the second line. With --device, a person must open the URL and \
+        --code-stdin: with --password-stdin, the code is the second line. second_factor_setup_required means that a person must \
+        first set up an authenticator app in a terminal or on the page. With --device, a person must open the URL and \
         approve the code within ten minutes; \
         both are printed to stderr, with --output json as {\"device\": …} on one line. Never pass a \
         password as an argument. login_failed does not reveal whether the password, the address or the \
@@ -176,14 +188,37 @@ impl Login {
         let call = api.call(&routes::LOG_IN, &[]).tenant(Some(tenant));
         let response = call.json(&request)?.send_any().await?;
         let problem = serde_json::from_slice::<Problem>(response.body()).ok();
+        let is_setup = problem.as_ref().is_some_and(|problem| {
+            ProblemKind::from_code(&problem.code) == Some(ProblemKind::SecondFactorSetupRequired)
+        });
         let issued = match problem.and_then(|problem| problem.second_factor) {
-            Some(SecondFactor { challenge, .. }) => {
-                complete(context, tenant, &challenge, self.code_stdin).await?
+            Some(SecondFactor { challenge, .. }) if !is_setup => {
+                complete(context, tenant, &challenge, self.code_stdin, QUESTION).await?
             }
-            None => response.error_for_status()?.json()?,
+            Some(SecondFactor { challenge, .. }) if !self.code_stdin && context.prompt().is_available() => {
+                set_up(context, tenant, &challenge).await?
+            }
+            _ => response.error_for_status()?.json()?,
         };
         Ok((request.email, issued))
     }
+}
+
+/// Sets up the authenticator app that the tenant requires, which completes the login.
+async fn set_up(context: &Context, tenant: &TenantId, challenge: &Secret) -> Result<IssuedSession> {
+    print_line("Your organization requires a second factor. Set up an authenticator app:");
+    let request = StartSetup { challenge: challenge.clone() };
+    let api = context.api()?;
+    let call = api.call(&routes::SET_UP_TOTP_AT_LOGIN, &[]).tenant(Some(tenant));
+    show_secret(&call.json(&request)?.fetch().await?);
+    let issued = complete(context, tenant, challenge, false, "Code of the app").await?;
+    print_line(
+        "Recovery codes. Each replaces one code of the app. Store them now: they are not shown again.",
+    );
+    for code in issued.recovery_codes.iter().flatten() {
+        print_line(&escape(code.expose()));
+    }
+    Ok(issued)
 }
 
 /// Completes a login with a code. Prompts again after a wrong one.
@@ -192,13 +227,13 @@ async fn complete(
     tenant: &TenantId,
     challenge: &Secret,
     is_piped: bool,
+    question: &str,
 ) -> Result<IssuedSession> {
     let api = context.api()?;
     loop {
         let typed = if is_piped {
             stdin_secret("code").await?
         } else {
-            let question = "Code of the authenticator app, or a recovery code";
             context.prompt().secret(question, "code", "--code-stdin").await?
         };
         let call = api.call(&routes::USE_FACTOR, &[]).tenant(Some(tenant));

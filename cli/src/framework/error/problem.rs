@@ -132,6 +132,12 @@ pub(crate) const fn remediation_for(kind: P) -> &'static str {
         P::SecondFactorRequired => {
             "Run `svc auth login`: it prompts for the code, or reads it with --code-stdin."
         }
+        P::SecondFactorSetupRequired => {
+            "Run `svc auth login` in a terminal, or open the page /api/v1/pages/factors of the service: both set up an authenticator app."
+        }
+        P::LastFactor => {
+            "To replace the app, ask an administrator to run `svc users reset-factors`: the next login sets up a new one."
+        }
         P::FactorExists => {
             "Remove the existing app first: `svc auth factors list`, then `svc auth factors remove`."
         }

@@ -17,14 +17,20 @@ routes! {
     ///
     /// Only this response contains the raw session token. Every failed login gets the same `login_failed`, whether or not
     /// the tenant and the account exist. The right password of a user with a second factor gets `second_factor_required` with a
-    /// `challenge` for `POST /auth/second-factor`.
+    /// `challenge` for `POST /auth/second-factor`, and that of a user who must set one up `second_factor_setup_required` with a
+    /// `challenge` for `POST /auth/second-factor/totp`.
     LOG_IN = Operation::post("/auth/password/login")
         .access(&[Access::RequestSecret])
         .rate_limit(RateLimit::Login)
         .headers(&[Header::Tenant])
         .json::<Login>()
         .responses(&[RouteResponse::json::<IssuedSession>(200, "The session. Send `session_id` as `Authorization: Bearer`.")])
-        .problems(&[ProblemKind::LoginFailed, ProblemKind::SecondFactorRequired, ProblemKind::Overloaded]);
+        .problems(&[
+            ProblemKind::LoginFailed,
+            ProblemKind::SecondFactorRequired,
+            ProblemKind::SecondFactorSetupRequired,
+            ProblemKind::Overloaded,
+        ]);
 
     /// Log in on the page of own sessions
     ///
@@ -36,7 +42,12 @@ routes! {
         .headers(&[Header::Tenant])
         .json::<Login>()
         .responses(&[RouteResponse::json::<PageSession>(200, "The user of the session.")])
-        .problems(&[ProblemKind::LoginFailed, ProblemKind::SecondFactorRequired, ProblemKind::Overloaded]);
+        .problems(&[
+            ProblemKind::LoginFailed,
+            ProblemKind::SecondFactorRequired,
+            ProblemKind::SecondFactorSetupRequired,
+            ProblemKind::Overloaded,
+        ]);
 
     /// Change a password
     ///

@@ -2,7 +2,7 @@
 
 use super::{Access, Header, Operation, RateLimit, Route, RouteResponse, routes};
 use crate::ProblemKind;
-use crate::factors::{ConfirmTotp, Factors, NewTotp, RecoveryCodes, UseFactor};
+use crate::factors::{ConfirmTotp, Factors, NewTotp, RecoveryCodes, StartSetup, UseFactor};
 use crate::session::{IssuedSession, PageSession};
 
 /// Problems of a login with a second factor.
@@ -10,6 +10,7 @@ const LOGIN: &[ProblemKind] = &[
     ProblemKind::TokenInvalid,
     ProblemKind::LoginFailed,
     ProblemKind::SecondFactorFailed,
+    ProblemKind::TotpUnavailable,
     ProblemKind::Overloaded,
 ];
 
@@ -22,6 +23,9 @@ routes! {
     /// code of the authenticator app or a recovery code, and gets the response of the login. A challenge is valid for five minutes,
     /// five codes and one login. Then it is `token_invalid`: log in again. After 50 wrong codes within a day, codes of the app are
     /// `rate_limited` for the rest of the day. Recovery codes still work.
+    ///
+    /// With the challenge of `second_factor_setup_required`, the first code of the new app confirms the app. The response also contains
+    /// ten `recovery_codes`.
     USE_FACTOR = Operation::post("/auth/second-factor")
         .access(&[Access::RequestSecret])
         .rate_limit(RateLimit::Login)
@@ -29,6 +33,19 @@ routes! {
         .json::<UseFactor>()
         .responses(&[RouteResponse::json::<IssuedSession>(200, "The session. Send `session_id` as `Authorization: Bearer`.")])
         .problems(LOGIN);
+
+    /// Set up an authenticator app to complete a login
+    ///
+    /// A login of a user without a second factor in a tenant that requires one gets 403 `second_factor_setup_required` with a
+    /// `challenge`. It permits only this request and `POST /auth/second-factor`. Only this response contains the secret. A repeated
+    /// request replaces it.
+    SET_UP_TOTP_AT_LOGIN = Operation::post("/auth/second-factor/totp")
+        .access(&[Access::RequestSecret])
+        .rate_limit(RateLimit::Login)
+        .headers(&[Header::Tenant])
+        .json::<StartSetup>()
+        .responses(&[RouteResponse::json::<NewTotp>(201, "The secret.")])
+        .problems(&[ProblemKind::TokenInvalid, ProblemKind::FactorExists, ProblemKind::TotpUnavailable]);
 
     /// Complete a login on the page of own sessions with a second factor
     ///
@@ -75,10 +92,12 @@ routes! {
 
     /// Remove an own second factor
     ///
-    /// Requires a recent login with the second factor. Also removes the recovery codes.
+    /// Requires a recent login with the second factor. Also removes the recovery codes. The last factor of a user who must have one is
+    /// `last_factor`.
     REMOVE_FACTOR = Operation::delete("/auth/factors/{factor_id}")
         .access(&[Access::RecentMember])
-        .responses(&[RouteResponse::empty(204, "The factor is removed.")]);
+        .responses(&[RouteResponse::empty(204, "The factor is removed.")])
+        .problems(&[ProblemKind::LastFactor]);
 
     /// Remove the second factors of a user
     ///

@@ -150,7 +150,7 @@ routes! {
         .access(&[Access::PlatformAdmin])
         .json::<CreateTenant>()
         .responses(&[RouteResponse::json::<Tenant>(201, "The tenant, with the invite of the administrator if requested.")])
-        .problems(&[ProblemKind::TenantExists, ProblemKind::MailUnavailable]);
+        .problems(&[ProblemKind::TenantExists, ProblemKind::TotpUnavailable, ProblemKind::MailUnavailable]);
 
     /// List the tenants
     LIST_TENANTS = Operation::get("/tenants")
@@ -163,15 +163,17 @@ routes! {
         .access(&[Access::PlatformAdmin, Access::Member])
         .responses(&[RouteResponse::json::<Tenant>(200, "The tenant.")]);
 
-    /// Rename, suspend or resume a tenant, or change its quota
+    /// Rename, suspend or resume a tenant, or change its quota or its rules for logins
     ///
     /// Absent fields are unchanged. Suspending revokes the sessions of the tenant and rejects its API keys until it is
-    /// resumed. A new quota applies within seconds.
+    /// resumed. A new quota applies within seconds, a new rule at the next login. A second factor cannot be required without
+    /// `SVC_FACTOR_KEY`.
     UPDATE_TENANT = Operation::patch("/tenants/{tenant_id}")
         .idempotent()
         .access(&[Access::PlatformAdmin])
         .json::<PatchTenant>()
-        .responses(&[RouteResponse::json::<Tenant>(200, "The updated tenant.")]);
+        .responses(&[RouteResponse::json::<Tenant>(200, "The updated tenant.")])
+        .problems(&[ProblemKind::TotpUnavailable]);
 
     /// Delete a suspended tenant and erase its personal data
     ///

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use audit::{AuditEvent, EventName};
 use chrono::{DateTime, Utc};
 use contract::factors::{Factors, NewTotp, RecoveryCodes};
+use contract::identity::User;
 use contract::{ProblemKind, Secret, UserStatus};
 use database::Error;
 use service::Problem;
@@ -50,15 +51,17 @@ impl App {
         let sealed = keys.seal(&secret, (tenant_id, user_id), &*self.entropy);
         let sealed = sealed.ok_or(ProblemKind::TotpUnavailable)?;
         let mut tx = self.begin(tenant_id, Actor::User { user_id }).await?;
-        let account = tx.lock_account(user_id).await?;
+        let account = tx.lock_account(user_id).await?.email;
         if factor::find_totp(&mut tx, user_id).await?.is_some_and(|totp| totp.is_confirmed) {
             return Err(ProblemKind::FactorExists.into());
         }
         let factor_id = FactorId::generate();
         factor::insert_totp(&mut tx, user_id, factor_id, &sealed).await?;
         tx.commit().await?;
-        let uri = secret.uri(&self.product, &format!("{account} ({tenant_id})"));
-        Ok(NewTotp { factor_id, secret: Secret::new(secret.text()), uri: Secret::new(uri) })
+        let account = format!("{account} ({tenant_id})");
+        let (uri, qr_code) = (secret.uri(&self.product, &account), secret.qr_code(&self.product, &account));
+        let qr_code = Secret::new(qr_code.unwrap_or_default());
+        Ok(NewTotp { factor_id, secret: Secret::new(secret.text()), uri: Secret::new(uri), qr_code })
     }
 
     /// Confirms the authenticator app with a code. Returns the recovery codes.
@@ -72,24 +75,11 @@ impl App {
         let wrong =
             |message: &str| Problem::new(ProblemKind::ValidationFailed).field("/code", "invalid", message);
         let code = TotpCode::parse(code).ok_or_else(|| wrong("must have six digits"))?;
-        let keys = self.factor_keys()?;
         let mut tx = self.begin(tenant_id, Actor::User { user_id }).await?;
-        let account = tx.lock_account(user_id).await?;
-        let StoredTotp { factor_id, secret, is_confirmed, .. } =
-            factor::find_totp(&mut tx, user_id).await?.ok_or(ProblemKind::NotFound)?;
-        if is_confirmed {
-            return Err(ProblemKind::FactorExists.into());
-        }
-        let opened = keys.open(&secret, (tenant_id, user_id), &*self.entropy);
-        let opened = opened.ok_or(ProblemKind::NotFound)?;
-        let step = opened.secret.step_of(code, tx.now(), 0);
-        let step =
-            step.ok_or_else(|| wrong("is not the current code of the app; check the time of the device"))?;
-        factor::confirm_totp(&mut tx, factor_id, step).await?;
-        user::mark_factor(&mut tx, user_id, true).await?;
-        let codes = tx.create_recovery_codes(user_id).await?;
-        tx.send(&Message::PushUserStatus { user_id });
-        tx.factor_changed(user_id, &EmailKey::from_typed(&account), FactorChange::TotpAdded).await?;
+        let email = EmailKey::from_typed(&tx.lock_account(user_id).await?.email);
+        let codes = tx.confirm_totp(user_id, &email, code).await?;
+        let codes =
+            codes.ok_or_else(|| wrong("is not the current code of the app; check the time of the device"))?;
         tx.commit().await?;
         Ok(codes)
     }
@@ -103,7 +93,7 @@ impl App {
         used_factor: bool,
     ) -> Result<RecoveryCodes, Problem> {
         let mut tx = self.begin(tenant_id, Actor::User { user_id }).await?;
-        let account = tx.lock_account(user_id).await?;
+        let account = tx.lock_account(user_id).await?.email;
         if !factor::find_totp(&mut tx, user_id).await?.is_some_and(|totp| totp.is_confirmed) {
             let detail = "Recovery codes need another second factor. Set up an authenticator app first.";
             return Err(Problem::new(ProblemKind::NotFound).detail(detail));
@@ -135,7 +125,12 @@ impl App {
             if !used_factor {
                 return Err(ProblemKind::ReauthenticationRequired.into());
             }
-            tx.factors_removed(user_id, &EmailKey::from_typed(&account), FactorChange::TotpRemoved).await?;
+            let policy = tenant::find(&mut tx).await?.ok_or(ProblemKind::NotFound)?.second_factor;
+            if policy.requires(account.role) && factor::list(&mut tx, user_id).await?.is_empty() {
+                return Err(ProblemKind::LastFactor.into());
+            }
+            tx.factors_removed(user_id, &EmailKey::from_typed(&account.email), FactorChange::TotpRemoved)
+                .await?;
         }
         Ok(tx.commit().await?)
     }
@@ -150,8 +145,7 @@ impl App {
     ) -> Result<(), Problem> {
         let mut tx = self.begin(tenant_id, actor).await?;
         let admins = user::lock_active_admins(&mut tx).await?;
-        let account = tx.lock_account(user_id).await?;
-        let email = EmailKey::from_typed(&account);
+        let email = EmailKey::from_typed(&tx.lock_account(user_id).await?.email);
         if factor::delete(&mut tx, user_id, None).await? == Some(true) {
             tx.factors_removed(user_id, &email, FactorChange::Reset).await?;
             let others: Vec<Admin> = admins.into_iter().filter(|admin| admin.user_id != user_id).collect();
@@ -183,11 +177,41 @@ impl App {
 }
 
 impl Work<'_> {
-    /// Locks a user who is not invited. Returns the address.
-    async fn lock_account(&mut self, user_id: UserId) -> Result<String, Problem> {
+    /// Locks a user who is not invited.
+    async fn lock_account(&mut self, user_id: UserId) -> Result<User, Problem> {
         let user = user::find_for_update(self, user_id).await?;
         let user = user.filter(|user| user.status != UserStatus::Invited);
-        Ok(user.ok_or(ProblemKind::NotFound)?.email)
+        Ok(user.ok_or(ProblemKind::NotFound)?)
+    }
+
+    /// Confirms the authenticator app of a locked user. Returns the recovery codes; `None` if the code is wrong.
+    ///
+    /// # Errors
+    /// 404 `not_found` if there is no app, or its secret is under another key; 409 `factor_exists` if it is confirmed already; 409
+    /// `totp_unavailable`.
+    pub(super) async fn confirm_totp(
+        &mut self,
+        user_id: UserId,
+        email: &EmailKey,
+        code: TotpCode,
+    ) -> Result<Option<RecoveryCodes>, Problem> {
+        let (app, keys) = (self.app, self.app.factor_keys()?);
+        let StoredTotp { factor_id, secret, is_confirmed, .. } =
+            factor::find_totp(self, user_id).await?.ok_or(ProblemKind::NotFound)?;
+        if is_confirmed {
+            return Err(ProblemKind::FactorExists.into());
+        }
+        let opened = keys.open(&secret, (self.tenant_id(), user_id), &*app.entropy);
+        let opened = opened.ok_or(ProblemKind::NotFound)?;
+        let Some(step) = opened.secret.step_of(code, self.now(), 0) else { return Ok(None) };
+        factor::confirm_totp(self, factor_id, step).await?;
+        // Their logins began without a factor.
+        factor::delete_challenges(self, user_id, None).await?;
+        user::mark_factor(self, user_id, true).await?;
+        let codes = self.create_recovery_codes(user_id).await?;
+        self.send(&Message::PushUserStatus { user_id });
+        self.factor_changed(user_id, email, FactorChange::TotpAdded).await?;
+        Ok(Some(codes))
     }
 
     async fn create_recovery_codes(&mut self, user_id: UserId) -> Result<RecoveryCodes, Error> {

@@ -206,7 +206,7 @@ impl App {
             role: invite.role,
             invited_by: invite::find_inviter(&mut tx, invite_id).await?,
             expires_at: invite.expires_at,
-            password_min_length: self.policy.min_length,
+            password_min_length: self.policy.for_tenant(tenant.password_min_length).min_length,
         })
     }
 

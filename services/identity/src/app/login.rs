@@ -27,8 +27,8 @@ pub(crate) struct Client {
 }
 
 impl App {
-    /// Verifies the password, then requests a session under the account status that was verified. If the user has a second factor,
-    /// the login is completed by [`App::use_factor`] instead.
+    /// Verifies the password, then requests a session under the account status that was verified. If the user has a second
+    /// factor or must have one, the login is completed by [`App::use_factor`] instead.
     #[tracing::instrument(skip_all)]
     pub(crate) async fn log_in(
         &self,
@@ -46,7 +46,8 @@ impl App {
         if let Some(outdated) = digest.filter(|digest| digest.is_outdated(self.hashes.settings())) {
             self.rehash(account, outdated, raw_password, client.address);
         }
-        let decision = if account.subject.has_factor { Err(self.challenge(account).await) } else { Ok(()) };
+        let is_complete = !account.subject.has_factor && !account.lacks_factor();
+        let decision = if is_complete { Ok(()) } else { Err(self.challenge(account, &client).await) };
         let (account, ()) = self.settle(verified, decision).await?;
         self.issue(account, client, vec![AuthMethod::Pwd]).await
     }

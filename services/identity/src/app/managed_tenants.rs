@@ -63,6 +63,8 @@ impl App {
             display_name: Some(desired.display_name.clone()),
             status: Some(desired.status),
             quota: Some(desired.quota),
+            second_factor: Some(desired.second_factor),
+            password_min_length: desired.password_min_length.or(u32::try_from(self.policy.min_length).ok()),
         };
         let mut written = WrittenTenant { changed: false, invite: None };
         let mut ownership;
@@ -174,6 +176,8 @@ fn creation(tenant_id: &TenantId, desired: &ManagedTenant) -> CreateTenant {
         admin_email: desired.admin.as_ref().map(|admin| admin.email.clone()),
         delivery: desired.admin.as_ref().map(|admin| admin.delivery).unwrap_or_default(),
         quota: Some(desired.quota),
+        second_factor: desired.second_factor,
+        password_min_length: desired.password_min_length,
     }
 }
 

@@ -21,7 +21,7 @@ use super::{App, MailLimit, Work};
 use crate::breach_set::Entry;
 use crate::domain::account::{Account, AccountKey, AccountRef};
 use crate::domain::email::EmailKey;
-use crate::domain::password::{self, PolicyViolation};
+use crate::domain::password::{self, PasswordPolicy, PolicyViolation};
 use crate::domain::throttle::Purpose;
 use crate::mail::{Letterhead, Mail, Values};
 use crate::message::Message;
@@ -56,11 +56,19 @@ impl App {
                 _ => Problem::new(kind).field(pointer, kind.code(), kind.title()),
             }
         };
-        let password = self.policy.accept(raw, email, tenant_id).map_err(rejected)?;
+        let policy = self.password_policy(tenant_id).await?;
+        let password = policy.accept(raw, email, tenant_id).map_err(rejected)?;
         let breached = self.is_breached(&password).await.map_err(|error| {
             Problem::new(ProblemKind::DependencyUnavailable).caused_by(BreachSetError(error))
         })?;
         if breached { Err(rejected(PolicyViolation::Breached)) } else { Ok(password) }
+    }
+
+    /// Returns the password policy of a tenant.
+    async fn password_policy(&self, tenant_id: &TenantId) -> Result<PasswordPolicy, Error> {
+        let mut tx = self.begin(tenant_id, Actor::Anonymous).await?;
+        let tenant = tenant::find(&mut tx).await?;
+        Ok(self.policy.for_tenant(tenant.map_or(0, |tenant| tenant.password_min_length)))
     }
 
     async fn is_breached(&self, password: &Password) -> io::Result<bool> {

@@ -129,7 +129,7 @@ impl App {
             tenant_name: tenant.display_name,
             email: user.email,
             expires_at,
-            password_min_length: self.policy.min_length,
+            password_min_length: self.policy.for_tenant(tenant.password_min_length).min_length,
         })
     }
 

@@ -3,12 +3,16 @@
 //! The password step ends as an objection: neither a success nor a failure. The code step is a separate attempt, and only its success
 //! is the success of the login. Wrong codes are counted separately from wrong passwords. All steps lock the user first, so that a
 //! challenge, a code and a change of the factors cannot overlap.
+//!
+//! A user who must have a factor and has none gets a challenge that permits only the set-up of an authenticator app. Its first code
+//! confirms the app and completes the login.
 
 use audit::{AuditEvent, EventName, FailedAttempt};
 use contract::ProblemKind;
-use contract::factors::{FactorMethod, UseFactor};
+use contract::factors::{FactorMethod, NewTotp, RecoveryCodes, UseFactor};
+use contract::internal::SubjectRecord;
 use contract::problem::SecondFactor;
-use contract::session::{AuthMethod, IssuedSession};
+use contract::session::IssuedSession;
 use database::Error;
 use hashing::{RawToken, TokenDigest, TokenKind};
 use prometheus_client::metrics::counter::Counter;
@@ -24,6 +28,7 @@ use crate::domain::email::EmailKey;
 use crate::domain::factor::{Proof, RecoveryCode, TotpCode};
 use crate::domain::throttle::Purpose;
 use crate::message::FactorChange;
+use crate::store::factor::Challenged;
 use crate::store::{factor, user};
 
 /// Codes of logins, by factor and result.
@@ -56,28 +61,49 @@ impl FactorAttempts {
 }
 
 impl App {
-    /// Returns the problem of a login with the right password of a user who has a second factor.
-    pub(super) async fn challenge(&self, account: &Account) -> Problem {
-        match self.create_challenge(account).await {
-            Ok(Some(challenge)) => Problem::new(ProblemKind::SecondFactorRequired).second_factor(challenge),
+    /// Returns the problem of a login with the right password of a user who has a second factor, or must set one up.
+    pub(super) async fn challenge(&self, account: &Account, client: &Client) -> Problem {
+        let kind = if account.subject.has_factor {
+            ProblemKind::SecondFactorRequired
+        } else {
+            ProblemKind::SecondFactorSetupRequired
+        };
+        match self.create_challenge(account, client).await {
+            Ok(Some(challenge)) => Problem::new(kind).second_factor(challenge),
             Ok(None) => ProblemKind::LoginFailed.into(),
             Err(error) => error.into(),
         }
     }
 
     /// Creates a challenge; `None` if the password has changed or the user was disabled since the password was verified.
-    async fn create_challenge(&self, account: &Account) -> Result<Option<SecondFactor>, Error> {
+    async fn create_challenge(
+        &self,
+        account: &Account,
+        client: &Client,
+    ) -> Result<Option<SecondFactor>, Error> {
+        let is_setup = !account.subject.has_factor;
         let (user_id, version) = (account.subject.user_id, account.subject.credential_version);
         let token = RawToken::generate(TokenKind::Challenge, &*self.entropy);
         let mut tx = self.begin(&account.tenant.tenant_id, Actor::User { user_id }).await?;
         if user::lock_active(&mut tx, user_id).await? != Some(version) {
             return Ok(None);
         }
-        let expires_at = factor::insert_challenge(&mut tx, user_id, token.digest(), version).await?;
+        let expires_at =
+            factor::insert_challenge(&mut tx, user_id, token.digest(), version, is_setup).await?;
         let has_codes = factor::count_recovery_codes(&mut tx, user_id).await? > 0;
+        tx.audit(
+            AuditEvent {
+                about: Some(if is_setup { "second_factor_setup" } else { "second_factor" }),
+                user_id: Some(user_id),
+                ip: Some(client.address),
+                ..AuditEvent::new(EventName::AuthnLoginChallenge)
+            }
+            .by(Actor::Anonymous),
+        );
         tx.commit().await?;
         let methods = FactorMethod::ALL.iter().copied();
-        let methods = methods.filter(|method| has_codes || *method != FactorMethod::RecoveryCode);
+        let methods =
+            methods.filter(|method| (has_codes && !is_setup) || *method != FactorMethod::RecoveryCode);
         let challenge = contract::Secret::new(token.expose());
         Ok(Some(SecondFactor { challenge, methods: methods.collect(), expires_at }))
     }
@@ -97,39 +123,92 @@ impl App {
         let proof = proof_of(request)?;
         let challenge = RawToken::parse(TokenKind::Challenge, request.challenge.expose());
         let digest = challenge.map_err(|_| ProblemKind::TokenInvalid)?.digest();
-        let (user_id, email) = self.find_challenged(tenant_id, digest).await?;
+        let Challenged { user_id, email, is_setup } = self.find_challenged(tenant_id, digest).await?;
         let (account, target) = (AccountRef::Email(tenant_id, &email), AccountRef::User(tenant_id, user_id));
         let attempt = self.begin_attempt(account, target, client.address, Purpose::SecondFactor).await?;
         let verified = self.resume(attempt).await?;
-        let checked = self.check_factor(verified.account(), digest, &proof, &client).await;
-        let (account, amr) = self.settle(verified, checked).await?;
-        self.issue(account, client, amr).await
+        let checked = if is_setup {
+            self.confirm_setup(verified.account(), digest, &proof).await
+        } else {
+            let checked = self.check_factor(verified.account(), digest, &proof, &client).await;
+            checked.map(|()| None)
+        };
+        let (mut account, set_up) = self.settle(verified, checked).await?;
+        let recovery_codes = set_up.map(|(subject, codes)| {
+            account.subject = subject;
+            codes.recovery_codes
+        });
+        let issued = self.issue(account, client, proof.amr()).await?;
+        Ok(IssuedSession { recovery_codes, ..issued })
+    }
+
+    /// Sets up an authenticator app with a challenge that permits it.
+    ///
+    /// # Errors
+    /// 400 `token_invalid` if the challenge is not active or not one for a set-up; those of [`App::set_up_totp`].
+    #[tracing::instrument(skip_all)]
+    pub(crate) async fn set_up_totp_at_login(
+        &self,
+        tenant_id: &TenantId,
+        challenge: &str,
+    ) -> Result<NewTotp, Problem> {
+        let challenge = RawToken::parse(TokenKind::Challenge, challenge);
+        let digest = challenge.map_err(|_| ProblemKind::TokenInvalid)?.digest();
+        let challenged = self.find_challenged(tenant_id, digest).await?;
+        if !challenged.is_setup {
+            return Err(ProblemKind::TokenInvalid.into());
+        }
+        self.set_up_totp(tenant_id, challenged.user_id).await
     }
 
     async fn find_challenged(
         &self,
         tenant_id: &TenantId,
         digest: TokenDigest,
-    ) -> Result<(UserId, EmailKey), Problem> {
+    ) -> Result<Challenged, Problem> {
         let mut tx = self.begin(tenant_id, Actor::Anonymous).await?;
         Ok(factor::find_challenged(&mut tx, digest).await?.ok_or(ProblemKind::TokenInvalid)?)
     }
 
-    /// Checks a code and uses it up with the challenge. Returns how the user authenticated.
+    /// Confirms the new authenticator app of a user with its first code, which uses up all challenges. Returns the account status with
+    /// the factor, and the recovery codes. A wrong code counts at the challenge only: nothing can be guessed with it.
+    async fn confirm_setup(
+        &self,
+        account: &Account,
+        digest: TokenDigest,
+        proof: &Proof,
+    ) -> Result<Option<(SubjectRecord, RecoveryCodes)>, Problem> {
+        let (user_id, version) = (account.subject.user_id, account.subject.credential_version);
+        let mut tx = self.begin(&account.tenant.tenant_id, Actor::User { user_id }).await?;
+        tx.count_attempt(user_id, digest, version).await?;
+        let confirmed = match proof {
+            Proof::Totp(code) => tx.confirm_totp(user_id, &account.email, *code).await,
+            Proof::Recovery(_) => Ok(None),
+        };
+        let codes = match confirmed {
+            Ok(codes) => codes,
+            Err(problem) if problem.kind() == ProblemKind::NotFound => None,
+            Err(problem) => return Err(problem),
+        };
+        let subject = user::find_record(&mut tx, user_id).await?;
+        tx.commit().await?;
+        match (codes, subject) {
+            (Some(codes), Some(subject)) => Ok(Some((subject, codes))),
+            _ => Err(ProblemKind::SecondFactorFailed.into()),
+        }
+    }
+
+    /// Checks a code and uses it up with the challenge.
     async fn check_factor(
         &self,
         account: &Account,
         digest: TokenDigest,
         proof: &Proof,
         client: &Client,
-    ) -> Result<Vec<AuthMethod>, Problem> {
+    ) -> Result<(), Problem> {
         let (user_id, version) = (account.subject.user_id, account.subject.credential_version);
         let mut tx = self.begin(&account.tenant.tenant_id, Actor::User { user_id }).await?;
-        let is_current = user::lock_active(&mut tx, user_id).await? == Some(version)
-            && factor::count_attempt(&mut tx, user_id, digest, version).await?;
-        if !is_current {
-            return Err(ProblemKind::TokenInvalid.into());
-        }
+        tx.count_attempt(user_id, digest, version).await?;
         let is_accepted = match proof {
             Proof::Totp(code) => tx.use_totp(user_id, *code).await,
             Proof::Recovery(code) => tx.use_recovery_code(user_id, &account.email, code).await,
@@ -137,7 +216,7 @@ impl App {
         let result = match is_accepted {
             Ok(true) => {
                 factor::delete_challenges(&mut tx, user_id, Some(digest)).await?;
-                Ok(proof.amr())
+                Ok(())
             }
             Ok(false) => {
                 tx.count_wrong_code(account, client).await?;
@@ -154,6 +233,21 @@ impl App {
 }
 
 impl Work<'_> {
+    /// Locks an active user and counts an attempt at a challenge.
+    ///
+    /// # Errors
+    /// 400 `token_invalid` if the challenge is not active, or the password has changed since it was verified.
+    async fn count_attempt(
+        &mut self,
+        user_id: UserId,
+        digest: TokenDigest,
+        credential_version: i64,
+    ) -> Result<(), Problem> {
+        let is_current = user::lock_active(self, user_id).await? == Some(credential_version)
+            && factor::count_attempt(self, user_id, digest, credential_version).await?;
+        if is_current { Ok(()) } else { Err(ProblemKind::TokenInvalid.into()) }
+    }
+
     /// Uses a code of the authenticator app. Returns whether it is right and was not used before.
     async fn use_totp(&mut self, user_id: UserId, code: TotpCode) -> Result<bool, Problem> {
         let found = factor::find_totp(self, user_id).await?.filter(|totp| totp.is_confirmed);

@@ -1,7 +1,9 @@
 //! Tenants: create, read, list and change.
 
 use audit::{AuditEvent, EventName};
-use contract::identity::{CreateTenant, MAX_QUOTA, PatchTenant, Quota, Tenant};
+use contract::identity::{
+    CreateTenant, MAX_PASSWORD_MIN_LENGTH, MAX_QUOTA, PatchTenant, Quota, SecondFactorPolicy, Tenant,
+};
 use contract::{Page, ProblemKind, Role, TenantStatus, names};
 use service::Problem;
 use service::http::Paging;
@@ -22,14 +24,20 @@ impl App {
         let mut tx = self.begin(&request.tenant_id, Actor::PlatformAdmin).await?;
         let tenant = tx.create_tenant(request).await?;
         tx.commit().await?;
-        Ok(tenant)
+        Ok(self.effective(tenant))
     }
 
     /// Returns a tenant.
     #[tracing::instrument(skip_all)]
     pub(crate) async fn find_tenant(&self, tenant_id: &TenantId) -> Result<Tenant, Problem> {
         let mut tx = self.begin(tenant_id, Actor::Anonymous).await?;
-        Ok(tenant::find(&mut tx).await?.ok_or(ProblemKind::NotFound)?)
+        Ok(self.effective(tenant::find(&mut tx).await?.ok_or(ProblemKind::NotFound)?))
+    }
+
+    /// The minimum length of the installation applies to each tenant.
+    fn effective(&self, tenant: Tenant) -> Tenant {
+        let min_length = self.policy.for_tenant(tenant.password_min_length).min_length;
+        Tenant { password_min_length: u32::try_from(min_length).unwrap_or(u32::MAX), ..tenant }
     }
 
     /// Returns a page of all tenants, for the platform administrator.
@@ -37,6 +45,7 @@ impl App {
     pub(crate) async fn list_tenants(&self, paging: &Paging<TenantId>) -> Result<Page<Tenant>, Problem> {
         let after = paging.after.as_ref().map_or("", TenantId::as_str);
         let tenants = tenant::list(&self.database, after, paging.rows()).await?;
+        let tenants = tenants.into_iter().map(|tenant| self.effective(tenant)).collect();
         Ok(paging.page(tenants, |tenant| tenant.tenant_id.clone()))
     }
 
@@ -51,9 +60,9 @@ impl App {
         match tx.change_tenant(patch).await? {
             Some(changed) => {
                 tx.commit().await?;
-                Ok(changed)
+                Ok(self.effective(changed))
             }
-            None => Ok(tenant::find(&mut tx).await?.ok_or(ProblemKind::NotFound)?),
+            None => Ok(self.effective(tenant::find(&mut tx).await?.ok_or(ProblemKind::NotFound)?)),
         }
     }
 }
@@ -66,7 +75,20 @@ impl Work<'_> {
         validate_quota(&quota)?;
         let admin = request.admin_email.as_deref().map(str::parse::<Email>).transpose();
         let admin = admin.map_err(|error: InvalidEmail| invalid("/admin_email", error.to_string()))?;
-        tenant::insert(self, name, &quota).await.map_err(|error| {
+        self.require_factor_key(request.second_factor)?;
+        let tenant = Tenant {
+            tenant_id: request.tenant_id.clone(),
+            display_name: name.to_owned(),
+            status: TenantStatus::Active,
+            quota,
+            second_factor: request.second_factor,
+            password_min_length: request
+                .password_min_length
+                .map_or(Ok(0), |length| self.own_min_length(length))?,
+            created_at: self.now(),
+            invite: None,
+        };
+        tenant::insert(self, &tenant).await.map_err(|error| {
             if error.violates(tenant::PRIMARY_KEY) {
                 ProblemKind::TenantExists.into()
             } else {
@@ -81,14 +103,7 @@ impl Work<'_> {
             }
             None => None,
         };
-        Ok(Tenant {
-            tenant_id: request.tenant_id.clone(),
-            display_name: name.to_owned(),
-            status: TenantStatus::Active,
-            quota,
-            created_at: self.now(),
-            invite,
-        })
+        Ok(Tenant { invite, ..tenant })
     }
 
     /// Changes the fields that are present. Returns `None` if the tenant has these values already.
@@ -97,15 +112,23 @@ impl Work<'_> {
         if let Some(quota) = &patch.quota {
             validate_quota(quota)?;
         }
+        let own_min_length =
+            patch.password_min_length.map(|length| self.own_min_length(length)).transpose()?;
         let found = tenant::find_for_update(self).await?.ok_or(ProblemKind::NotFound)?;
         let changed = Tenant {
             display_name: name.map_or_else(|| found.display_name.clone(), str::to_owned),
             status: patch.status.unwrap_or(found.status),
             quota: patch.quota.unwrap_or(found.quota),
+            second_factor: patch.second_factor.unwrap_or(found.second_factor),
+            password_min_length: own_min_length.unwrap_or(found.password_min_length),
             ..found.clone()
         };
-        let values = |tenant: &Tenant| (tenant.display_name.clone(), tenant.status, tenant.quota);
-        if values(&changed) == values(&found) {
+        let rule_changed = changed.second_factor != found.second_factor;
+        let values = |tenant: &Tenant| {
+            (tenant.display_name.clone(), tenant.status, tenant.quota, tenant.password_min_length)
+        };
+        let others_changed = values(&changed) != values(&found);
+        if !rule_changed && !others_changed {
             return Ok(None);
         }
         let suspends = changed.status == TenantStatus::Suspended && found.status == TenantStatus::Active;
@@ -114,10 +137,40 @@ impl Work<'_> {
             TenantStatus::Suspended => "tenant_suspended",
             TenantStatus::Active => "tenant_resumed",
         };
+        if rule_changed {
+            self.require_factor_key(changed.second_factor)?;
+            let about = Some(match changed.second_factor {
+                SecondFactorPolicy::Optional => "second_factor_optional",
+                SecondFactorPolicy::Administrators => "second_factor_administrators",
+                SecondFactorPolicy::Everyone => "second_factor_everyone",
+            });
+            self.audit(AuditEvent { about, ..AuditEvent::new(EventName::AuthzAdmin) });
+        }
         tenant::update(self, &changed, suspends).await?;
-        self.audit(AuditEvent { about: Some(about), ..AuditEvent::new(EventName::AuthzAdmin) });
+        if others_changed {
+            self.audit(AuditEvent { about: Some(about), ..AuditEvent::new(EventName::AuthzAdmin) });
+        }
         self.send(&Message::PushTenantStatus);
         Ok(Some(changed))
+    }
+
+    /// Returns the minimum length of passwords to store; 0 for that of the installation, which can change.
+    fn own_min_length(&self, length: u32) -> Result<u32, Problem> {
+        let min = u32::try_from(self.app.policy.min_length).unwrap_or(u32::MAX);
+        if (min..=MAX_PASSWORD_MIN_LENGTH).contains(&length) {
+            return Ok(if length == min { 0 } else { length });
+        }
+        let message =
+            format!("must be {min} to {MAX_PASSWORD_MIN_LENGTH}; {min} is the minimum of the installation");
+        Err(invalid("/password_min_length", message))
+    }
+
+    /// Without the key, the users could not set up the second factor that the tenant requires.
+    fn require_factor_key(&self, policy: SecondFactorPolicy) -> Result<(), Problem> {
+        if policy == SecondFactorPolicy::Optional || self.app.factor_keys.is_some() {
+            return Ok(());
+        }
+        Err(ProblemKind::TotpUnavailable.into())
     }
 }
 

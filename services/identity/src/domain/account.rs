@@ -1,6 +1,7 @@
 //! The account that a login verifies, and its key in the login throttling tables: an HMAC, so that the tables do not reveal
 //! which accounts exist.
 
+use contract::identity::SecondFactorPolicy;
 use contract::internal::{SubjectRecord, TenantRecord};
 use contract::{TenantStatus, UserStatus};
 use data_encoding::HEXLOWER;
@@ -21,6 +22,8 @@ pub(crate) struct Account {
     pub(crate) subject: SubjectRecord,
     pub(crate) tenant: TenantRecord,
     pub(crate) email: EmailKey,
+    /// Which users of the tenant must have a second factor.
+    pub(crate) second_factor: SecondFactorPolicy,
     /// `None` until the invite is accepted.
     pub(crate) password_digest: Option<PasswordDigest>,
 }
@@ -29,6 +32,11 @@ impl Account {
     /// Returns whether user and tenant are active.
     pub(crate) fn may_log_in(&self) -> bool {
         self.subject.status == UserStatus::Active && self.tenant.status == TenantStatus::Active
+    }
+
+    /// Returns whether the user must set up a second factor to log in.
+    pub(crate) fn lacks_factor(&self) -> bool {
+        !self.subject.has_factor && self.second_factor.requires(self.subject.role)
     }
 }
 
@@ -172,7 +180,8 @@ mod tests {
                 version: 1,
             };
             let email = EmailKey::from_stored("ada@acme.example".to_owned());
-            Account { subject, tenant, email, password_digest: None }.may_log_in()
+            let second_factor = SecondFactorPolicy::Optional;
+            Account { subject, tenant, email, second_factor, password_digest: None }.may_log_in()
         };
         assert!(account(UserStatus::Active, TenantStatus::Active));
         assert!(!account(UserStatus::Disabled, TenantStatus::Active));

@@ -8,6 +8,8 @@ use data_encoding::BASE32_NOPAD;
 use hashing::{Entropy, TokenDigest};
 use hmac::{Hmac, KeyInit as _, Mac as _};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+use qrcode::render::svg;
+use qrcode::{EcLevel, QrCode};
 use ring::aead::{Aad, CHACHA20_POLY1305, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
 use service::config::Rotating;
 use sha1::Sha1;
@@ -57,6 +59,12 @@ impl TotpSecret {
     pub(crate) fn uri(&self, issuer: &str, account: &str) -> String {
         let [issuer, account] = [issuer, account].map(|text| utf8_percent_encode(text, NON_ALPHANUMERIC));
         format!("otpauth://totp/{issuer}:{account}?secret={}&issuer={issuer}", self.text())
+    }
+
+    /// Returns a QR code of the URI as an SVG image. `None` for an account that is too long for a QR code.
+    pub(crate) fn qr_code(&self, issuer: &str, account: &str) -> Option<String> {
+        let code = QrCode::with_error_correction_level(self.uri(issuer, account), EcLevel::L).ok()?;
+        Some(code.render::<svg::Color<'_>>().min_dimensions(240, 240).build())
     }
 
     /// Returns the time step of a code, if it is that of a step near `now` and after `last_step`.

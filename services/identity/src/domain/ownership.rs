@@ -87,7 +87,7 @@ impl Ownership {
 mod tests {
     use chrono::TimeDelta;
     use contract::TenantStatus;
-    use contract::identity::Quota;
+    use contract::identity::{Quota, SecondFactorPolicy};
     use uuid::Uuid;
 
     use super::*;
@@ -114,6 +114,8 @@ mod tests {
             display_name: "Acme".to_owned(),
             status: TenantStatus::Active,
             quota: Quota::default(),
+            second_factor: SecondFactorPolicy::Optional,
+            password_min_length: None,
             admin: None,
         }
     }

@@ -27,7 +27,7 @@ static BREACHED: &[u8] = include_bytes!("../../data/breached-12plus.sha1p64.bin"
 /// Bytes per entry of [`BREACHED`].
 const PREFIX: usize = 8;
 
-/// The password policy of this installation.
+/// The password policy of this installation or of a tenant.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PasswordPolicy {
     /// Minimum number of code points.
@@ -70,6 +70,11 @@ pub(crate) fn prepare(raw: &str) -> Option<Password> {
 }
 
 impl PasswordPolicy {
+    /// The policy of a tenant with an own minimum length, which does not lower that of the installation.
+    pub(crate) fn for_tenant(self, own_min_length: u32) -> Self {
+        Self { min_length: self.min_length.max(usize::try_from(own_min_length).unwrap_or(usize::MAX)) }
+    }
+
     /// Checks and normalizes a new password.
     pub(crate) fn accept(
         self,

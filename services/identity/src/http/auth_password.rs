@@ -51,9 +51,9 @@ pub(super) fn page_session(
     app: &App,
     session: IssuedSession,
 ) -> ([(HeaderName, String); 1], Json<PageSession>) {
-    let IssuedSession { session_id, user_id, tenant_id, expires_at, .. } = session;
+    let IssuedSession { session_id, user_id, tenant_id, expires_at, recovery_codes, .. } = session;
     let cookie = page_session_cookie(session_id.expose(), &app.public_url);
-    ([(SET_COOKIE, cookie)], Json(PageSession { user_id, tenant_id, expires_at }))
+    ([(SET_COOKIE, cookie)], Json(PageSession { user_id, tenant_id, expires_at, recovery_codes }))
 }
 
 pub(super) fn client(address: IpAddr, headers: &HeaderMap, method: SessionMethod) -> Client {

@@ -4,7 +4,7 @@ use authn::{AnyCaller, Caller};
 use axum::Json;
 use axum::extract::{FromRequestParts, State};
 use contract::ProblemKind;
-use contract::factors::{ConfirmTotp, Factors, NewTotp, RecoveryCodes, UseFactor};
+use contract::factors::{ConfirmTotp, Factors, NewTotp, RecoveryCodes, StartSetup, UseFactor};
 use contract::session::{IssuedSession, PageSession, SessionMethod};
 use http::request::Parts;
 use http::{HeaderMap, HeaderName, StatusCode};
@@ -37,6 +37,16 @@ pub(super) async fn use_factor_on_page(
 ) -> Result<([(HeaderName, String); 1], Json<PageSession>), Problem> {
     let client = client(address, &headers, SessionMethod::Page);
     Ok(page_session(&app, app.use_factor(&tenant_id, &request, client).await?))
+}
+
+/// `POST /auth/second-factor/totp`: a caller with a challenge for the set-up.
+pub(super) async fn set_up_totp_at_login(
+    TenantHeader(tenant_id): TenantHeader,
+    State(app): State<App>,
+    LimitedJson(request): LimitedJson<StartSetup>,
+) -> Result<(StatusCode, Json<NewTotp>), Problem> {
+    let app = app.set_up_totp_at_login(&tenant_id, request.challenge.expose()).await?;
+    Ok((StatusCode::CREATED, Json(app)))
 }
 
 /// `GET /auth/factors`: the session of any user.

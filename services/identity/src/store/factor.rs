@@ -199,13 +199,14 @@ pub(crate) async fn use_recovery_code(
     Ok(tx.execute(statement).await? == 1)
 }
 
-/// Inserts a challenge of a user after the password of a credential version was verified. Deletes the expired ones, and the oldest of
-/// more than [`MAX_CHALLENGES`]. Returns its end.
+/// Inserts a challenge of a user after the password of a credential version was verified. With `is_setup`, it permits the set-up of a
+/// factor. Deletes the expired ones, and the oldest of more than [`MAX_CHALLENGES`]. Returns its end.
 pub(crate) async fn insert_challenge(
     tx: &mut TenantTx,
     user_id: UserId,
     digest: TokenDigest,
     credential_version: i64,
+    is_setup: bool,
 ) -> Result<DateTime<Utc>, Error> {
     let expires_at = tx.now() + CHALLENGE_TTL;
     let delete = sqlx::query!(
@@ -221,27 +222,37 @@ pub(crate) async fn insert_challenge(
     tx.execute(delete).await?;
     let insert = sqlx::query!(
         "-- factor.insert_challenge
-        insert into identity.login_challenges (digest, tenant_id, user_id, credential_version, created_at, expires_at)
-        values ($1, $2, $3, $4, $5, $6)",
+        insert into identity.login_challenges
+            (digest, tenant_id, user_id, credential_version, created_at, expires_at, is_setup)
+        values ($1, $2, $3, $4, $5, $6, $7)",
         digest.as_bytes(),
         tx.tenant_id().as_str(),
         user_id.0,
         credential_version,
         tx.now(),
-        expires_at
+        expires_at,
+        is_setup
     );
     tx.execute(insert).await?;
     Ok(expires_at)
 }
 
-/// Finds the user of an active challenge, with the address.
+/// The user of an active challenge.
+pub(crate) struct Challenged {
+    pub(crate) user_id: UserId,
+    pub(crate) email: EmailKey,
+    /// Whether the challenge permits the set-up of a factor.
+    pub(crate) is_setup: bool,
+}
+
+/// Finds the user of an active challenge.
 pub(crate) async fn find_challenged(
     tx: &mut TenantTx,
     digest: TokenDigest,
-) -> Result<Option<(UserId, EmailKey)>, Error> {
+) -> Result<Option<Challenged>, Error> {
     let row = sqlx::query!(
         r#"-- factor.find_challenged
-        select users.user_id as "user_id: UserId", users.email_key
+        select users.user_id as "user_id: UserId", users.email_key, challenges.is_setup
         from identity.login_challenges as challenges
         join identity.users using (user_id)
         where challenges.digest = $1 and challenges.attempts < $2 and challenges.expires_at > $3"#,
@@ -251,7 +262,11 @@ pub(crate) async fn find_challenged(
     )
     .fetch_optional(tx.connection())
     .await?;
-    Ok(row.map(|row| (row.user_id, EmailKey::from_stored(row.email_key))))
+    Ok(row.map(|row| Challenged {
+        user_id: row.user_id,
+        email: EmailKey::from_stored(row.email_key),
+        is_setup: row.is_setup,
+    }))
 }
 
 /// Counts an attempt at a challenge. Returns false if the challenge is not active, or the password has changed since it was verified.

@@ -1,6 +1,7 @@
 //! Login throttling. The tables have no row-level security: an account that does not exist belongs to no tenant.
 
 use chrono::{DateTime, TimeDelta, Utc};
+use contract::identity::SecondFactorPolicy;
 use contract::{Role, TenantStatus, UserStatus};
 use database::{Database, Error, TenantCall, TenantTx};
 use hashing::PasswordDigest;
@@ -124,7 +125,8 @@ pub(crate) async fn start(
             found.user_version as "user_version?", found.tenant_status as "tenant_status?: TenantStatus",
             found.session_version as "session_version?", found.events_per_second as "events_per_second?",
             found.bytes_per_second as "bytes_per_second?", found.tenant_version as "tenant_version?",
-            found.email_key as "email_key?", found.has_factor as "has_factor?"
+            found.email_key as "email_key?", found.has_factor as "has_factor?",
+            found.second_factor as "second_factor?: SecondFactorPolicy"
         from identity.save_attempts(row($1, $2, $3, $4, $5, $6, $7, $8)::identity.source_attempts, $9) as saved (version)
         left join identity.find_account($10, $11, $12) as found on true"#,
         key.account.current.as_slice(),
@@ -161,6 +163,7 @@ pub(crate) async fn start(
             tenant_version: row.tenant_version?,
             email_key: row.email_key?,
             has_factor: row.has_factor?,
+            second_factor: row.second_factor?,
         })
     };
     let account = account_row().map(|account| account.account(tenant_id)).transpose()?;

@@ -2,7 +2,7 @@
 
 use chrono::{DateTime, Utc};
 use contract::TenantStatus;
-use contract::identity::{Quota, Tenant};
+use contract::identity::{Quota, SecondFactorPolicy, Tenant};
 use contract::internal::TenantRecord;
 use database::{Database, Error, TenantTx};
 use tenancy::TenantId;
@@ -16,6 +16,8 @@ struct TenantRow {
     status: TenantStatus,
     events_per_second: Option<i32>,
     bytes_per_second: Option<i32>,
+    second_factor: SecondFactorPolicy,
+    password_min_length: Option<i32>,
     created_at: DateTime<Utc>,
 }
 
@@ -28,6 +30,8 @@ impl TryFrom<TenantRow> for Tenant {
             display_name: row.display_name,
             status: row.status,
             quota: quota(row.events_per_second, row.bytes_per_second)?,
+            second_factor: row.second_factor,
+            password_min_length: length(row.password_min_length)?,
             created_at: row.created_at,
             invite: None,
         })
@@ -45,17 +49,32 @@ pub(crate) fn quota(events: Option<i32>, bytes: Option<i32>) -> Result<Quota, Er
     })
 }
 
+/// Decodes a minimum length of passwords; 0 if the tenant has no own one.
+fn length(stored: Option<i32>) -> Result<u32, Error> {
+    u32::try_from(stored.unwrap_or(0)).map_err(|error| Error::corrupt("tenants.password_min_length", error))
+}
+
+/// The column of a minimum length of passwords.
+fn length_column(tenant: &Tenant) -> Option<i32> {
+    Some(tenant.password_min_length.cast_signed()).filter(|length| *length > 0)
+}
+
 /// Inserts the tenant of the transaction.
-pub(crate) async fn insert(tx: &mut TenantTx, display_name: &str, quota: &Quota) -> Result<(), Error> {
+pub(crate) async fn insert(tx: &mut TenantTx, tenant: &Tenant) -> Result<(), Error> {
     let statement = sqlx::query!(
         "-- tenant.insert
         insert into identity.tenants
-            (tenant_id, display_name, status, events_per_second, bytes_per_second, created_at, updated_at)
-        values ($1, $2, 'active', $3, $4, $5, $5)",
+            (
+                tenant_id, display_name, status, events_per_second, bytes_per_second, second_factor, password_min_length,
+                created_at, updated_at
+            )
+        values ($1, $2, 'active', $3, $4, $5, $6, $7, $7)",
         tx.tenant_id().as_str(),
-        display_name,
-        quota.events_per_second.map(u32::cast_signed),
-        quota.bytes_per_second.map(u32::cast_signed),
+        tenant.display_name,
+        tenant.quota.events_per_second.map(u32::cast_signed),
+        tenant.quota.bytes_per_second.map(u32::cast_signed),
+        tenant.second_factor.as_str(),
+        length_column(tenant),
         tx.now()
     );
     tx.execute(statement).await.map(drop)
@@ -68,7 +87,7 @@ pub(crate) async fn find(tx: &mut TenantTx) -> Result<Option<Tenant>, Error> {
         r#"-- tenant.find
         select
             tenant_id as "tenant_id: TenantId", display_name, status as "status: TenantStatus", events_per_second,
-            bytes_per_second, created_at
+            bytes_per_second, second_factor as "second_factor: SecondFactorPolicy", password_min_length, created_at
         from identity.tenants
         where tenant_id = $1 and status <> 'deleted'"#,
         tx.tenant_id().as_str()
@@ -85,7 +104,7 @@ pub(crate) async fn find_for_update(tx: &mut TenantTx) -> Result<Option<Tenant>,
         r#"-- tenant.find_for_update
         select
             tenant_id as "tenant_id: TenantId", display_name, status as "status: TenantStatus", events_per_second,
-            bytes_per_second, created_at
+            bytes_per_second, second_factor as "second_factor: SecondFactorPolicy", password_min_length, created_at
         from identity.tenants
         where tenant_id = $1 and status <> 'deleted'
         for update"#,
@@ -103,7 +122,8 @@ pub(crate) async fn list(database: &Database, after: &str, limit: i64) -> Result
         r#"-- tenant.list
         select
             tenant_id as "tenant_id!: TenantId", display_name as "display_name!", status as "status!: TenantStatus",
-            events_per_second, bytes_per_second, created_at as "created_at!"
+            events_per_second, bytes_per_second, second_factor as "second_factor!: SecondFactorPolicy",
+            password_min_length, created_at as "created_at!"
         from identity.list_tenants($1, $2)"#,
         after,
         i32::try_from(limit).unwrap_or(i32::MAX)
@@ -113,13 +133,14 @@ pub(crate) async fn list(database: &Database, after: &str, limit: i64) -> Result
     rows.into_iter().map(Tenant::try_from).collect()
 }
 
-/// Updates name, status and quota. With `revokes_sessions`, all sessions of the tenant are revoked.
+/// Updates name, status, quota and the rules for logins. With `revokes_sessions`, all sessions of the tenant are revoked.
 pub(crate) async fn update(tx: &mut TenantTx, tenant: &Tenant, revokes_sessions: bool) -> Result<(), Error> {
     let statement = sqlx::query!(
         "-- tenant.update
         update identity.tenants
         set display_name = $2, status = $3, events_per_second = $4, bytes_per_second = $5,
-            session_version = session_version + $6, version = version + 1, updated_at = $7
+            session_version = session_version + $6, version = version + 1, updated_at = $7,
+            second_factor = $8, password_min_length = $9
         where tenant_id = $1",
         tenant.tenant_id.as_str(),
         tenant.display_name,
@@ -127,7 +148,9 @@ pub(crate) async fn update(tx: &mut TenantTx, tenant: &Tenant, revokes_sessions:
         tenant.quota.events_per_second.map(u32::cast_signed),
         tenant.quota.bytes_per_second.map(u32::cast_signed),
         i64::from(revokes_sessions),
-        tx.now()
+        tx.now(),
+        tenant.second_factor.as_str(),
+        length_column(tenant)
     );
     tx.execute(statement).await.map(drop)
 }

@@ -1,6 +1,6 @@
 //! Users.
 
-use contract::identity::User;
+use contract::identity::{SecondFactorPolicy, User};
 use contract::internal::{SubjectRecord, TenantRecord};
 use contract::{Role, TenantStatus, UserStatus};
 use database::{Database, Error, TenantTx};
@@ -34,6 +34,7 @@ pub(super) struct AccountRow {
     pub(super) tenant_version: i64,
     pub(super) email_key: String,
     pub(super) has_factor: bool,
+    pub(super) second_factor: SecondFactorPolicy,
 }
 
 impl AccountRow {
@@ -60,6 +61,7 @@ impl AccountRow {
                 version: self.tenant_version,
             },
             email: EmailKey::from_stored(self.email_key),
+            second_factor: self.second_factor,
             password_digest: self.password_digest,
         })
     }
@@ -413,6 +415,17 @@ pub(crate) async fn find_record(tx: &mut TenantTx, user_id: UserId) -> Result<Op
         is_deleted: row.is_deleted,
         version: row.version,
     }))
+}
+
+/// Counts the active users of all tenants: those with a second factor, and those without.
+pub(crate) async fn count_active(database: &Database) -> Result<[i64; 2], Error> {
+    let row = sqlx::query!(
+        r#"-- user.count_active
+        select users as "users!", with_factor as "with_factor!" from identity.count_active_users()"#
+    )
+    .fetch_one(database.pool())
+    .await?;
+    Ok([row.with_factor, row.users - row.with_factor])
 }
 
 /// Counts the Argon2 parameters of the passwords of all tenants, or of a sample of about 100,000.

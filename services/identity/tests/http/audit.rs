@@ -486,3 +486,32 @@ async fn audit_events_are_published_after_a_broker_outage() {
     let sessions = of(&system, "audit.v1.acme.session.session_created").await;
     assert_eq!(sessions.len(), 2, "one before the broker went away, one while it was away");
 }
+
+#[tokio::test]
+async fn a_change_of_the_required_factor_and_a_right_password_that_stops_at_the_factor_are_audited() {
+    let system = TestSystem::start().await.unwrap();
+    let admin = system.create_tenant("acme").await;
+    let require = async |policy: &str| {
+        let patch = json!({ "second_factor": policy });
+        system.platform_admin().patch("/tenants/acme", &patch).await.expect::<Value>(200);
+    };
+    let log_in = async |password: &str| {
+        let client = system.client().header("X-Tenant-ID", "acme");
+        let body = json!({ "email": "admin@acme.example", "password": password });
+        client.post("/auth/password/login", &body).await.status
+    };
+    require("everyone").await;
+    assert_eq!((log_in(testkit::PASSWORD).await, log_in("wrong-password-altogether").await), (403, 401));
+    // Without a change, nothing is recorded.
+    require("everyone").await;
+    require("optional").await;
+    let about =
+        |events: Vec<Value>| events.into_iter().map(|event| event["about"].clone()).collect::<Vec<_>>();
+    let changes = of(&system, "audit.v1.acme.identity.authz_admin").await;
+    assert_eq!(about(changes), ["tenant_created", "second_factor_everyone", "second_factor_optional"]);
+    let stopped = of(&system, "audit.v1.acme.identity.authn_login_challenge").await;
+    assert_eq!(stopped.len(), 1, "{stopped:?}");
+    assert_eq!(stopped[0]["about"], "second_factor_setup");
+    assert_eq!(stopped[0]["user_id"], json!(admin.user.user_id));
+    assert_eq!(of(&system, "audit.v1.acme.identity.authn_login_success").await.len(), 1);
+}

@@ -1,7 +1,7 @@
 //! Tenants that the operator manages.
 
 use contract::TenantStatus;
-use contract::identity::{Delivery, InspectedInvite, Quota, Tenant};
+use contract::identity::{Delivery, InspectedInvite, Quota, SecondFactorPolicy, Tenant};
 use contract::managed::{
     FirstAdmin, IssuedInvite, ManagedTenant, Owner, StoredTenant, TENANTS, WrittenTenant, invite_path,
     tenant_path,
@@ -28,6 +28,8 @@ fn desired(generation: i64) -> ManagedTenant {
         display_name: "Acme".to_owned(),
         status: TenantStatus::Active,
         quota: Quota { events_per_second: Some(100), bytes_per_second: None },
+        second_factor: SecondFactorPolicy::Optional,
+        password_min_length: None,
         admin: Some(FirstAdmin { email: "ada@acme.example".to_owned(), delivery: Delivery::Response }),
     }
 }
@@ -92,6 +94,30 @@ async fn an_equal_tenant_is_not_written_again() {
     let changed = put(&operator, &ManagedTenant { display_name: "Acme Inc.".to_owned(), ..desired(2) }).await;
     assert!(changed.changed && changed.invite.is_none());
     assert_eq!(read(&running).await.display_name, "Acme Inc.");
+}
+
+#[tokio::test]
+async fn the_operator_sets_the_rules_for_logins_and_restores_them() {
+    let running = SystemWithOperator::start().await.unwrap();
+    let (operator, platform) = (running.operator_at_identity(), running.system.platform_admin());
+    let second_factor = SecondFactorPolicy::Everyone;
+    let strict =
+        |generation| ManagedTenant { second_factor, password_min_length: Some(20), ..desired(generation) };
+    put(&operator, &strict(1)).await;
+    let rules = |tenant: &Tenant| (tenant.second_factor, tenant.password_min_length);
+    assert_eq!(rules(&read(&running).await), (second_factor, 20));
+    let patch = json!({ "second_factor": "optional", "password_min_length": 12 });
+    platform.patch("/tenants/acme", &patch).await.expect::<Tenant>(200);
+    assert!(stored(&operator).await.is_drifted);
+    assert!(put(&operator, &strict(1)).await.changed);
+    assert_eq!(rules(&read(&running).await), (second_factor, 20));
+    let short = operator
+        .put(&tenant_path(&acme()), &ManagedTenant { password_min_length: Some(11), ..desired(2) })
+        .await;
+    short.expect_problem(422, "validation_failed");
+    // Without them in the resource, those of the installation apply.
+    put(&operator, &desired(2)).await;
+    assert_eq!(rules(&read(&running).await), (SecondFactorPolicy::Optional, 12));
 }
 
 #[tokio::test]

@@ -101,6 +101,7 @@ async fn only_the_documented_functions_access_several_tenants() {
     assert_eq!(
         functions,
         [
+            "identity.count_active_users",
             "identity.count_password_costs",
             "identity.erase_tenant",
             "identity.find_account",

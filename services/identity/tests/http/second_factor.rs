@@ -8,6 +8,8 @@ use testkit::{Client, PASSWORD, TestResponse, totp_after, wait_until};
 use testsystem::{TestSystem, TestUser};
 
 const EMAIL: &str = "admin@acme.example";
+const LOGIN: &str = "/auth/password/login";
+const COMPLETE: &str = "/auth/second-factor";
 
 /// Sets up an authenticator app. Returns its secret and the recovery codes.
 async fn set_up(client: &Client) -> (String, Vec<String>) {
@@ -19,13 +21,26 @@ async fn set_up(client: &Client) -> (String, Vec<String>) {
 }
 
 async fn challenge(system: &TestSystem, path: &str) -> String {
-    let client = system.client().header("X-Tenant-ID", "acme");
-    let response = client.post(path, &json!({ "email": EMAIL, "password": PASSWORD })).await;
-    response.expect_problem(403, "second_factor_required");
+    challenge_of(system, path, EMAIL, "second_factor_required", &json!(["totp", "recovery_code"])).await
+}
+
+/// The challenge for the set-up of a factor.
+async fn setup_challenge(system: &TestSystem, email: &str) -> String {
+    challenge_of(system, LOGIN, email, "second_factor_setup_required", &json!(["totp"])).await
+}
+
+async fn challenge_of(system: &TestSystem, path: &str, email: &str, code: &str, methods: &Value) -> String {
+    let response = answer(system, path, &json!({ "email": email, "password": PASSWORD })).await;
+    response.expect_problem(403, code);
     let body = response.json();
-    assert_eq!(body["methods"], json!(["totp", "recovery_code"]), "{body}");
+    assert_eq!(body["methods"], *methods, "{body}");
     assert!(!body["expires_at"].is_null(), "{body}");
     body["challenge"].as_str().unwrap().to_owned()
+}
+
+async fn require(system: &TestSystem, policy: &str) {
+    let tenant = system.platform_admin().patch("/tenants/acme", &json!({ "second_factor": policy })).await;
+    assert_eq!(tenant.expect::<Value>(200)["second_factor"], policy);
 }
 
 async fn answer(system: &TestSystem, path: &str, body: &Value) -> TestResponse {
@@ -226,4 +241,107 @@ async fn a_request_has_exactly_one_code() {
     }
     let body = json!({ "challenge": challenge, "code": "123456" });
     answer(&system, "/auth/second-factor", &body).await.expect_problem(400, "token_invalid");
+}
+
+#[tokio::test]
+async fn a_person_who_must_have_a_factor_sets_it_up_at_the_login_and_gets_a_session() {
+    let (system, admin) = started().await;
+    let member = system.add_user(&admin, "ada@acme.example", Role::Member).await;
+    require(&system, "administrators").await;
+    system.log_in("acme", &member.user.email).await;
+    admin.client.get("/auth/session").await.expect::<Whoami>(200);
+
+    let permit = setup_challenge(&system, EMAIL).await;
+    let start = json!({ "challenge": permit });
+    let replaced: NewTotp = answer(&system, "/auth/second-factor/totp", &start).await.expect(201);
+    let app: NewTotp = answer(&system, "/auth/second-factor/totp", &start).await.expect(201);
+    assert!(app.qr_code.expose().contains("<svg"), "{}", app.qr_code.expose());
+    let confirm = |secret: &str| json!({ "challenge": permit, "code": totp_after(secret, 0) });
+    let wrong = answer(&system, COMPLETE, &confirm(replaced.secret.expose())).await;
+    wrong.expect_problem(401, "second_factor_failed");
+    let recover = json!({ "challenge": permit, "recovery_code": "ABCD-EFGH-IJKL-MNOP" });
+    answer(&system, COMPLETE, &recover).await.expect_problem(401, "second_factor_failed");
+    let session: IssuedSession = answer(&system, COMPLETE, &confirm(app.secret.expose())).await.expect(200);
+    let codes = session.recovery_codes.unwrap();
+    assert_eq!(codes.len(), 10);
+    let client = system.client().bearer(session.session_id.expose());
+    let whoami: Whoami = client.get("/auth/session").await.expect(200);
+    assert_eq!(whoami.amr, [AuthMethod::Pwd, AuthMethod::Otp, AuthMethod::Mfa]);
+    // It is a recent login with the factor.
+    client.post("/api-keys", &json!({ "name": "k" })).await.expect::<Value>(201);
+    system.wait_for_mails_to(EMAIL, "An authenticator app was set up", 1).await;
+    answer(&system, "/auth/second-factor/totp", &start).await.expect_problem(400, "token_invalid");
+    answer(&system, COMPLETE, &confirm(app.secret.expose())).await.expect_problem(400, "token_invalid");
+
+    // The next login needs a code, and no response contains the recovery codes again.
+    let challenge = challenge(&system, LOGIN).await;
+    let recover = json!({ "challenge": challenge, "recovery_code": codes[0].expose() });
+    let session: IssuedSession = answer(&system, COMPLETE, &recover).await.expect(200);
+    assert!(session.recovery_codes.is_none());
+}
+
+#[tokio::test]
+async fn a_challenge_for_the_set_up_permits_nothing_else_and_ends_after_five_codes() {
+    let (system, admin) = started().await;
+    let member = system.add_user(&admin, "ada@acme.example", Role::Member).await;
+    let (_, codes) = set_up(&admin.client).await;
+    require(&system, "everyone").await;
+    let first = challenge(&system, LOGIN).await;
+    let start = |challenge: &str| json!({ "challenge": challenge });
+    let path = "/auth/second-factor/totp";
+    answer(&system, path, &start(&first)).await.expect_problem(400, "token_invalid");
+    let other = setup_challenge(&system, &member.user.email).await;
+    let of_other = json!({ "challenge": other, "recovery_code": codes[0] });
+    answer(&system, COMPLETE, &of_other).await.expect_problem(401, "second_factor_failed");
+    system.client().bearer(&other).get("/auth/factors").await.expect_problem(401, "credential_invalid");
+    let of_other = json!({ "challenge": other, "code": "123456" });
+    for _ in 0..4 {
+        answer(&system, COMPLETE, &of_other).await.expect_problem(401, "second_factor_failed");
+    }
+    answer(&system, COMPLETE, &of_other).await.expect_problem(400, "token_invalid");
+    answer(&system, path, &start(&other)).await.expect_problem(400, "token_invalid");
+    // Wrong codes of a set-up lock nothing.
+    let app: NewTotp = member.client.post("/auth/factors/totp", &Value::Null).await.expect(201);
+    let body = json!({ "code": totp_after(app.secret.expose(), 0) });
+    let pending = setup_challenge(&system, &member.user.email).await;
+    member.client.post("/auth/factors/totp/confirm", &body).await.expect::<RecoveryCodes>(200);
+    answer(&system, path, &start(&pending)).await.expect_problem(400, "token_invalid");
+}
+
+#[tokio::test]
+async fn the_last_factor_of_a_person_who_must_have_one_is_not_removed_but_an_administrator_resets_it() {
+    let (system, admin) = started().await;
+    let member = system.add_user(&admin, "ada@acme.example", Role::Member).await;
+    let (secret, _) = set_up(&admin.client).await;
+    let client = log_in(&system, &secret).await;
+    let factors: Factors = client.get("/auth/factors").await.expect(200);
+    let path = format!("/auth/factors/{}", factors.factors[0].factor_id);
+    require(&system, "administrators").await;
+    let problem = client.delete(&path).await.expect_problem(409, "last_factor");
+    assert!(problem.detail.contains("ask an administrator"), "{problem:?}");
+    assert_eq!(client.get("/auth/factors").await.expect::<Factors>(200), factors);
+    require(&system, "optional").await;
+    client.delete(&path).await.expect_empty(204);
+    require(&system, "everyone").await;
+    setup_challenge(&system, EMAIL).await;
+    set_up(&member.client).await;
+    let reset = format!("/users/{}/factors", member.user.user_id);
+    let platform = system.platform_admin().header("X-Tenant-ID", "acme");
+    platform.delete(&reset).await.expect_empty(204);
+    setup_challenge(&system, &member.user.email).await;
+}
+
+#[tokio::test]
+async fn the_page_sets_up_a_factor_with_the_same_challenge() {
+    let (system, _admin) = started().await;
+    require(&system, "everyone").await;
+    let methods = json!(["totp"]);
+    let path = "/pages/sessions/login";
+    let challenge = challenge_of(&system, path, EMAIL, "second_factor_setup_required", &methods).await;
+    let start = json!({ "challenge": challenge });
+    let app: NewTotp = answer(&system, "/auth/second-factor/totp", &start).await.expect(201);
+    let confirm = json!({ "challenge": challenge, "code": totp_after(app.secret.expose(), 0) });
+    let response = answer(&system, "/pages/sessions/second-factor", &confirm).await;
+    assert!(response.status == 200 && response.headers.contains_key("set-cookie"), "{response}");
+    assert_eq!(response.json()["recovery_codes"].as_array().unwrap().len(), 10, "{response}");
 }

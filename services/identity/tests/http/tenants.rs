@@ -2,7 +2,8 @@
 
 use contract::Page;
 use contract::identity::Tenant;
-use serde_json::json;
+use serde_json::{Value, json};
+use testkit::PASSWORD;
 use testsystem::TestSystem;
 
 #[tokio::test]
@@ -42,6 +43,12 @@ async fn an_invalid_tenant_is_rejected_with_the_field() {
         (
             json!({ "tenant_id": "a", "display_name": "x", "quota": { "bytes_per_second": 0 } }),
             "/quota/bytes_per_second",
+        ),
+        (json!({ "tenant_id": "a", "display_name": "x", "second_factor": "nobody" }), "/second_factor"),
+        (json!({ "tenant_id": "a", "display_name": "x", "password_min_length": 11 }), "/password_min_length"),
+        (
+            json!({ "tenant_id": "a", "display_name": "x", "password_min_length": 129 }),
+            "/password_min_length",
         ),
     ] {
         let problem = create(body).await.expect_problem(422, "validation_failed");
@@ -87,4 +94,55 @@ async fn tenants_are_listed_in_pages() {
     let next = format!("/tenants?limit=2&cursor={}", first.next_cursor.unwrap());
     let second: Page<Tenant> = system.platform_admin().get(&next).await.expect(200);
     assert_eq!((ids(&second), second.next_cursor), (vec!["c".to_owned()], None));
+}
+
+#[tokio::test]
+async fn a_tenant_raises_the_minimum_length_of_passwords_but_never_lowers_that_of_the_installation() {
+    let system = TestSystem::start_with(&[("SVC_PASSWORD_MIN_LENGTH", "14")]).await.unwrap();
+    let admin = system.create_tenant("acme").await;
+    let platform = system.platform_admin();
+    let length = async || platform.get("/tenants/acme").await.expect::<Tenant>(200).password_min_length;
+    assert_eq!(length().await, 14);
+    let set =
+        async |length: u32| platform.patch("/tenants/acme", &json!({ "password_min_length": length })).await;
+    let problem = set(13).await.expect_problem(422, "validation_failed");
+    assert!(problem.errors[0].message.contains("14 is the minimum of the installation"), "{problem:?}");
+    assert_eq!(set(20).await.expect::<Tenant>(200).password_min_length, 20);
+    platform.patch("/tenants/acme", &json!({ "display_name": "Acme Inc." })).await.expect::<Tenant>(200);
+    assert_eq!(length().await, 20);
+
+    let short = "nineteen characters";
+    let rejected = |response: testkit::TestResponse| {
+        let problem = response.expect_problem(422, "password_too_short");
+        assert!(problem.detail.contains("at least 20 characters"), "{problem:?}");
+        assert!(problem.errors[0].message.contains("at least 20 characters"), "{problem:?}");
+    };
+    // A change, an accepted invite, and a reset.
+    let change = json!({ "current_password": PASSWORD, "new_password": short });
+    let client = admin.client.clone().header("X-User-ID", &admin.user.user_id.to_string());
+    rejected(client.post("/auth/password/change", &change).await);
+    let invite = json!({ "email": "ada@acme.example", "delivery": "response" });
+    let invite: Value = admin.client.post("/users/invite", &invite).await.expect(201);
+    let inspect = json!({ "token": invite["token"] });
+    let inspected: Value = system.client().post("/users/accept-invite/inspect", &inspect).await.expect(200);
+    assert_eq!(inspected["password_min_length"], 20);
+    let accept = |password: &str| json!({ "token": invite["token"], "password": password });
+    rejected(system.client().post("/users/accept-invite", &accept(short)).await);
+    let long = "twenty characters, no";
+    assert_eq!(system.client().post("/users/accept-invite", &accept(long)).await.status, 201);
+    let request = json!({ "email": "ada@acme.example" });
+    let reset = system.client().header("X-Tenant-ID", "acme").post("/auth/password/reset", &request).await;
+    reset.expect_empty(204);
+    let mail = system.wait_for_mail("ada@acme.example").await;
+    let token = mail.split_whitespace().find(|word| word.starts_with("svc_pr_")).unwrap();
+    let inspect = json!({ "token": token });
+    let inspected: Value = system.client().post("/auth/password/reset/inspect", &inspect).await.expect(200);
+    assert_eq!(inspected["password_min_length"], 20);
+    let confirm = json!({ "token": token, "new_password": short });
+    rejected(system.client().post("/auth/password/reset/confirm", &confirm).await);
+
+    // The present password stays valid, and the rule ends with the minimum of the installation.
+    system.log_in("acme", "admin@acme.example").await;
+    assert_eq!(set(14).await.expect::<Tenant>(200).password_min_length, 14);
+    client.post("/auth/password/change", &change).await.expect_empty(204);
 }

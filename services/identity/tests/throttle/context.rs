@@ -15,7 +15,7 @@ use service::Tasks;
 use service::clock::ManualClock;
 use service::config::{Environment, Variables as _};
 use service::process::Routers;
-use service::telemetry::{Telemetry, TraceSettings};
+use service::telemetry::{Metrics, Telemetry, TraceSettings};
 use testkit::{LIMITS_OFF, PASSWORD, TestDatabase};
 use tokio::net::TcpListener;
 use tower::ServiceExt as _;
@@ -32,6 +32,7 @@ pub(crate) struct Context {
     pub(crate) database: TestDatabase,
     environment: Environment,
     tasks: Tasks,
+    pub(crate) metrics: Metrics,
 }
 
 impl Context {
@@ -56,9 +57,10 @@ impl Context {
             ("SVC_ARGON2_MEMORY_COST", "64"),
             ("SVC_HASH_WORKERS", "2"),
         ]);
-        let Routers { public, internal, .. } =
+        let (Routers { public, internal, .. }, metrics) =
             build(&environment, &database, &clock, Arc::new(SystemEntropy), &tasks);
-        let context = Self { public, internal: internal.unwrap(), clock, database, environment, tasks };
+        let internal = internal.unwrap();
+        let context = Self { public, internal, clock, database, environment, tasks, metrics };
         context.create_tenant("acme").await;
         context
     }
@@ -87,7 +89,7 @@ impl Context {
     /// Restarts the service with additional variables.
     pub(crate) fn restarted_with(&self, variables: &[(&str, &str)], entropy: Arc<dyn Entropy>) -> Self {
         let environment = self.environment.clone().with(variables.iter().copied());
-        let Routers { public, internal, .. } =
+        let (Routers { public, internal, .. }, metrics) =
             build(&environment, &self.database, &self.clock, entropy, &self.tasks);
         Self {
             public,
@@ -96,6 +98,7 @@ impl Context {
             database: TestDatabase::clone(&self.database),
             environment,
             tasks: self.tasks.clone(),
+            metrics,
         }
     }
 
@@ -252,15 +255,17 @@ fn build(
     clock: &Arc<ManualClock>,
     entropy: Arc<dyn Entropy>,
     tasks: &Tasks,
-) -> Routers {
+) -> (Routers, Metrics) {
+    let telemetry = Telemetry::start("test", &TraceSettings::default()).unwrap();
+    let metrics = telemetry.metrics().clone();
     let parts = Parts {
         database: database.pool("svc_identity").unwrap(),
         clock: clock.clone(),
         entropy,
         tasks: tasks.clone(),
-        telemetry: Telemetry::start("test", &TraceSettings::default()).unwrap(),
+        telemetry,
     };
-    identity::build(identity::Config::load(environment).unwrap(), parts).unwrap()
+    (identity::build(identity::Config::load(environment).unwrap(), parts).unwrap(), metrics)
 }
 
 pub(crate) async fn json_of(response: Response<Body>) -> Value {

@@ -301,3 +301,91 @@ async fn the_password_of_a_user_with_a_factor_cannot_be_changed_with_the_passwor
     let bearer = format!("Bearer {}", session["session_id"].as_str().unwrap());
     assert_eq!(change(Some(&bearer)).await, 204);
 }
+
+#[tokio::test]
+async fn without_the_key_no_app_is_set_up_no_login_with_one_succeeds_and_no_tenant_requires_one() {
+    let person = Person::start().await;
+    let without = person.context.restarted_with(&[("SVC_FACTOR_KEY", "")], Arc::new(SystemEntropy));
+    let challenge = person.challenge().await;
+    let answer = use_code(&without, HERE, &challenge, &person.code(0)).await;
+    assert_eq!((answer.0, answer.1.as_str()), (503, "dependency_unavailable"));
+    assert_eq!(person.count(SESSIONS).await, 0);
+    let answer = use_recovery_code(&without, &challenge, &person.recovery_codes[0]).await;
+    let bearer = format!("Bearer {}", answer.2["session_id"].as_str().unwrap());
+    let headers = [("Authorization", bearer.as_str())];
+    for (path, body) in
+        [("/auth/factors/totp", Value::Null), ("/auth/factors/totp/confirm", json!({ "code": "123456" }))]
+    {
+        let response = without.send(path, &headers, &body).await;
+        let status = response.status().as_u16();
+        let body: Value = json_of(response).await;
+        assert_eq!((status, body["code"].as_str()), (409, Some("totp_unavailable")), "{path}");
+    }
+    let platform_token = without.platform_token();
+    let headers = [("Authorization", platform_token.as_str())];
+    let patch = async |policy: &str| {
+        without.patch("/tenants/acme", &headers, &json!({ "second_factor": policy })).await
+    };
+    assert_eq!((patch("everyone").await, patch("optional").await), (409, 200));
+    let create =
+        json!({ "tenant_id": "strict", "display_name": "Strict", "second_factor": "administrators" });
+    assert_eq!(without.send("/tenants", &headers, &create).await.status(), 409);
+    // A rule from before the key was removed still requires the factor.
+    person.context.create_tenant("other").await;
+    let rule = json!({ "second_factor": "everyone" });
+    assert_eq!(person.context.patch("/tenants/other", &headers, &rule).await, 200);
+    let tenant = [("X-Tenant-ID", "other"), ("X-Forwarded-For", HERE)];
+    let login = json!({ "email": "admin@other.example", "password": PASSWORD });
+    let login: Value = json_of(without.send("/auth/password/login", &tenant, &login).await).await;
+    assert_eq!(login["code"], "second_factor_setup_required");
+    let start = json!({ "challenge": login["challenge"] });
+    let refused: Value = json_of(without.send("/auth/second-factor/totp", &tenant, &start).await).await;
+    assert_eq!(refused["code"], "totp_unavailable");
+}
+
+#[tokio::test]
+async fn an_attempt_to_set_up_a_factor_is_no_success_and_ends_no_back_off_until_the_code_is_right() {
+    let context = Context::start().await;
+    let platform_token = context.platform_token();
+    let headers = [("Authorization", platform_token.as_str())];
+    assert_eq!(context.patch("/tenants/acme", &headers, &json!({ "second_factor": "everyone" })).await, 200);
+    context.fail(4).await;
+    let before = context.count(SUCCESSES).await;
+    let (_, code, body) = post(&context, HERE, "/auth/password/login", &login()).await;
+    assert_eq!(code, "second_factor_setup_required");
+    let challenge = body["challenge"].as_str().unwrap();
+    let start = json!({ "challenge": challenge });
+    let (_, _, app) = post(&context, HERE, "/auth/second-factor/totp", &start).await;
+    let secret = app["secret"].as_str().unwrap();
+    let wrong = totp(secret, context.time() + 3600);
+    assert_eq!(use_code(&context, HERE, challenge, &wrong).await.1, "second_factor_failed");
+    assert_eq!((context.failures().await, context.count(SUCCESSES).await), (vec![4], before));
+    assert_eq!(context.count("select failures::bigint from identity.totp_factors").await, 0);
+    // One of many parallel requests sets up the factor and gets a session.
+    let right = totp(secret, context.time());
+    let addresses: Vec<_> = (0..20).map(|n| format!("198.51.100.{n}")).collect();
+    let requests = addresses.iter().map(|address| use_code(&context, address, challenge, &right));
+    let answers = testkit::join_all(requests).await;
+    assert_eq!(answers.iter().filter(|answer| answer.0 == 200).count(), 1);
+    assert_eq!(context.count(SESSIONS).await, 1);
+    assert_eq!(context.count("select count(*) from identity.recovery_codes").await, 10);
+    let events = "select count(*) from identity.outbox where payload -> 'event' ->> 'about' = 'totp_added'";
+    assert_eq!(context.count(events).await, 1);
+}
+
+#[tokio::test]
+async fn a_metric_counts_the_active_users_with_and_without_a_second_factor() {
+    let person = Person::start().await;
+    person.context.create_tenant("other").await;
+    person.context.create_tenant("third").await;
+    person.context.invite_token("invited@acme.example").await;
+    let restarted = person.context.restarted_with(&[], Arc::new(SystemEntropy));
+    testkit::wait_until("the users are counted", async || {
+        let metrics = restarted.metrics.text();
+        let shows = |line| metrics.lines().any(|shown: &str| shown == line);
+        let [with, without] =
+            ["svc_users_active{second_factor=\"yes\"} 1", "svc_users_active{second_factor=\"no\"} 2"];
+        (shows(with) && shows(without)).then_some(())
+    })
+    .await;
+}

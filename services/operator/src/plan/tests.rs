@@ -8,7 +8,8 @@ use proptest::prelude::*;
 use super::*;
 use crate::login_secret;
 use crate::resources::{
-    ConsumerSpec, LabelOperator, LabelRequirement, NamespaceSelector, ProducerSpec, QuotaSpec, TenantSpec,
+    ConsumerSpec, LabelOperator, LabelRequirement, NamespaceSelector, ProducerSpec, QuotaSpec,
+    RequiredFactor, TenantSpec,
 };
 
 /// A selector of all namespaces.
@@ -34,6 +35,8 @@ fn tenant(name: &str, number: u128, generation: i64) -> SvcTenant {
         invite_delivery: InviteDelivery::Secret,
         state: TenantState::Active,
         quota: QuotaSpec::default(),
+        second_factor: RequiredFactor::Optional,
+        password_min_length: None,
         allowed_namespaces: Some(NamespaceSelector {
             match_labels: [("tenant".to_owned(), name.to_owned())].into(),
             match_expressions: Vec::new(),

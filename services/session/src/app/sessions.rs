@@ -36,6 +36,7 @@ impl Draft {
             role: self.role,
             expires_at: lifecycle.expires_at,
             idle_expires_at: lifecycle.idle_expires_at,
+            recovery_codes: None,
         }
     }
 }

@@ -4,7 +4,7 @@
 use std::time::{Duration, Instant};
 
 use contract::Secret;
-use contract::identity::{CreateTenant, Delivery, Invite, Login, RequestReset, Tenant};
+use contract::identity::{CreateTenant, Delivery, Invite, Login, RequestReset, SecondFactorPolicy, Tenant};
 use rand::seq::SliceRandom as _;
 use serde_json::json;
 use testkit::PASSWORD;
@@ -110,6 +110,8 @@ impl Bench<'_> {
             admin_email: Some(admin_email.to_owned()),
             delivery: Delivery::Response,
             quota: None,
+            second_factor: SecondFactorPolicy::Optional,
+            password_min_length: None,
         };
         let create = request("POST", "/api/v1/tenants", &headers, &serde_json::to_vec(&create)?);
         let mut connection = Connection::open(self.system.address).await?;
