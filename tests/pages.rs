@@ -11,6 +11,7 @@ mod pages {
     mod change_password;
     mod device;
     mod docs;
+    mod factors;
     mod failures;
     mod home;
     mod mails;

@@ -176,6 +176,37 @@ async fn show_sessions(look: &Look<'_>) {
     look.wait_for("#done").await;
 }
 
+async fn show_factors(look: &Look<'_>) {
+    let (browser, tenant) = (look.browser, format!("strict-{}", look.language));
+    browser.system.create_tenant(&tenant).await;
+    let patch = json!({ "second_factor": "everyone" });
+    let administrator = browser.system.platform_admin();
+    administrator.patch(&format!("/tenants/{tenant}"), &patch).await.expect::<serde_json::Value>(200);
+    look.open(&format!("{}#tenant={tenant}&email=admin@{tenant}.example", browser.page("factors"))).await;
+    look.wait_for("form").await;
+    look.expect_readable("factors").await;
+    browser.press(&format!("{PASSWORD}{ENTER}")).await;
+    look.wait_for("#qr").await;
+    browser.press(&format!("{TAB}{TAB}1{ENTER}")).await;
+    look.wait_for("#first-code-error").await;
+    look.expect_readable("factors-setup").await;
+    let secret = "return document.getElementById('secret').textContent.replaceAll(' ', '')";
+    let secret = browser.execute(secret).await.as_str().unwrap().to_owned();
+    browser.execute("document.getElementById('first-code').value = ''").await;
+    browser.press(&format!("{}{ENTER}", testkit::totp_after(&secret, 0))).await;
+    look.wait_for("#stored").await;
+    look.expect_readable("factors-codes").await;
+    browser.execute("document.getElementById('stored').click()").await;
+    look.wait_for("#renew").await;
+    look.expect_readable("factors-list").await;
+    browser.execute("document.querySelector('#factors button').click()").await;
+    look.wait_for("#removal").await;
+    look.expect_readable("factors-removal").await;
+    browser.execute("document.getElementById('remove').click()").await;
+    look.wait_for("#list-error").await;
+    look.expect_readable("factors-last").await;
+}
+
 #[tokio::test]
 async fn every_page_is_readable_and_accessible_in_both_languages_light_and_dark_wide_and_narrow() {
     let logo = Path::new(env!("CARGO_TARGET_TMPDIR")).join("logo.svg");
@@ -199,6 +230,7 @@ async fn every_page_is_readable_and_accessible_in_both_languages_light_and_dark_
         show_request(&look).await;
         show_device(&look).await;
         show_sessions(&look).await;
+        show_factors(&look).await;
         let problem = ProblemKind::HeaderMissing.code();
         look.open(&format!("{}/api/v1/problems/{problem}", browser.system.base_url)).await;
         look.expect_readable("problem").await;

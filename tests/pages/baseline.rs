@@ -149,8 +149,15 @@ async fn pages_use_no_feature_that_the_oldest_supported_browsers_lack() {
     let mut names = words(&newer["names"], " ");
     names.extend(SYNTAX.into_iter().chain([TOP_LEVEL_AWAIT]).map(str::to_owned));
     let (mut used, mut files) = (BTreeSet::new(), BTreeSet::new());
-    for page in ["accept-invite", "reset-password", "request-reset", "change-password", "device", "sessions"]
-    {
+    for page in [
+        "accept-invite",
+        "reset-password",
+        "request-reset",
+        "change-password",
+        "device",
+        "factors",
+        "sessions",
+    ] {
         let document = system.client().get(&format!("/pages/{page}")).await.body;
         used.extend(features_of_markup(&document).into_iter().filter(|feature| markup.contains(feature)));
         let addresses = document.split('"').filter(|text| text.starts_with("/api/v1/pages/files/"));
@@ -160,7 +167,7 @@ async fn pages_use_no_feature_that_the_oldest_supported_browsers_lack() {
     let script = files.iter().find(|file| extension(file) == "js").unwrap();
     let directory = script.rsplit_once('/').unwrap().0.to_owned();
     files.extend(["token.js", "login.js"].map(|file| format!("{directory}/{file}")));
-    assert_eq!(files.len(), 9, "{files:?}");
+    assert_eq!(files.len(), 10, "{files:?}");
     for file in &files {
         let content = system.client().get(file).await.body;
         if extension(file) == "css" {

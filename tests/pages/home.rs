@@ -10,6 +10,7 @@ async fn the_start_page_links_to_the_other_pages_in_the_language_of_the_browser(
     for (page, title) in [
         ("sessions", "Your sessions"),
         ("request-reset", "Reset your password"),
+        ("factors", "Your second factor"),
         ("change-password", "Change your password"),
         ("device", "Connect a device"),
     ] {

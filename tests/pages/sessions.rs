@@ -78,7 +78,7 @@ async fn a_login_with_a_second_factor_asks_for_the_code() {
 #[tokio::test]
 async fn a_password_in_a_link_is_neither_used_nor_kept() {
     let Some(browser) = Browser::start().await else { return };
-    for page in ["sessions", "device", "change-password"] {
+    for page in ["sessions", "device", "change-password", "factors"] {
         let account = format!("tenant=acme&email={EMAIL}");
         let passwords = "current=hunter2&password=hunter2";
         browser.open(&format!("{}#{account}&{passwords}", browser.page(page))).await;

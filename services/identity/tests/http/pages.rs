@@ -11,6 +11,7 @@ async fn pages_load_only_own_resources_and_send_no_referrer() {
         ("reset-password", "text/html; charset=utf-8"),
         ("request-reset", "text/html; charset=utf-8"),
         ("sessions", "text/html; charset=utf-8"),
+        ("factors", "text/html; charset=utf-8"),
         ("change-password", "text/html; charset=utf-8"),
         ("device", "text/html; charset=utf-8"),
         ("files/any/style.css", "text/css; charset=utf-8"),
@@ -21,6 +22,7 @@ async fn pages_load_only_own_resources_and_send_no_referrer() {
         ("files/any/token.js", "text/javascript; charset=utf-8"),
         ("files/any/token-form.js", "text/javascript; charset=utf-8"),
         ("files/any/request-reset.js", "text/javascript; charset=utf-8"),
+        ("files/any/factors.js", "text/javascript; charset=utf-8"),
         ("files/any/sessions.js", "text/javascript; charset=utf-8"),
         ("files/any/docs.js", "text/javascript; charset=utf-8"),
     ] {

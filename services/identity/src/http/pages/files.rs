@@ -22,7 +22,7 @@ const GZIP: &[u8] = b"\x1f\x8b";
 /// The logo, and the one on dark backgrounds.
 const LOGOS: [&str; 2] = ["logo", "logo-dark"];
 
-const SCRIPTS: [(&str, &str); 9] = [
+const SCRIPTS: [(&str, &str); 10] = [
     ("page.js", include_str!("page.js")),
     ("login.js", include_str!("login.js")),
     ("change-password.js", include_str!("change-password.js")),
@@ -30,6 +30,7 @@ const SCRIPTS: [(&str, &str); 9] = [
     ("token-form.js", include_str!("token-form.js")),
     ("request-reset.js", include_str!("request-reset.js")),
     ("device.js", include_str!("device.js")),
+    ("factors.js", include_str!("factors.js")),
     ("sessions.js", include_str!("sessions.js")),
     ("docs.js", include_str!("docs.js")),
 ];

@@ -4,7 +4,11 @@ import * as page from "./page.js";
 
 let session = null;
 
-export const bearer = () => ({ authorization: `Bearer ${session}` });
+// The header with the session; null without one.
+export const bearer = () => session && { authorization: `Bearer ${session}` };
+
+// Uses a session that another request has created.
+export const adopt = (session_id) => (session = session_id);
 
 // Logs in with the fields of a form. Returns the user.
 export async function logIn(fields) {

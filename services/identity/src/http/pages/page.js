@@ -148,9 +148,19 @@ function waitText(seconds) {
   return seconds < 100 ? text("limited.seconds", { seconds }) : text("limited.minutes", { minutes: Math.ceil(seconds / 60) });
 }
 
+// The minimum of the installation is in the texts. An organization can require longer passwords.
+export function requireLength(length) {
+  const password = element("password");
+  const replaced = (content) => content.replace(password.minLength, length);
+  texts["problem.password_too_short"] = replaced(texts["problem.password_too_short"]);
+  element("password-help").textContent = replaced(element("password-help").textContent);
+  password.minLength = length;
+}
+
 // The problem of a response that is not the expected one. Only the service sends problem documents, proxies do not.
 function problemOf({ status, headers }, document) {
   if (status === 429) return new Problem("rate_limited", waitText(Number(headers.get("retry-after"))));
+  if (document?.code === "password_too_short") requireLength(Number(/\d+/.exec(document.detail)));
   if (document?.code) return new Problem(document.code, undefined, document.challenge);
   return status >= 500 ? new Problem("dependency_unavailable") : new Problem(null, text("error.unexpected"));
 }
@@ -211,12 +221,21 @@ export async function logIn(paths, { tenant, email, password }) {
     setChallenge(null);
     return session;
   } catch (error) {
-    if (error.challenge) setChallenge(error.challenge);
+    if (error.code === "second_factor_setup_required") openSetup(error.challenge, { tenant, email });
+    else if (error.challenge) setChallenge(error.challenge);
     if (error.code === "second_factor_failed") element("otp").value = "";
     if (error.code !== "token_invalid") throw error;
     setChallenge(null);
     throw new Problem(null, text("error.otp_expired"));
   }
+}
+
+// Opens the page that sets up the second factor, which the account of a login must have. It leads back to this page.
+function openSetup(challenge, { tenant, email }) {
+  const code = element("code")?.value;
+  const values = { tenant: tenant.value, email: email.value, next: location.pathname.split("/").pop() };
+  const parameters = new URLSearchParams({ ...values, ...(code && { user_code: code }), setup: challenge });
+  location.assign(new URL(`factors#${parameters}`, location.href));
 }
 
 // The field of a problem with the code of a second factor.
@@ -318,6 +337,17 @@ export function checkAgain() {
 // The field of a new password for a problem with it.
 export const newPasswordOf = (code) =>
   code?.startsWith("password_") || code === "body_too_large" ? element("password") : undefined;
+
+// Shows a button that copies the text of an element. Only secure contexts have a clipboard.
+export function offerCopy(id) {
+  if (!navigator.clipboard) return;
+  const copy = element("copy");
+  copy.hidden = false;
+  copy.addEventListener("click", async () => {
+    await navigator.clipboard.writeText(element(id).textContent);
+    copy.textContent = text("copied");
+  });
+}
 
 // The link of a login form to the page that requests a reset, with the account filled in.
 element("reset-link")?.addEventListener("click", ({ currentTarget }) => {

@@ -157,6 +157,7 @@ async function run(action, result = "") {
 
 async function open() {
   page.compose(page.element("list-account"), "done.account", account());
+  page.link(page.element("factors-link"), { tenant: account().tenant, email: account().email });
   await run(async () => {
     await list();
     page.showSection("list");

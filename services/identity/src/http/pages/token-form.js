@@ -23,7 +23,8 @@ const organization = ({ tenant_id, tenant_name }) =>
   tenant_name === tenant_id ? tenant_id : `${tenant_name} (${tenant_id})`;
 
 function showAccount(account) {
-  const { email, invited_by, expires_at } = account;
+  const { email, invited_by, expires_at, password_min_length } = account;
+  page.requireLength(password_min_length);
   const key = invited_by ? form.dataset.accountBy : form.dataset.account;
   page.compose(page.element("account"), key, { tenant: organization(account), email, invited_by });
   page.fill({ expires_at: page.time(expires_at) });
@@ -79,15 +80,7 @@ async function checkLink(token) {
   password.focus();
 }
 
-// Only in secure contexts.
-if (navigator.clipboard) {
-  const copy = page.element("copy");
-  copy.hidden = false;
-  copy.addEventListener("click", async () => {
-    await navigator.clipboard.writeText(page.element("command").textContent);
-    copy.textContent = page.text("copied");
-  });
-}
+page.offerCopy("command");
 
 const found = findToken(page.fragment());
 if (found && found.kind !== kind) page.openLink(found);

@@ -1,0 +1,189 @@
+//! `/pages/factors`, with the codes of an own implementation of RFC 6238.
+
+use contract::factors::Factors;
+use contract::identity::Tenant;
+use serde_json::json;
+use testkit::{PASSWORD, totp_after, wait_until};
+
+use super::browser::{Browser, ENTER, TAB};
+
+const EMAIL: &str = "admin@acme.example";
+
+/// Waits for the focus on a field and types into it.
+async fn type_into(browser: &Browser, field: &str, keys: &str) {
+    wait_until(field, async || (browser.focus().await == field).then_some(())).await;
+    browser.press(keys).await;
+}
+
+/// Opens the page and enters the password.
+async fn log_in(browser: &Browser) {
+    browser.open(&format!("{}#tenant=acme&email={EMAIL}", browser.page("factors"))).await;
+    type_into(browser, "password", &format!("{PASSWORD}{ENTER}")).await;
+}
+
+async fn log_in_with_code(browser: &Browser, code: &str) {
+    log_in(browser).await;
+    type_into(browser, "otp", &format!("{code}{ENTER}")).await;
+    browser.wait_for_text("Unused codes:").await;
+}
+
+async fn click(browser: &Browser, id: &str) {
+    browser.execute(&format!("document.getElementById('{id}').click()")).await;
+}
+
+/// The secret on the page, once its QR code is shown.
+async fn shown_secret(browser: &Browser) -> String {
+    let width = "return document.getElementById('qr')?.naturalWidth";
+    wait_until("the QR code is shown", async || {
+        (browser.execute(width).await.as_u64() >= Some(200)).then_some(())
+    })
+    .await;
+    let secret = "return document.getElementById('secret')?.textContent.replaceAll(' ', '') ?? ''";
+    browser.execute(secret).await.as_str().unwrap().to_owned()
+}
+
+async fn shown_codes(browser: &Browser) -> Vec<String> {
+    browser.wait_for_text("Store your recovery codes").await;
+    let codes = browser.execute("return document.getElementById('recovery-codes').textContent").await;
+    codes.as_str().unwrap().lines().map(str::to_owned).collect()
+}
+
+async fn require_factor(browser: &Browser) {
+    let patch = json!({ "second_factor": "everyone" });
+    browser.system.platform_admin().patch("/tenants/acme", &patch).await.expect::<Tenant>(200);
+}
+
+#[tokio::test]
+async fn a_user_sets_up_an_app_by_keyboard_stores_the_codes_and_removes_the_app() {
+    let Some(browser) = Browser::start().await else { return };
+    let user = browser.system.create_tenant("acme").await;
+    log_in(&browser).await;
+    browser.wait_for_text("You have no second factor.").await;
+    browser.press(&format!("{TAB}{ENTER}")).await;
+    let secret = shown_secret(&browser).await;
+    let link = browser.execute("return document.getElementById('app-link').href").await;
+    assert!(link.as_str().unwrap().starts_with("otpauth://totp/svc:admin%40acme"), "{link}");
+    // The link to an app on this device is before the field.
+    browser.press(&format!("{TAB}{TAB}12345{ENTER}")).await;
+    browser.expect_field_error("first-code", "Enter the six digits that the app shows.").await;
+    let typed = "document.getElementById('first-code').value = ''";
+    browser.execute(typed).await;
+    browser.press(&format!("{}{ENTER}", totp_after(&secret, 100))).await;
+    browser.expect_field_error("first-code", "The code is wrong").await;
+    browser.execute(typed).await;
+    let code = totp_after(&secret, 0);
+    browser.press(&format!("{} {}{ENTER}", &code[..3], &code[3..])).await;
+    let codes = shown_codes(&browser).await;
+    assert!(codes.len() == 10 && codes.iter().all(|code| code.len() == 19), "{codes:?}");
+    browser.execute("window.print = () => { document.title = 'printed' }").await;
+    click(&browser, "print").await;
+    assert_eq!(browser.execute("return document.title").await, "printed");
+    assert_eq!(browser.execute("return document.getElementById('copy').hidden").await, false);
+
+    // The session of the set-up is without the factor, so a change needs a new login.
+    click(&browser, "stored").await;
+    browser.wait_for_text("Your second factor is set up.").await;
+    type_into(&browser, "password", &format!("{PASSWORD}{ENTER}")).await;
+    type_into(&browser, "otp", &format!("{}{ENTER}", totp_after(&secret, 1))).await;
+    browser.wait_for_text("Unused codes: 10").await;
+    click(&browser, "renew").await;
+    let renewed = shown_codes(&browser).await;
+    assert!(renewed.len() == 10 && !renewed.contains(&codes[0]), "{renewed:?}");
+    click(&browser, "stored").await;
+    browser.wait_for_text("Unused codes: 10").await;
+    let text = browser.execute("return document.body.textContent").await.to_string();
+    assert!(!text.contains(&renewed[0]), "the codes stay in the page");
+    browser.press(&format!("{TAB}{ENTER}")).await;
+    browser.wait_for_text("Remove the authenticator app?").await;
+    browser.press(&format!("{TAB}{TAB}{ENTER}")).await;
+    browser.wait_for_text("Unused codes: 10").await;
+    browser.press(&format!("{TAB}{ENTER}")).await;
+    browser.wait_for_text("Remove the authenticator app?").await;
+    browser.press(&format!("{TAB}{ENTER}")).await;
+    browser.wait_for_text("The authenticator app was removed.").await;
+    assert!(user.client.get("/auth/factors").await.expect::<Factors>(200).factors.is_empty());
+    click(&browser, "log-out").await;
+    browser.wait_for_text("You are logged out on this page").await;
+    browser.close_after_errors().await;
+}
+
+#[tokio::test]
+async fn a_login_that_must_set_up_a_factor_leads_to_the_page_and_back() {
+    let Some(browser) = Browser::start().await else { return };
+    let _user = browser.system.create_tenant("acme").await;
+    require_factor(&browser).await;
+    let device = browser.system.client().header("X-Tenant-ID", "acme");
+    let codes = device.post("/auth/device/code", &json!({ "client_name": "Television" })).await.json();
+    browser
+        .open(&format!("{}&tenant=acme&email={EMAIL}", codes["verification_uri_complete"].as_str().unwrap()))
+        .await;
+    type_into(&browser, "password", &format!("{PASSWORD}{ENTER}")).await;
+    browser.wait_for_text("Your organization requires a second factor.").await;
+    let secret = shown_secret(&browser).await;
+    assert!(!browser.address().await.contains("svc_ch_"), "the challenge is in the address bar");
+    browser.press(&format!("{TAB}{TAB}{}{ENTER}", totp_after(&secret, 0))).await;
+    assert_eq!(shown_codes(&browser).await.len(), 10);
+    click(&browser, "stored").await;
+    type_into(&browser, "password", &format!("{PASSWORD}{ENTER}")).await;
+    type_into(&browser, "otp", &format!("{}{ENTER}", totp_after(&secret, 1))).await;
+    browser.wait_for_text("Television").await;
+
+    // The last factor stays.
+    browser.system.run_sql("update identity.totp_factors set last_step = 0").await;
+    log_in_with_code(&browser, &totp_after(&secret, 1)).await;
+    browser.execute("document.querySelector('#factors button').click()").await;
+    click(&browser, "remove").await;
+    browser.wait_for_text("To replace the app, ask an administrator to remove it").await;
+    browser.close_after_errors().await;
+}
+
+#[tokio::test]
+async fn the_pages_of_a_session_lead_to_the_set_up_which_an_expired_challenge_ends() {
+    let Some(browser) = Browser::start().await else { return };
+    let _user = browser.system.create_tenant("acme").await;
+    require_factor(&browser).await;
+    for page in ["sessions", "change-password", "factors"] {
+        browser.open(&format!("{}#tenant=acme&email={EMAIL}", browser.page(page))).await;
+        let keys = if page == "change-password" {
+            format!("{PASSWORD}{TAB}{TAB}another long phrase{TAB}{TAB}another long phrase{ENTER}")
+        } else {
+            format!("{PASSWORD}{ENTER}")
+        };
+        let field = if page == "change-password" { "current" } else { "password" };
+        type_into(&browser, field, &keys).await;
+        shown_secret(&browser).await;
+        assert!(browser.address().await.ends_with("/pages/factors"), "{page}");
+    }
+    // A reload continues with the same challenge and another secret.
+    let secret = shown_secret(&browser).await;
+    browser.execute("location.reload()").await;
+    wait_until("another secret", async || (shown_secret(&browser).await != secret).then_some(())).await;
+    browser.system.run_sql("update identity.login_challenges set expires_at = now()").await;
+    browser.execute("location.reload()").await;
+    browser.wait_for_text("The login took too long").await;
+    assert_eq!(browser.value("email").await, EMAIL);
+    browser.close_after_errors().await;
+}
+
+#[tokio::test]
+async fn the_pages_name_the_minimum_length_of_the_tenant() {
+    let Some(browser) = Browser::start().await else { return };
+    let admin = browser.system.create_tenant("acme").await;
+    let patch = json!({ "password_min_length": 30 });
+    browser.system.platform_admin().patch("/tenants/acme", &patch).await.expect::<Tenant>(200);
+    let invite = json!({ "email": "ada@acme.example", "delivery": "response" });
+    let invite: serde_json::Value = admin.client.post("/users/invite", &invite).await.expect(201);
+    browser
+        .open(&format!("{}#token={}", browser.page("accept-invite"), invite["token"].as_str().unwrap()))
+        .await;
+    browser.wait_for_text("At least 30 characters").await;
+    type_into(&browser, "password", &format!("{PASSWORD}{TAB}{TAB}{PASSWORD}{ENTER}")).await;
+    browser.expect_field_error("password", "Use at least 30 characters").await;
+
+    browser.open(&format!("{}#tenant=acme&email={EMAIL}", browser.page("change-password"))).await;
+    let new = "another long phrase";
+    type_into(&browser, "current", &format!("{PASSWORD}{TAB}{TAB}{new}{TAB}{TAB}{new}{ENTER}")).await;
+    let page = browser.expect_field_error("password", "Use at least 30 characters").await;
+    assert!(page.contains("At least 30 characters"), "{page}");
+    browser.close_after_errors().await;
+}
