@@ -36,6 +36,8 @@ mod environment;
 mod event_files;
 #[path = "binary/events.rs"]
 mod events;
+#[path = "binary/factors.rs"]
+mod factors;
 #[path = "binary/help.rs"]
 mod help;
 #[cfg(target_os = "linux")]
