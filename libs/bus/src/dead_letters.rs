@@ -1,6 +1,7 @@
 //! Dead letters (`UDM_DLQ`): events that a consumer could not handle, which `libs/consumer` writes, and items that ingest has
 //! [quarantined](crate::quarantine). The dead letter of a large event has no payload, and refers to the event in its stream.
 
+mod space;
 mod submission;
 
 use std::num::NonZeroU64;
@@ -20,6 +21,8 @@ use crate::stored::{ReadFrom, first_message, message_at};
 use crate::subject::{EventSubject, InvalidSubject};
 use crate::{Connection, DEAD_LETTER_STREAM, EventStreams, Message, NotConnected};
 
+pub use space::DeadLetterSpace;
+pub(crate) use space::{Full, check_space};
 pub(crate) use submission::{MAX_DEAD_LETTER, submitted};
 
 pub(crate) const SUBJECT_PREFIX: &str = "udm.dlq.v1";

@@ -20,7 +20,7 @@ mod wire;
 pub use audit::{AuditFilter, AuditReader, StoredAudit};
 pub use budget::{BudgetExceeded, MemoryBudget, Reservation};
 pub use connect::{Config, ConnectError, Connection, NatsSettings, NotConnected, connect};
-pub use dead_letters::{DeadLetter, DeadLetterError, DeadLetters, QUARANTINE};
+pub use dead_letters::{DeadLetter, DeadLetterError, DeadLetterSpace, DeadLetters, QUARANTINE};
 pub use durables::{
     ACCOUNTS_HEADER, AccountsFile, CONSUMERS_SUBJECT, ConsumerLogins, ConsumerRequests, Created, Durable,
     DurableDefinition, DurableError, DurableFilter, Durables, Login, Start as DurableStart, accounts_file,

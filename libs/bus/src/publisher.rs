@@ -281,17 +281,18 @@ impl Publisher {
 
     /// Returns the size of the first stream and the number of messages with a subject that matches the filter. NATS does not
     /// count their bytes.
-    pub async fn usage(&self, subjects: &str) -> Result<StreamUsage, PublishError> {
-        let connection = self.0.connection.borrow().clone().ok_or(PublishError::Unavailable)?;
-        let target = self.0.targets.first().ok_or(PublishError::Unavailable)?;
-        connection.usage(&target.name, subjects).await.ok_or(PublishError::Unavailable)
+    pub async fn usage(&self, filter: &str) -> Result<StreamUsage, PublishError> {
+        self.usage_by_subject(filter).await.map(|(usage, _)| usage)
     }
 
-    /// Returns the subjects of the first stream that match the filter, with the number of their messages.
-    pub async fn subjects(&self, filter: &str) -> Result<HashMap<String, u64>, PublishError> {
+    /// Returns also the subjects that match the filter, with the number of their messages.
+    pub async fn usage_by_subject(
+        &self,
+        filter: &str,
+    ) -> Result<(StreamUsage, HashMap<String, u64>), PublishError> {
         let connection = self.0.connection.borrow().clone().ok_or(PublishError::Unavailable)?;
         let target = self.0.targets.first().ok_or(PublishError::Unavailable)?;
-        connection.subjects(&target.name, filter).await.ok_or(PublishError::Unavailable)
+        connection.usage(&target.name, filter).await.ok_or(PublishError::Unavailable)
     }
 
     /// Returns the size of each stream, which is measured every second; `None` before the first measurement.
@@ -340,9 +341,10 @@ impl PublisherState {
         connection: &ActiveConnection,
     ) -> Option<Vec<EventSubject>> {
         let filter = EventSubject::tenant_filter(tenant, None, None);
-        let queries = self.targets.iter().map(|target| connection.subjects(&target.name, &filter));
-        let subjects: Option<Vec<_>> = join_all(queries).await.into_iter().collect();
-        Some(subjects?.into_iter().flatten().filter_map(|(subject, _)| subject.parse().ok()).collect())
+        let queries = self.targets.iter().map(|target| connection.usage(&target.name, &filter));
+        let usages: Option<Vec<_>> = join_all(queries).await.into_iter().collect();
+        let subjects = usages?.into_iter().flat_map(|(_, subjects)| subjects.into_keys());
+        Some(subjects.filter_map(|subject| subject.parse().ok()).collect())
     }
 
     fn reject_all(&self, messages: &[Message], error: &PublishError) -> Vec<Result<Ack, PublishError>> {

@@ -105,14 +105,11 @@ pub async fn build(config: &Config, parts: Parts) -> Result<Routers, Box<dyn Err
     let quarantine = Quarantine::start(dead_letters.clone(), config.quarantine, share, metrics, &tasks);
     let requests = Connection::open(&nats).await?;
     let limiter = |limit| LocalLimiter::new(limit, clock.clone(), LimiterMetrics::new(metrics));
-    let api_requests = limiter(CONSUMER_REQUESTS);
-    let consumer_requests = ConsumerRequests {
-        streams: profile.streams,
-        admits: Box::new(move |login| api_requests.check_and_count(&Source::from(login)).is_ok()),
-        dead_letters,
-        stream_share: share,
-    };
-    consumer_requests.start(nats.clone(), requests.clone(), &tasks)?;
+    consumer_requests(config, dead_letters, limiter(CONSUMER_REQUESTS), metrics).start(
+        nats.clone(),
+        requests.clone(),
+        &tasks,
+    )?;
     consumer_metrics::start(
         requests.clone(),
         profile.streams,
@@ -165,6 +162,23 @@ pub async fn build(config: &Config, parts: Parts) -> Result<Routers, Box<dyn Err
         public: edge.wrap(http::public(app, failed_credentials)),
         connections: config.connections.clone(),
     })
+}
+
+/// Answers the requests of consumers.
+fn consumer_requests(
+    config: &Config,
+    dead_letters: Publisher,
+    limiter: LocalLimiter,
+    metrics: &Metrics,
+) -> ConsumerRequests {
+    let help = "Dead letters of consumers for which no space is left";
+    ConsumerRequests {
+        streams: config.stream.division.streams,
+        admits: Box::new(move |login| limiter.check_and_count(&Source::from(login)).is_ok()),
+        dead_letters,
+        stream_share: config.tenant_stream_share,
+        rejected: metrics.metric("dead_letters_rejected", help, &[]),
+    }
 }
 
 /// Measures the open responses of readers.

@@ -8,16 +8,16 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use parking_lot::Mutex;
+use prometheus_client::metrics::counter::Counter;
 use serde_json::{Value, json};
-use service::Tasks;
-use tenancy::TenantId;
+use service::{LogThrottle, Tasks};
 use tokio::time::Instant;
 
 use super::api_requests::{ApiRequest, Object, error};
 use crate::connect::{Config, ConnectError, Connection};
-use crate::dead_letters::{MAX_DEAD_LETTER, SUBJECT_PREFIX, submitted};
+use crate::dead_letters::{Full, MAX_DEAD_LETTER, check_space, submitted};
 use crate::publisher::{Ack, PublishError, Publisher};
-use crate::streams::{DEAD_LETTER_STREAM, EventStreams, share_of_free};
+use crate::streams::{DEAD_LETTER_STREAM, EventStreams};
 use crate::wire::{Dialer, Reply, ServerMessage, listen};
 
 /// Subject of the requests: `<prefix>.<name of the login>.<request>`.
@@ -49,8 +49,10 @@ pub struct ConsumerRequests {
     pub admits: Box<dyn Fn(&str) -> bool + Send + Sync>,
     /// Publishes to `UDM_DLQ`.
     pub dead_letters: Publisher,
-    /// Share of `UDM_DLQ` in percent that the dead letters of one consumer and tenant can fill.
+    /// Share in percent that the dead letters of one tenant, or of one consumer, can fill of their half of `UDM_DLQ`.
     pub stream_share: u8,
+    /// Counts the dead letters for which no space is left.
+    pub rejected: Counter,
 }
 
 impl ConsumerRequests {
@@ -61,7 +63,8 @@ impl ConsumerRequests {
     pub fn start(self, config: Config, connection: Connection, tasks: &Tasks) -> Result<(), ConnectError> {
         let dialer = Dialer::new(config)?;
         let names = self.streams.names();
-        let own = Arc::new(State { settings: self, connection, names, handled: Mutex::default() });
+        let (handled, log_throttle) = (Mutex::default(), LogThrottle::default());
+        let own = Arc::new(State { settings: self, connection, names, handled, log_throttle });
         let (stop, requests) = (tasks.stopping().clone(), tasks.clone());
         tasks.spawn("requests of consumers", async move {
             let subject = format!("{REQUESTS}.> {QUEUE}");
@@ -78,6 +81,7 @@ struct State {
     names: Vec<String>,
     /// Number of requests of each login that are handled.
     handled: Mutex<HashMap<String, usize>>,
+    log_throttle: LogThrottle,
 }
 
 impl State {
@@ -136,18 +140,21 @@ impl State {
         if request.payload.len() > MAX_DEAD_LETTER {
             return error(400, TOO_LARGE, "a dead letter has at most 8 KiB: send a reference to the event");
         }
-        let stored = match self.check_space(&request.login, &tenant).await {
-            Ok(()) => {
-                let deadline = Instant::now() + STORE_TIMEOUT;
-                self.settings.dead_letters.publish(&tenant, message, deadline).await
+        let ConsumerRequests { dead_letters, stream_share, rejected, .. } = &self.settings;
+        let (mut full, others) = (None, self.in_flight().saturating_sub(1));
+        let stored = match check_space(dead_letters, *stream_share, (&tenant, &request.login), others).await {
+            Ok(None) => dead_letters.publish(&tenant, message, Instant::now() + STORE_TIMEOUT).await,
+            Ok(found) => {
+                full = found;
+                Err(PublishError::StreamFull)
             }
             Err(error) => Err(error),
         };
         match stored {
             Ok(Ack { duplicate, .. }) => acknowledgement(duplicate),
             Err(PublishError::StreamFull) => {
-                let description = "no space for dead letters of this consumer and tenant: try again later";
-                error(503, STORE_FAILED, description)
+                rejected.inc();
+                error(503, STORE_FAILED, no_space(full))
             }
             Err(PublishError::Overloaded) => error(429, TOO_MANY_REQUESTS, "too many requests"),
             Err(
@@ -155,19 +162,30 @@ impl State {
                 | PublishError::AckTimeout
                 | PublishError::Misconfigured { .. }),
             ) => {
-                tracing::warn!(consumer = request.login, error = %cause, "failed to store a dead letter");
+                if let Some(omitted) = self.log_throttle.due() {
+                    tracing::warn!(consumer = request.login, error = %cause, omitted, "failed to store a dead letter");
+                }
                 error(503, NOT_AVAILABLE, "JetStream is not available")
             }
         }
     }
 
-    /// NATS counts the dead letters of a consumer and tenant, and not their bytes. Each counts with the maximum size.
-    async fn check_space(&self, login: &str, tenant: &TenantId) -> Result<(), PublishError> {
-        let usage = self.settings.dead_letters.usage(&format!("{SUBJECT_PREFIX}.{tenant}.{login}")).await?;
-        let free = usage.max_bytes.map_or(u64::MAX, |max| max.saturating_sub(usage.bytes));
-        let used = usage.matching.saturating_mul(MAX_DEAD_LETTER as u64);
-        let is_full = used > 0 && used >= share_of_free(self.settings.stream_share, free);
-        if is_full { Err(PublishError::StreamFull) } else { Ok(()) }
+    /// Number of requests that are handled.
+    fn in_flight(&self) -> u64 {
+        self.handled.lock().values().sum::<usize>() as u64
+    }
+}
+
+/// Describes why there is no space. `None` is a bound of the broker.
+const fn no_space(full: Option<Full>) -> &'static str {
+    match full {
+        Some(Full::Share) => {
+            "no space for dead letters of this tenant or consumer: replay or delete stored ones (svc events dlq)"
+        }
+        Some(Full::Half) => {
+            "no space for dead letters of consumers: replay or delete stored ones (svc events dlq), or enlarge UDM_DLQ"
+        }
+        None => "UDM_DLQ is full: replay or delete stored dead letters (svc events dlq)",
     }
 }
 

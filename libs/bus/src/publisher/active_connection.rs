@@ -290,21 +290,20 @@ impl ActiveConnection {
         }
     }
 
-    /// Returns the size of the stream and the number of messages with a subject that matches the filter.
-    pub(super) async fn usage(&self, stream: &str, subjects: &str) -> Option<StreamUsage> {
-        let StreamInfo { config, state, .. } = self.stream_info(stream, subjects_filter(subjects)).await?;
-        Some(StreamUsage {
+    /// Returns the size of the stream, and its subjects that match the filter, with the number of their messages.
+    pub(super) async fn usage(
+        &self,
+        stream: &str,
+        filter: &str,
+    ) -> Option<(StreamUsage, HashMap<String, u64>)> {
+        let StreamInfo { config, state, .. } = self.stream_info(stream, subjects_filter(filter)).await?;
+        let usage = StreamUsage {
             max_bytes: u64::try_from(config.max_bytes).ok(),
             bytes: state.bytes,
             messages: state.messages,
             matching: state.subjects.values().sum(),
-        })
-    }
-
-    /// Returns the subjects in the stream that match the filter, with the number of their messages.
-    pub(super) async fn subjects(&self, stream: &str, filter: &str) -> Option<HashMap<String, u64>> {
-        let info = self.stream_info(stream, subjects_filter(filter)).await?;
-        Some(info.state.subjects)
+        };
+        Some((usage, state.subjects))
     }
 
     async fn stream_info(&self, stream: &str, request: String) -> Option<StreamInfo> {

@@ -3,12 +3,13 @@
 use std::time::Duration;
 
 use async_nats::client::RequestErrorKind;
-use async_nats::jetstream::{self, Context};
+use async_nats::jetstream::{self, Context, stream};
 use async_nats::{Client, HeaderMap};
 use bus::{
     Config, Connection, ConsumerRequests, DEAD_LETTER_STREAM, EventContext, EventStreams, PublishLimits,
     Publisher, QuarantinedItem,
 };
+use prometheus_client::metrics::counter::Counter;
 use serde_json::{Value, json};
 use service::Tasks;
 use service::telemetry::Metrics;
@@ -26,6 +27,8 @@ struct Ingest {
     server: NatsServer,
     admin: Context,
     dead_letters: Publisher,
+    /// Number of dead letters for which no space was left.
+    rejected: Counter,
     _system: System,
 }
 
@@ -42,18 +45,28 @@ impl Ingest {
         let dead_letters =
             Publisher::start(config.clone(), DEAD_LETTER_STREAM, limits, &metrics, &tasks).unwrap();
         let connection = Connection::open(&config).await.unwrap();
+        let rejected: Counter = metrics.metric("rejected", "Test", &[]);
         let requests = ConsumerRequests {
             streams: EventStreams::ONE,
             admits: Box::new(|_| true),
             dead_letters: dead_letters.clone(),
             stream_share: 25,
+            rejected: rejected.clone(),
         };
         requests.start(config, connection, &tasks).unwrap();
         dead_letters.ready().await;
-        let ingest = Self { server, admin, dead_letters, _system: system };
+        let ingest = Self { server, admin, dead_letters, rejected, _system: system };
         let consumer = ingest.login("consumer").await;
         wait_until("requests are answered", async || ingest.names(&consumer).await).await;
         ingest
+    }
+
+    /// Deletes all dead letters, and changes the maximum size of their stream.
+    async fn limit(&self, max_bytes: i64) {
+        let stream = self.admin.get_stream("UDM_DLQ").await.unwrap();
+        stream.purge().await.unwrap();
+        let config = stream::Config { max_bytes, ..stream.cached_info().config.clone() };
+        self.admin.update_stream(config).await.unwrap();
     }
 
     async fn login(&self, name: &str) -> Client {
@@ -251,25 +264,46 @@ async fn a_dead_letter_has_at_most_8_kib_and_the_tenant_of_the_consumer() {
 #[tokio::test]
 async fn a_consumer_that_has_filled_its_share_gets_an_error_and_others_store_dead_letters() {
     let ingest = Ingest::start().await;
-    let mut config = ingest.admin.get_stream("UDM_DLQ").await.unwrap().cached_info().config.clone();
-    config.max_bytes = 128 << 10;
-    ingest.admin.update_stream(config).await.unwrap();
+    ingest.limit(256 << 10).await;
     let (consumer, victim) = (ingest.login("consumer").await, ingest.login("victim").await);
     let mut error = Value::Null;
     for number in 0..20 {
         let response = send(&consumer, &[], &[b'x'; 8 << 10]).await;
         if response.get("error").is_some() {
-            assert!(number >= 2, "a share of 25 %: {number}");
+            // A quarter of half of the stream, which has space for 15 dead letters.
+            assert_eq!(number, 4);
             error = response["error"].clone();
             break;
         }
     }
     assert_eq!((&error["code"], &error["err_code"]), (&json!(503), &json!(10_077)), "{error}");
-    // The victim has 20 small ones: its share is counted in the same way.
-    ingest.admin.get_stream("UDM_DLQ").await.unwrap().purge().filter("udm.dlq.v1.acme.victim").await.unwrap();
-    let response = victim.request("udm.dlq.v1.acme.victim", "{}".into()).await.unwrap();
-    let response: Value = serde_json::from_slice(&response.payload).unwrap();
-    assert_eq!(response, json!({ "stream": "UDM_DLQ", "seq": 1 }));
+    assert!(error["description"].as_str().unwrap().contains("of this tenant or consumer"), "{error}");
+    let send_as_victim = async || {
+        let response = victim.request("udm.dlq.v1.acme.victim", "{}".into()).await.unwrap();
+        serde_json::from_slice::<Value>(&response.payload).unwrap()
+    };
+    // The first one is always stored. The consumers of a tenant have one share.
+    assert_eq!(send_as_victim().await, json!({ "stream": "UDM_DLQ", "seq": 1 }));
+    assert_eq!(send_as_victim().await["error"]["code"], 503);
+    assert_eq!(ingest.rejected.get(), 2);
+}
+
+#[tokio::test]
+async fn dead_letters_of_all_consumers_leave_half_of_the_stream_for_quarantined_items() {
+    let ingest = Ingest::start().await;
+    let consumer = ingest.login("consumer").await;
+    ingest.limit(1 << 20).await;
+    // Half of the stream has space for 60. Small ones count in the same way.
+    for number in 0..59 {
+        #[expect(clippy::disallowed_methods, reason = "represents consumers of other tenants")]
+        let sent = ingest.admin.publish(format!("udm.dlq.v1.t{number}.other"), "{}".into()).await.unwrap();
+        sent.await.unwrap();
+    }
+    assert_eq!(send(&consumer, &[], b"{}").await["seq"], 1);
+    let error = send(&consumer, &[], b"{}").await["error"].clone();
+    assert_eq!(error["code"], 503);
+    assert!(error["description"].as_str().unwrap().contains("or enlarge UDM_DLQ"), "{error}");
+    assert_eq!((ingest.stored().await.0, ingest.rejected.get()), (60, 1));
 }
 
 #[tokio::test]

@@ -206,7 +206,9 @@ async fn answer_requests(server: &NatsServer, streams: EventStreams) {
         Publisher::start(config.clone(), DEAD_LETTER_STREAM, limits, &metrics, &tasks).unwrap();
     dead_letters.ready().await;
     let connection = Connection::open(&config).await.unwrap();
-    let requests = ConsumerRequests { streams, admits: Box::new(|_| true), dead_letters, stream_share: 100 };
+    let rejected = metrics.metric("rejected", "Test", &[]);
+    let requests =
+        ConsumerRequests { streams, admits: Box::new(|_| true), dead_letters, stream_share: 100, rejected };
     requests.start(config, connection, &tasks).unwrap();
 }
 

@@ -6,15 +6,18 @@
 //! most 10,000 for a tenant.
 //!
 //! Quarantined items use at most half of the stream, of which one tenant gets its share. The other half is for the dead letters of
-//! consumers.
+//! consumers ([`DeadLetterSpace`]).
 
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
-use bus::{Ack, Message, PublishError, Publisher, StreamUsage, quarantine_subject, share_of_free};
+use bus::{
+    Ack, DeadLetterSpace, Message, PublishError, Publisher, StreamUsage, quarantine_subject, share_of_free,
+};
 use contract::ProblemKind;
+use parking_lot::Mutex;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::gauge::Gauge;
 use service::Tasks;
@@ -45,6 +48,8 @@ struct QuarantineState {
     publisher: Publisher,
     bounds: Bounds,
     tenants: PerTenant<Usage>,
+    /// The items of all tenants.
+    all: Mutex<Usage>,
     metrics: QuarantineMetrics,
 }
 
@@ -56,7 +61,7 @@ struct Bounds {
     stream_share: u8,
 }
 
-/// The quarantined items of a tenant.
+/// The quarantined items of a tenant, or of all.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Usage {
     stored: Size,
@@ -72,14 +77,15 @@ struct Size {
 
 /// Admitted items. They are released when the request is settled, or dropped because its client is gone.
 struct InFlight<'a> {
-    tenants: &'a PerTenant<Usage>,
+    shared: &'a QuarantineState,
     tenant_id: &'a TenantId,
     sizes: &'a [usize],
 }
 
 impl Drop for InFlight<'_> {
     fn drop(&mut self) {
-        self.tenants.update_known(self.tenant_id, |own| own.release(self.sizes));
+        self.shared.tenants.update_known(self.tenant_id, |own| own.release(self.sizes));
+        self.shared.all.lock().release(self.sizes);
     }
 }
 
@@ -95,8 +101,8 @@ impl Quarantine {
         let QuarantineSettings { max_items, max_bytes } = settings;
         let bounds = Bounds { max_items, max_bytes, stream_share };
         let metrics = QuarantineMetrics::new(metrics);
-        let quarantine =
-            Self(Arc::new(QuarantineState { publisher, bounds, tenants: PerTenant::default(), metrics }));
+        let (tenants, all) = (PerTenant::default(), Mutex::default());
+        let quarantine = Self(Arc::new(QuarantineState { publisher, bounds, tenants, all, metrics }));
         let measured = quarantine.clone();
         tasks.every("quarantine measurement", MEASUREMENT_INTERVAL, move || {
             let quarantine = measured.clone();
@@ -114,27 +120,34 @@ impl Quarantine {
         together: bool,
         deadline: Instant,
     ) -> Vec<Result<Ack, PublishError>> {
-        let QuarantineState { publisher, bounds, tenants, .. } = &*self.0;
+        let shared = &*self.0;
+        let QuarantineState { publisher, bounds, tenants, all, .. } = shared;
         let count = messages.len();
         if count == 0 {
             return Vec::new();
         }
-        let usage = match publisher.usage(&quarantine_subject(Some(tenant_id))).await {
-            Ok(usage) => usage,
+        let (usage, counts) = match publisher.usage_by_subject(&quarantine_subject(None)).await {
+            Ok(found) => found,
             Err(error) => return vec![Err(error); count],
         };
+        let items = counts.get(&quarantine_subject(Some(tenant_id))).copied().unwrap_or_default();
         let sizes: Vec<_> = messages.iter().map(|message| message.payload().len()).collect();
         let admitted = tenants.update(tenant_id, Usage::is_idle, |own| {
-            own.observe(usage.matching, average(&usage));
-            own.admit(bounds, &usage, &sizes, together)
+            own.observe(items, average(&usage));
+            let mut all = all.lock();
+            all.observe(usage.matching, average(&usage));
+            let admitted = own.admit(bounds, all.free(&usage), &sizes, together);
+            all.take(&sizes[..admitted]);
+            admitted
         });
-        let in_flight = InFlight { tenants, tenant_id, sizes: &sizes[..admitted] };
+        let in_flight = InFlight { shared, tenant_id, sizes: &sizes[..admitted] };
         let messages: Vec<_> = messages.into_iter().take(admitted).collect();
         let mut outcomes = match admitted {
             0 => Vec::new(),
             _ => publisher.publish_all(tenant_id, messages, deadline).await,
         };
         tenants.update_known(tenant_id, |own| own.add_stored(&sizes, &outcomes));
+        all.lock().add_stored(&sizes, &outcomes);
         drop(in_flight);
         outcomes.resize(count, Err(PublishError::StreamFull));
         outcomes
@@ -150,14 +163,10 @@ impl Quarantine {
         };
     }
 
-    /// Measures the largest part of its quarantine that a tenant uses.
+    /// Measures the largest part of its quarantine that a tenant uses, and the used parts of the halves of the stream.
     async fn measure(&self) {
-        let QuarantineState { publisher, bounds, tenants, metrics } = &*self.0;
-        let filter = quarantine_subject(None);
-        let (Ok(usage), Ok(counts)) = (publisher.usage(&filter).await, publisher.subjects(&filter).await)
-        else {
-            return;
-        };
+        let QuarantineState { publisher, bounds, tenants, all, metrics } = &*self.0;
+        let Ok((usage, counts)) = publisher.usage_by_subject(&quarantine_subject(None)).await else { return };
         let parts = counts.iter().filter_map(|(subject, count)| {
             let tenant_id = subject.split('.').nth(3)?.parse().ok()?;
             Some(tenants.update(&tenant_id, Usage::is_idle, |own| {
@@ -166,6 +175,21 @@ impl Quarantine {
             }))
         });
         metrics.used.set(parts.fold(0.0, f64::max));
+        let quarantined = {
+            let mut all = all.lock();
+            all.observe(usage.matching, average(&usage));
+            all.stored.in_stream()
+        };
+        let space = DeadLetterSpace::new(&usage, usage.matching);
+        metrics.consumers_half.set(space.used_by_consumers());
+        metrics.quarantine_half.set(space.used_by_quarantine(quarantined));
+    }
+}
+
+impl Size {
+    /// Approximate size with subjects, headers and records.
+    fn in_stream(&self) -> u64 {
+        self.bytes.saturating_add(self.items.saturating_mul(with_overhead(0)))
     }
 }
 
@@ -193,29 +217,42 @@ impl Usage {
         known.items = items;
     }
 
-    /// Admits the first items of a request that fit. Returns their number: with `together`, that of all or none.
-    fn admit(&mut self, bounds: &Bounds, stream: &StreamUsage, sizes: &[usize], together: bool) -> usize {
+    /// Admits the first items of a request that fit, if all items of the stream can still take `free` bytes. Returns their number: with
+    /// `together`, that of all or none.
+    fn admit(&mut self, bounds: &Bounds, mut free: u64, sizes: &[usize], together: bool) -> usize {
         let before = self.in_flight;
-        let mut free = stream.max_bytes.map_or(u64::MAX, |max| (max / 2).saturating_sub(stream.bytes));
         for (admitted, &size) in sizes.iter().enumerate() {
-            let [items, bytes] =
-                [self.stored.items + self.in_flight.items, self.stored.bytes + self.in_flight.bytes];
-            let in_stream = bytes + items * with_overhead(0);
-            let fits = items < bounds.max_items
-                && bytes + size as u64 <= bounds.max_bytes
+            let own = Size {
+                items: self.stored.items + self.in_flight.items,
+                bytes: self.stored.bytes + self.in_flight.bytes,
+            };
+            let fits = own.items < bounds.max_items
+                && own.bytes + size as u64 <= bounds.max_bytes
                 && with_overhead(size) <= free
-                && (items == 0 || in_stream < share_of_free(bounds.stream_share, free));
+                && (own.items == 0 || own.in_stream() < share_of_free(bounds.stream_share, free));
             if !fits {
                 if together {
                     self.in_flight = before;
                 }
                 return if together { 0 } else { admitted };
             }
-            self.in_flight.items += 1;
-            self.in_flight.bytes += size as u64;
+            self.take(&[size]);
             free -= with_overhead(size);
         }
         sizes.len()
+    }
+
+    /// Returns the bytes that the items of all tenants can still take, of which these are the usage.
+    fn free(&self, stream: &StreamUsage) -> u64 {
+        let free =
+            DeadLetterSpace::new(stream, self.stored.items).free_for_quarantine(self.stored.in_stream());
+        free.saturating_sub(self.in_flight.in_stream())
+    }
+
+    /// Adds items to those in flight.
+    fn take(&mut self, sizes: &[usize]) {
+        self.in_flight.items += sizes.len() as u64;
+        self.in_flight.bytes += sizes.iter().sum::<usize>() as u64;
     }
 
     /// Counts the items that were stored.
@@ -248,6 +285,8 @@ struct QuarantineMetrics {
     items: HashMap<&'static str, Counter>,
     rejected: Counter,
     used: Gauge<f64, AtomicU64>,
+    consumers_half: Gauge<f64, AtomicU64>,
+    quarantine_half: Gauge<f64, AtomicU64>,
 }
 
 impl QuarantineMetrics {
@@ -256,8 +295,14 @@ impl QuarantineMetrics {
             let help = "Invalid items stored in the quarantine of their tenant";
             (reason.code(), metrics.metric("quarantined_items", help, &[("reason", reason.code())]))
         };
+        let half = |of: &'static str| {
+            let help = "Used part of the half of `UDM_DLQ` for dead letters of consumers, or for quarantined items: 0 to 1";
+            metrics.metric("dead_letter_used_ratio", help, &[("half", of)])
+        };
         Self {
             items: REASONS.map(items).into(),
+            consumers_half: half("consumers"),
+            quarantine_half: half("quarantine"),
             rejected: metrics.metric(
                 "quarantine_rejected_items",
                 "Invalid items rejected because the quarantine of their tenant is full",
@@ -282,11 +327,6 @@ mod tests {
         Bounds { max_items, max_bytes, stream_share: 25 }
     }
 
-    /// A stream with these bytes of 64 MiB.
-    fn stream(bytes: u64) -> StreamUsage {
-        StreamUsage { max_bytes: Some(64 * MIB), bytes, messages: 0, matching: 0 }
-    }
-
     fn stored(duplicate: bool) -> Ack {
         Ack { stream: "UDM_DLQ".into(), sequence: 1, duplicate }
     }
@@ -294,20 +334,20 @@ mod tests {
     #[test]
     fn items_are_admitted_up_to_their_number_and_bytes() {
         let mut own = Usage::default();
-        assert_eq!(own.admit(&bounds(3, 1000), &stream(0), &[10; 5], false), 3);
+        assert_eq!(own.admit(&bounds(3, 1000), MIB, &[10; 5], false), 3);
         own.add_stored(&[10; 3], &[Ok(stored(false)), Ok(stored(true)), Err(PublishError::Unavailable)]);
         own.release(&[10; 3]);
         assert_eq!(own, Usage { stored: Size { items: 1, bytes: 10 }, in_flight: Size::default() });
-        assert_eq!(own.admit(&bounds(100, 1000), &stream(0), &[400; 5], false), 2, "800 of 990 bytes");
-        assert_eq!(own.admit(&bounds(0, 1000), &stream(0), &[1], false), 0);
+        assert_eq!(own.admit(&bounds(100, 1000), MIB, &[400; 5], false), 2, "800 of 990 bytes");
+        assert_eq!(own.admit(&bounds(0, 1000), MIB, &[1], false), 0);
     }
 
     #[test]
     fn an_item_in_parts_is_admitted_as_a_whole() {
         let mut own = Usage::default();
-        assert_eq!(own.admit(&bounds(10, 1000), &stream(0), &[400; 3], true), 0);
+        assert_eq!(own.admit(&bounds(10, 1000), MIB, &[400; 3], true), 0);
         assert_eq!(own, Usage::default());
-        assert_eq!(own.admit(&bounds(10, 1200), &stream(0), &[400; 3], true), 3);
+        assert_eq!(own.admit(&bounds(10, 1200), MIB, &[400; 3], true), 3);
     }
 
     #[test]
@@ -323,16 +363,33 @@ mod tests {
     }
 
     #[test]
-    fn half_of_the_stream_is_left_for_the_dead_letters_of_consumers() {
+    fn a_tenant_gets_its_share_of_the_free_part_of_the_half() {
         let (bounds, size) = (bounds(10_000, 64 * MIB), 256 * 1024);
-        let admitted = |used| Usage::default().admit(&bounds, &stream(used), &[size; 1000], false);
-        // A quarter of 32 MiB.
-        assert!((31..=32).contains(&admitted(0)), "{}", admitted(0));
+        let admitted = |free| Usage::default().admit(&bounds, free, &[size; 1000], false);
+        assert!((31..=32).contains(&admitted(32 * MIB)), "{}", admitted(32 * MIB));
         assert!((15..=16).contains(&admitted(16 * MIB)), "{}", admitted(16 * MIB));
-        assert_eq!((admitted(31 * MIB + MIB / 2), admitted(32 * MIB)), (1, 0));
+        assert_eq!((admitted(MIB / 2), admitted(0)), (1, 0));
         let unlimited = Bounds { stream_share: 100, ..bounds };
-        let admitted = Usage::default().admit(&unlimited, &stream(0), &[size; 1000], false);
+        let admitted = Usage::default().admit(&unlimited, 32 * MIB, &[size; 1000], false);
         assert!((120..=127).contains(&admitted), "{admitted}");
+    }
+
+    #[test]
+    fn the_items_of_all_tenants_share_the_half_of_the_stream() {
+        let mut all = Usage::default();
+        let stream =
+            |bytes, items| StreamUsage { max_bytes: Some(64 * MIB), bytes, messages: items, matching: items };
+        assert_eq!(all.free(&stream(0, 0)), 32 * MIB);
+        all.take(&[1000; 10]);
+        assert_eq!(all.free(&stream(0, 0)), 32 * MIB - 14_000, "in flight");
+        all.add_stored(&[1000; 10], &std::array::from_fn::<_, 10, _>(|_| Ok(stored(false))));
+        all.release(&[1000; 10]);
+        assert_eq!(all.free(&stream(14_000, 10)), 32 * MIB - 14_000, "stored");
+        assert_eq!(
+            all.free(&stream(64_000, 10)),
+            32 * MIB - 64_000,
+            "other replicas have stored larger ones"
+        );
     }
 
     #[test]

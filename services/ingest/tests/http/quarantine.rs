@@ -333,6 +333,34 @@ async fn a_full_quarantine_leaves_room_for_the_dead_letters_of_consumers() {
 }
 
 #[tokio::test]
+async fn dead_letters_that_take_half_of_the_stream_leave_room_for_quarantined_items() {
+    // The stream of dead letters has 2 MiB.
+    let variables = [("SVC_STREAM_MAX_BYTES", "16MiB"), ("SVC_TENANT_STREAM_SHARE", "100")];
+    let system = TestSystem::start_with(&variables).await.unwrap();
+    let admin = system.create_tenant("acme").await;
+    let broker = jetstream::new(system.nats.connect("administrator").await.unwrap());
+    for number in 0..120 {
+        #[expect(clippy::disallowed_methods, reason = "a consumer has no `bus::Publisher`")]
+        let sent = broker.publish(format!("udm.dlq.v1.t{number}.archive"), vec![b'x'; 8 << 10].into()).await;
+        sent.unwrap().await.unwrap();
+    }
+    let item = "x".repeat(200 * 1024);
+    let lines: Vec<_> = (0..6).map(|number| format!("{number}{item}")).collect();
+    let batch: BatchResponse = send(&admin.client, NDJSON, lines[..4].join("\n")).await.expect(202);
+    assert_eq!(batch.quarantined_events, Some(4));
+    let batch: BatchResponse = send(&admin.client, NDJSON, lines[4..].join("\n")).await.expect(207);
+    assert_eq!(batch.quarantined_events, Some(1), "half of the stream has space for five");
+    let metrics = format!("{}/metrics", system.admin_url);
+    wait_until("the used parts are measured", async || {
+        let text = testkit::client::plain_http().get(&metrics).send().await.ok()?.text().await.ok()?;
+        let exposes =
+            |half: &str, used: &str| text.contains(&format!("used_ratio{{half=\"{half}\"}} {used}"));
+        (exposes("consumers", "0.99") && exposes("quarantine", "0.97")).then_some(())
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn an_administrator_reads_and_deletes_the_items_of_the_own_tenant_only() {
     let system = TestSystem::start().await.unwrap();
     let (acme, other) = (system.create_tenant("acme").await, system.create_tenant("other").await);
