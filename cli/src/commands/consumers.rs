@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use chrono::TimeDelta;
 use clap::Args;
-use contract::consumers::{Consumer, ConsumerName};
+use contract::consumers::{Consumer, ConsumerName, ConsumerStart};
 use contract::routes;
 use tokio::time::sleep;
 
@@ -61,7 +61,7 @@ fn fields(consumer: &Consumer) -> Vec<(&'static str, Option<Cell>)> {
         ("ack wait", Some(text(format!("{} s", consumer.ack_wait_seconds)))),
         ("max unacked", Some(text(consumer.max_ack_pending))),
         ("paused", consumer.paused.then(|| text("yes"))),
-        ("start", Some(text(consumer.start))),
+        ("start", Some(start(consumer))),
         ("subjects", Some(text(consumer.filter_subjects.join(" ")))),
     ]
 }
@@ -74,6 +74,7 @@ impl Row for Consumer {
             ("CONSUMER", text(format!("{}{}", self.name, if self.paused { " (paused)" } else { "" }))),
             ("TENANT", text(tenant(self))),
             ("EVENT TYPES", text(event_types(self))),
+            ("START", start(self)),
             ("PENDING", text(self.pending)),
             ("UNACKED", text(self.ack_pending)),
             ("REDELIVERED", text(self.redelivered)),
@@ -85,6 +86,13 @@ impl Row for Consumer {
 
 fn tenant(consumer: &Consumer) -> String {
     consumer.tenant_id.as_ref().map_or_else(|| "all".to_owned(), ToString::to_string)
+}
+
+fn start(consumer: &Consumer) -> Cell {
+    match &consumer.start {
+        ConsumerStart::At(at) => time(at),
+        start => text(start),
+    }
 }
 
 /// Returns the age of the oldest unread event, if there is one.

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use etcetera::BaseStrategy;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use uuid::Uuid;
 
 use crate::framework::error::{CliError, ErrorKind, Result};
 use crate::framework::terminal::print_line;
@@ -126,19 +127,23 @@ impl Directory {
     }
 }
 
-/// Writes a temporary file and renames it, so that readers never see a partial file. A symbolic link stays one. A file that cannot be
-/// replaced, such as one that is mounted in a container, is overwritten.
+/// Replaces a file by one that only its owner can access. Readers never see a partial file. A symbolic link stays one.
+pub(crate) fn replace_file(path: &Path, text: &[u8]) -> io::Result<()> {
+    let path = resolved(path);
+    let mut temporary = path.clone().into_os_string();
+    // Another process can replace the file at the same time.
+    temporary.push(format!(".{}.tmp", Uuid::now_v7()));
+    write_and_rename(Path::new(&temporary), &path, text)
+}
+
+/// Replaces a document. A file that cannot be replaced, such as one that is mounted in a container, is overwritten.
 fn replace(path: &Path, document: &impl Serialize) -> io::Result<()> {
     let path = &resolved(path);
     let mut text = serde_json::to_vec_pretty(document)?;
     text.push(b'\n');
-    let temporary = path.with_extension("json.new");
-    let written = write_new(&temporary, &text).and_then(|()| fs::rename(&temporary, path));
-    written.or_else(|error| {
+    write_and_rename(&path.with_extension("json.new"), path, &text).or_else(|error| {
         use io::ErrorKind::{PermissionDenied, ReadOnlyFilesystem, ResourceBusy};
 
-        // The first error is reported.
-        let _ = fs::remove_file(&temporary);
         match error.kind() {
             ResourceBusy | PermissionDenied | ReadOnlyFilesystem if path.exists() => {
                 let mut file = OpenOptions::new().write(true).truncate(true).open(path)?;
@@ -152,6 +157,13 @@ fn replace(path: &Path, document: &impl Serialize) -> io::Result<()> {
 /// The target of a symbolic link, else the path itself.
 fn resolved(path: &Path) -> PathBuf {
     fs::canonicalize(path).unwrap_or_else(|_| path.to_owned())
+}
+
+fn write_and_rename(temporary: &Path, path: &Path, text: &[u8]) -> io::Result<()> {
+    write_new(temporary, text).and_then(|()| fs::rename(temporary, path)).inspect_err(|_| {
+        // The first error is reported.
+        let _ = fs::remove_file(temporary);
+    })
 }
 
 fn write_new(path: &Path, text: &[u8]) -> io::Result<()> {

@@ -1,5 +1,7 @@
 //! `svc consumers`, with the platform token.
 
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
+use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use contract::ProblemKind;
@@ -44,6 +46,7 @@ fn service(request: &StubRequest) -> (u16, String) {
         "GET /api/v1/consumers?limit=200&cursor=a" => {
             let mut paused = consumer("b");
             paused["paused"] = true.into();
+            paused["start"] = "2026-01-31T12:00:00Z".into();
             (200, json!({"items": [paused]}).to_string())
         }
         "DELETE /api/v1/consumers/archive" => (204, String::new()),
@@ -163,6 +166,45 @@ fn rotate_login_asks_and_prints_the_login_that_the_broker_does_not_have_yet() {
 fn config_prints_exactly_the_file() {
     let stub = Stub::new(service);
     assert_eq!(client(&stub).run(&["consumers", "config"]).stdout, "CONSUMER_0 { $2a$ }\n");
+    let printed = client(&stub).run(&["consumers", "config", "--output", "json"]).json();
+    assert_valid_output("consumers config", &printed);
+    assert_eq!(printed, json!({ "content": "CONSUMER_0 { $2a$ }\n" }));
+}
+
+#[test]
+fn config_replaces_a_file_in_one_step_and_only_its_owner_can_read_it() {
+    let stub = Stub::new(service);
+    let directory = tempfile::tempdir().unwrap();
+    let (path, link) = (directory.path().join("consumers.conf"), directory.path().join("link"));
+    let config = |file: &Path| {
+        client(&stub).run(&["consumers", "config", "--file", file.to_str().unwrap(), "--output", "json"])
+    };
+    std::fs::write(&path, "longer than the new content of the file\n").unwrap();
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o644)).unwrap();
+    let opened = std::fs::File::open(&path).unwrap();
+    std::os::unix::fs::symlink("consumers.conf", &link).unwrap();
+    let written = config(&link).json();
+    assert_valid_output("consumers config", &written);
+    assert_eq!(written, json!({ "file": link.to_str().unwrap() }));
+    assert_eq!(std::fs::read_to_string(&path).unwrap(), "CONSUMER_0 { $2a$ }\n");
+    assert_eq!(std::fs::metadata(&path).unwrap().mode() & 0o777, 0o600);
+    assert!(std::fs::symlink_metadata(&link).unwrap().is_symlink());
+    let previous = std::io::read_to_string(opened).unwrap();
+    assert!(previous.starts_with("longer"), "a reader keeps the previous file: {previous}");
+    // No temporary file remains, also after a failure.
+    let failed = config(directory.path());
+    let error = &failed.error()["message"];
+    assert!(error.as_str().unwrap().starts_with("cannot write to "), "{error}");
+    let missing = config(&directory.path().join("missing/consumers.conf"));
+    assert_eq!((failed.code, missing.code), (Some(1), Some(1)));
+    let mut names: Vec<_> =
+        std::fs::read_dir(directory.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    names.sort();
+    assert_eq!(names, ["consumers.conf", "link"]);
+    assert_eq!(
+        client(&stub).run(&["consumers", "config", "--file", path.to_str().unwrap()]).stdout,
+        "File replaced.\n"
+    );
 }
 
 #[test]
@@ -201,6 +243,10 @@ fn list_reads_all_pages() {
     assert!(table.starts_with("CONSUMER") && table.contains("USER_LOGIN"), "{table}");
     assert!(table.contains("BEHIND") && table.contains("  2 h\n"), "{table}");
     assert!(table.contains("\nb (paused)  ") && !table.contains("a (paused)"), "{table}");
+    let column = table.find("START").unwrap();
+    let starts: Vec<_> =
+        table.lines().skip(1).map(|line| line[column..].split("  ").next().unwrap()).collect();
+    assert_eq!(starts, ["all", "2026-01-31T12:00:00Z"]);
     assert_eq!(listed["items"][0]["oldest_unread_seconds"], 7300);
 }
 

@@ -6,7 +6,9 @@
 use std::collections::BTreeMap;
 
 use chrono::{DateTime, Utc};
-use contract::consumers::{ConsumerStart, MAX_ACK_PENDING, MAX_ACK_WAIT_SECONDS, MAX_EVENT_TYPES};
+use contract::consumers::{
+    ConsumerStart, MAX_ACK_PENDING, MAX_ACK_WAIT_SECONDS, MAX_EVENT_TYPES, Partitions,
+};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::core::{Expression, Selector, SelectorExt as _};
 use kube::{CustomResource, KubeSchema};
@@ -267,6 +269,9 @@ pub struct ProducerSpec {
     printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp")
 )]
 #[serde(rename_all = "camelCase")]
+#[x_kube(validation = Rule::new("has(self.partitions) == has(oldSelf.partitions) && \
+        (!has(self.partitions) || self.partitions == oldSelf.partitions)")
+    .message("partitions cannot be changed: delete the consumer and create another one"))]
 pub struct ConsumerSpec {
     /// The tenant of the events. It must allow the namespace. It cannot be changed.
     #[schemars(length(min = 1, max = 63), regex(pattern = "^[a-z0-9]([a-z0-9-]*[a-z0-9])?$"))]
@@ -277,6 +282,10 @@ pub struct ConsumerSpec {
     #[schemars(length(max = MAX_EVENT_TYPES), inner(length(max = 64), regex(pattern = "^[A-Z][A-Z0-9_]*$")))]
     #[x_kube(merge_strategy = ListMerge::Set)]
     pub event_types: Vec<String>,
+    /// The partitions to read, so that several consumers can share the events. Without it, all. It cannot be changed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[x_kube(validation = Rule::new("self.first <= self.last").message("partitions.first must not be greater than partitions.last"))]
+    pub partitions: Option<Partitions>,
     /// The first event to read: `all` stored events, `new` ones only, or those since a time, as in 2026-01-31T12:00:00Z. It cannot be
     /// changed.
     #[serde(default = "all")]
@@ -360,4 +369,54 @@ fn conditions(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
             },
         },
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use contract::consumers::CreateConsumer;
+    use kube::CustomResourceExt as _;
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    /// Name in the API and in the resource. The name of a consumer is that of its resource. A resource reads one tenant: what reads all is
+    /// created by the platform administrator.
+    const DIFFERENT: [(&str, Option<&str>); 3] =
+        [("name", None), ("tenant_id", Some("tenant")), ("all_tenants", None)];
+
+    /// The limits of a value in a schema, or in that of one of its alternatives.
+    fn limits(schema: &Value) -> Value {
+        let alternatives =
+            schema["anyOf"].as_array().and_then(|all| all.iter().find(|each| each["type"] != "null"));
+        let schema = alternatives.unwrap_or(schema);
+        let number = |name: &str| schema[name].as_f64();
+        let fields = schema["properties"].as_object().into_iter().flatten();
+        let fields: Vec<_> = fields.map(|(name, field)| json!([name, limits(field)])).collect();
+        json!([number("minimum"), number("maximum"), number("maxItems"), fields])
+    }
+
+    #[test]
+    fn each_field_of_a_created_consumer_can_be_set_in_a_resource_with_the_same_limits() {
+        let settings =
+            schemars::generate::SchemaSettings::draft2020_12().with(|it| it.inline_subschemas = true);
+        let request = settings.into_generator().into_root_schema_for::<CreateConsumer>().to_value();
+        let definition = serde_json::to_value(SvcConsumer::crd()).unwrap();
+        let spec = &definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"];
+        let mut expected = Vec::new();
+        for (name, field) in request["properties"].as_object().unwrap() {
+            let different = DIFFERENT.iter().find(|(different, _)| different == name);
+            let words: Vec<_> = name.split('_').collect();
+            let upper = |word: &&str| word[..1].to_uppercase() + &word[1..];
+            let camel_case = words[0].to_owned() + &words[1..].iter().map(upper).collect::<String>();
+            let in_resource = different.map_or(Some(&*camel_case), |(_, in_resource)| *in_resource);
+            let Some(in_resource) = in_resource else { continue };
+            assert_eq!(limits(&spec[in_resource]), limits(field), "{name}");
+            expected.push(in_resource.to_owned());
+        }
+        expected.sort();
+        let mut found: Vec<_> = spec.as_object().unwrap().keys().cloned().collect();
+        found.sort();
+        assert_eq!(found, expected);
+        assert_eq!(spec["partitions"]["required"], json!(["first", "last"]));
+    }
 }

@@ -1,13 +1,18 @@
 //! Delivery and position of a consumer, and the accounts of all consumers at the broker.
 
+use std::path::PathBuf;
+
 use clap::Args;
 use contract::consumers::{Consumer, ConsumerAccounts, ConsumerName, ConsumerStart, ResetConsumer};
 use contract::routes;
+use schemars::JsonSchema;
+use serde::Serialize;
 
 use crate::framework::catalog::{Errors, Examples, Names, Requirement, Routes};
 use crate::framework::command::Command;
 use crate::framework::context::Context;
-use crate::framework::error::{ErrorKind, Result};
+use crate::framework::error::{CliError, ErrorKind, Result};
+use crate::framework::files::replace_file;
 use crate::framework::output::{CommandOutput, Table};
 
 /// Stop the delivery of events to a consumer.
@@ -102,26 +107,55 @@ impl Command for Reset {
 ///
 /// Prints the complete file `consumers.conf`, derived from the consumers. Not needed where svc-ingest keeps the file.
 #[derive(Args)]
-pub(crate) struct Config {}
+pub(crate) struct Config {
+    /// Replace this file in one step, readable only by its owner (mode 0600), instead of printing its content.
+    #[arg(long, value_name = "FILE")]
+    file: Option<PathBuf>,
+}
 
-impl CommandOutput for ConsumerAccounts {
+/// The accounts of all consumers, or the file that has them.
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct Accounts {
+    /// The complete file `consumers.conf` of the broker, with the hashes of all logins. Absent with `--file`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    content: Option<String>,
+    /// Only with `--file`: the file that was written.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    file: Option<PathBuf>,
+}
+
+impl CommandOutput for Accounts {
     fn table(&self) -> Table {
-        Table::text(&self.content)
+        self.content.as_deref().map_or_else(|| Table::message("File replaced."), Table::text)
     }
 }
 
 impl Command for Config {
-    type Output = ConsumerAccounts;
+    type Output = Accounts;
 
     const REQUIRES: Requirement = Requirement::PlatformToken;
     const ROUTES: Routes = Routes::Only(&[&routes::GET_CONSUMER_ACCOUNTS]);
-    const EXAMPLES: Examples = &[("Print the file for the broker", "svc consumers config")];
+    const ERRORS: Errors = &[ErrorKind::OutputFailed];
+    const EXAMPLES: Examples = &[
+        ("Print the file for the broker", "svc consumers config"),
+        (
+            "Replace the file next to the configuration of the broker",
+            "svc consumers config --file consumers.conf",
+        ),
+    ];
     const AGENT_NOTES: &'static str = "Requires SVC_PLATFORM_TOKEN or SVC_PLATFORM_TOKEN_FILE. The file contains hashes of \
-        passwords, no password.";
+        passwords, no password. Does not reload the broker. With --file, the user that runs the command becomes the owner of the \
+        file: run it as the user of nats-server.";
     const SEE_ALSO: Names = &["consumers create", "consumers rotate-login"];
 
     async fn run(self, context: &Context) -> Result<Self::Output> {
         let api = context.connect(Self::REQUIRES).await?;
-        api.call(&routes::GET_CONSUMER_ACCOUNTS, &[]).fetch().await
+        let accounts: ConsumerAccounts = api.call(&routes::GET_CONSUMER_ACCOUNTS, &[]).fetch().await?;
+        let Some(file) = self.file else {
+            return Ok(Accounts { content: Some(accounts.content), file: None });
+        };
+        replace_file(&file, accounts.content.as_bytes())
+            .map_err(|error| CliError::write_failed(&error, &file.display().to_string()))?;
+        Ok(Accounts { content: None, file: Some(file) })
     }
 }

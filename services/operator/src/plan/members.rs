@@ -121,7 +121,7 @@ impl Observed {
             tenant_id: Some(tenant_id),
             all_tenants: false,
             event_types: resource.spec.event_types.clone(),
-            partitions: None,
+            partitions: resource.spec.partitions,
             start: Some(start),
             ack_wait_seconds: resource.spec.ack_wait_seconds,
             max_ack_pending: resource.spec.max_ack_pending,

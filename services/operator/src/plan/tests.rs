@@ -64,6 +64,7 @@ fn consumer(tenant: &str, number: u128, generation: i64) -> SvcConsumer {
     let spec = ConsumerSpec {
         tenant: tenant.to_owned(),
         event_types: vec!["USER_LOGIN".to_owned()],
+        partitions: None,
         start: "all".to_owned(),
         ack_wait_seconds: Some(60),
         max_ack_pending: None,

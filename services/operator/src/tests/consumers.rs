@@ -1,6 +1,6 @@
 //! Consumers as resources: their Secrets, their owners, and what removes their access.
 
-use contract::consumers::{Consumer, ConsumerAccounts, CreatedConsumer};
+use contract::consumers::{Consumer, ConsumerAccounts, CreatedConsumer, Partitions};
 use hashing::TokenDigest;
 
 use super::*;
@@ -56,7 +56,8 @@ impl Cluster {
 #[tokio::test]
 async fn a_consumer_has_a_login_in_a_secret_while_its_tenant_allows_its_namespace() {
     let cluster = Cluster::start().await;
-    let spec = json!({ "tenant": "acme", "start": "new", "eventTypes": ["USER_LOGIN"], "maxAckPending": 7 });
+    let spec = json!({ "tenant": "acme", "start": "new", "eventTypes": ["USER_LOGIN"], "maxAckPending": 7,
+        "partitions": { "first": 0, "last": 31 } });
     cluster.api.apply(SIEM, &json!({ "spec": spec }));
     cluster.wait(SIEM, "False", "TenantNotFound").await;
     cluster.apply_consumer(&spec);
@@ -70,6 +71,7 @@ async fn a_consumer_has_a_login_in_a_secret_while_its_tenant_allows_its_namespac
     assert!(!cluster.api.get(SIEM).unwrap().to_string().contains(data["password"].as_str().unwrap()));
     let consumer = cluster.consumer().await;
     assert_eq!((consumer.event_types, consumer.max_ack_pending), (vec!["USER_LOGIN".to_owned()], 7));
+    assert_eq!(consumer.partitions, Some(Partitions { first: 0, last: 31 }));
 
     cluster.api.apply(APPS, &json!({ "metadata": { "labels": { "tenant": "other" } } }));
     cluster.wait(SIEM, "False", "NamespaceNotAllowed").await;
