@@ -4,10 +4,13 @@ use std::path::Path;
 use std::process::Command;
 
 use bus::{Config, Connection, ConsumerLogins, Created, DurableFilter, Durables, EventStreams, Profile};
-use e2e::{Process, program};
+use contract::paths::Upstream;
+use e2e::{Process, Services, api_client, program};
 use futures::future::join_all;
 use hashing::SystemEntropy;
-use testkit::{NatsServer, wait_until};
+use rustix::process::Signal;
+use serde_json::{Value, json};
+use testkit::{Client, Forwarder, NatsServer, TestResponse, wait_until};
 
 fn accounts(arguments: &[&str], file: &Path) -> Command {
     let mut command = program("svc-ingest");
@@ -105,4 +108,151 @@ async fn all_logins_of_one_reload_read_also_if_there_are_more_than_empty_account
     }))
     .await;
     assert_eq!(usable.iter().filter(|usable| !**usable).count(), 0, "{}", process.output());
+}
+
+#[tokio::test]
+async fn a_keeper_that_ended_between_the_file_and_the_reload_reloads_when_it_starts_again() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("consumers.conf");
+    assert!(accounts(&["init"], &file).status().unwrap().success());
+    let server = start_server(&file).await;
+    let (logins, created) = create_only(&server, "siem").await;
+    let keep = |command: &str| {
+        let mut keep = accounts(&["keep"], &file);
+        keep.args(["--", "sh", "-c", command]).env("SVC_NATS_URL", server.url_of("ingest"));
+        Process::start(&mut keep, &directory.path().join("keep"))
+    };
+    let mut killed = keep("kill -KILL $PPID");
+    killed.wait().await;
+    assert!(std::fs::read_to_string(&file).unwrap().contains("\"siem\""), "{}", killed.output());
+    let again = keep(&format!("kill -HUP {}", server.pid().unwrap()));
+    let password = created.password.unwrap();
+    assert!(logins.wait_until_usable(&created.durable, password.expose()).await, "{}", again.output());
+}
+
+/// ingest with two streams, which reaches the broker through a forwarder, and a keeper of the accounts.
+struct System {
+    services: Services,
+    broker: Forwarder,
+    directory: tempfile::TempDir,
+    _keeper: Process,
+}
+
+impl System {
+    async fn start() -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("consumers.conf");
+        assert!(accounts(&["init"], &file).status().unwrap().success());
+        let include = format!("include \"../../../../../../..{}\"", file.display());
+        let services =
+            Services::prepare_with(NatsServer::start_with_consumers(&include).await.unwrap()).await;
+        let broker = Forwarder::start().await.unwrap();
+        broker.set_target(services.nats.url.rsplit_once(':').unwrap().1.parse().unwrap());
+        let mut keep = accounts(&["keep"], &file);
+        keep.args(["--", "kill", "-HUP", &services.nats.pid().unwrap().to_string()]);
+        keep.env("SVC_NATS_URL", services.nats.url_of("ingest")).env("SVC_STREAMS", "2");
+        let keeper = Process::start(&mut keep, &directory.path().join("keep"));
+        Self { services, broker, directory, _keeper: keeper }
+    }
+
+    /// Sends a request to an ingest that is killed when it sends a message with this text to the broker. Returns a client of the next one.
+    async fn kill_at(
+        &self,
+        text: &str,
+        request: impl AsyncFn(Client) -> TestResponse,
+    ) -> (e2e::Service, Client) {
+        let (mut ingest, client) = self.ingest().await;
+        self.broker.hold(Some(text));
+        tokio::select! {
+            response = request(client) => panic!("not held at {text}: {}", response.status),
+            () = self.broker.wait_until_held() => {}
+        }
+        ingest.process.signal(Signal::KILL);
+        ingest.process.wait().await;
+        self.broker.hold(None);
+        self.ingest().await
+    }
+
+    async fn ingest(&self) -> (e2e::Service, Client) {
+        let url = format!("nats://ingest:ingest@{}", self.broker.address);
+        let variables = [("SVC_NATS_URL", &*url), ("SVC_STREAMS", "2")];
+        let mut ingest = self.services.start_with(Upstream::Ingest, &variables);
+        ingest.wait_until_ready().await;
+        let client = api_client(&format!("http://{}", ingest.address)).bearer(&self.services.platform_token);
+        (ingest, client)
+    }
+
+    /// Whether the broker has a login of the consumer.
+    fn has_login(&self) -> bool {
+        let file = std::fs::read_to_string(self.directory.path().join("consumers.conf")).unwrap();
+        file.contains("user: \"siem\"")
+    }
+
+    /// The streams that have the durable.
+    async fn streams(&self) -> Vec<&'static str> {
+        let client = testkit::nats::connect(&self.services.nats.url, "administrator").await.unwrap();
+        let context = async_nats::jetstream::new(client);
+        let mut found = Vec::new();
+        for stream in ["UDM_00_31", "UDM_32_63"] {
+            if context.get_stream(stream).await.unwrap().consumer_info("siem").await.is_ok() {
+                found.push(stream);
+            }
+        }
+        found
+    }
+
+    async fn create(client: Client) -> TestResponse {
+        client.post("/consumers", &json!({ "name": "siem", "tenant_id": "acme" })).await
+    }
+
+    async fn delete(client: Client) -> TestResponse {
+        client.delete("/consumers/siem").await
+    }
+}
+
+#[tokio::test]
+async fn the_same_request_completes_a_creation_that_ended_at_any_step() {
+    let system = System::start().await;
+    // Before the durable of the first and the second stream, the change of the accounts, and the check of the login.
+    for (text, streams) in [
+        ("CONSUMER.CREATE.UDM_00_31.siem", 0),
+        ("CONSUMER.CREATE.UDM_32_63.siem", 1),
+        ("svc.ingest.consumers.v1", 2),
+        (r#""user":"siem""#, 2),
+    ] {
+        let (ingest, client) = system.kill_at(text, System::create).await;
+        assert_eq!(system.streams().await.len(), streams, "{text}");
+        let is_new = streams == 0;
+        let created: Value = System::create(client.clone()).await.expect(if is_new { 201 } else { 200 });
+        assert_eq!(system.streams().await.len(), 2, "{text}");
+        // The password of the first request is lost. A null login lets the CLI name `rotate-login`.
+        assert_eq!(created["login"].is_null(), !is_new, "{text}: {created}");
+        let replaced: Value = client.post("/consumers/siem/rotate-login", &json!({})).await.expect(200);
+        assert_eq!(replaced["login"]["active"], true, "{text}: {replaced}");
+        assert!(system.has_login());
+        System::delete(client).await.expect_empty(204);
+        assert!(!system.has_login() && system.streams().await.is_empty(), "{text}");
+        drop(ingest);
+    }
+}
+
+#[tokio::test]
+async fn the_same_request_completes_a_deletion_that_ended_at_any_step() {
+    let system = System::start().await;
+    for (text, streams) in [
+        ("CONSUMER.DELETE.UDM_00_31.siem", 2),
+        ("CONSUMER.DELETE.UDM_32_63.siem", 1),
+        ("svc.ingest.consumers.v1", 0),
+    ] {
+        let (ingest, client) = system.ingest().await;
+        let created: Value = System::create(client).await.expect(201);
+        assert_eq!(created["login"]["active"], true, "{created}");
+        drop(ingest);
+        let (ingest, client) = system.kill_at(text, System::delete).await;
+        assert_eq!(system.streams().await.len(), streams, "{text}");
+        let deleted = System::delete(client).await;
+        assert_eq!(deleted.status, if streams == 0 { 404 } else { 204 }, "{text}");
+        assert!(system.streams().await.is_empty() && !system.has_login(), "{text}");
+        drop(ingest);
+    }
 }

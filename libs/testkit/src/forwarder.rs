@@ -33,13 +33,16 @@ pub enum Disturbance {
     LostResponses,
 }
 
-#[derive(Clone, Copy, Default)]
+#[derive(Clone, Default)]
 struct State {
     /// The port on loopback; connections wait for it.
     target: Option<u16>,
     disturbance: Disturbance,
     /// How often connections were closed.
     generation: u64,
+    /// A request with this text is not passed on, nor what follows it on its connection.
+    held_text: Option<String>,
+    is_held: bool,
 }
 
 #[derive(Clone, Copy, PartialEq)]
@@ -55,7 +58,7 @@ impl Forwarder {
         let address = listener.local_addr()?;
         let state = watch::Sender::default();
         let mut task = JoinSet::new();
-        task.spawn(accept(listener, state.subscribe()));
+        task.spawn(accept(listener, state.clone()));
         Ok(Self { address, state, _task: task })
     }
 
@@ -72,6 +75,19 @@ impl Forwarder {
         self.state.send_modify(|state| state.target = Some(port));
     }
 
+    /// From the first request with this text, a connection passes nothing on to the server. With `None`, new requests pass.
+    pub fn hold(&self, text: Option<&str>) {
+        self.state.send_modify(|state| {
+            state.held_text = text.map(str::to_owned);
+            state.is_held = false;
+        });
+    }
+
+    /// Waits until a request is held.
+    pub async fn wait_until_held(&self) {
+        let _ = self.state.subscribe().wait_for(|state| state.is_held).await;
+    }
+
     /// Begins or ends a disturbance.
     pub fn disturb(&self, disturbance: Disturbance) {
         self.state.send_modify(|state| {
@@ -81,7 +97,7 @@ impl Forwarder {
     }
 }
 
-async fn accept(listener: TcpListener, state: watch::Receiver<State>) {
+async fn accept(listener: TcpListener, state: watch::Sender<State>) {
     let mut connections = JoinSet::new();
     while let Ok((client, _)) = listener.accept().await {
         connections.spawn(forward(client, state.clone()));
@@ -90,15 +106,16 @@ async fn accept(listener: TcpListener, state: watch::Receiver<State>) {
 }
 
 /// Forwards in both directions until one side closes its connection. Returns `None` after an error.
-async fn forward(mut client: TcpStream, mut state: watch::Receiver<State>) -> Option<()> {
+async fn forward(mut client: TcpStream, sender: watch::Sender<State>) -> Option<()> {
+    let mut state = sender.subscribe();
     let generation = state.borrow().generation;
     let target = state.wait_for(|state| state.target.is_some()).await.ok()?.target?;
     let mut server = TcpStream::connect((Ipv4Addr::LOCALHOST, target)).await.ok()?;
     client.set_nodelay(true).and_then(|()| server.set_nodelay(true)).ok()?;
     let ((from_client, to_client), (from_server, to_server)) = (client.split(), server.split());
     tokio::select! {
-        ended = pass(from_client, to_server, state.clone(), Direction::Request) => ended,
-        ended = pass(from_server, to_client, state.clone(), Direction::Response) => ended,
+        ended = pass(from_client, to_server, &sender, Direction::Request) => ended,
+        ended = pass(from_server, to_client, &sender, Direction::Response) => ended,
         _ = state.wait_for(|state| state.generation != generation) => None,
     }
 }
@@ -106,9 +123,10 @@ async fn forward(mut client: TcpStream, mut state: watch::Receiver<State>) -> Op
 async fn pass(
     mut from: impl AsyncRead + Unpin,
     mut to: impl AsyncWrite + Unpin,
-    mut state: watch::Receiver<State>,
+    sender: &watch::Sender<State>,
     direction: Direction,
 ) -> Option<()> {
+    let mut state = sender.subscribe();
     let mut buffer = vec![0; BUFFER];
     let mut lost = false;
     loop {
@@ -125,9 +143,18 @@ async fn pass(
             Disturbance::Delayed(delay) => sleep(delay).await,
             _ => {}
         }
+        let block = buffer.get(..count)?;
+        let is_held = |state: &State| {
+            let text = state.held_text.as_deref().filter(|_| direction == Direction::Request);
+            text.is_some_and(|text| block.windows(text.len()).any(|found| found == text.as_bytes()))
+        };
+        if is_held(&state.borrow()) {
+            sender.send_modify(|state| state.is_held = true);
+            return std::future::pending().await;
+        }
         if count == 0 {
             return Some(());
         }
-        to.write_all(buffer.get(..count)?).await.ok()?;
+        to.write_all(block).await.ok()?;
     }
 }

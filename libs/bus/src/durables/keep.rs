@@ -76,8 +76,8 @@ impl AccountsFile {
         let Ok(mut requests) = connection.client.subscribe(CONSUMERS_SUBJECT).await else { return };
         let mut logged = String::new();
         let mut pause = Duration::ZERO;
-        // The server has read the file that exists.
-        let mut applied = std::fs::read_to_string(&self.path).unwrap_or_default();
+        // The server may have started before the file was changed: an earlier process may have ended before its reload.
+        let mut applied = String::new();
         loop {
             let first = tokio::select! {
                 Some(request) = requests.next() => Some(request),

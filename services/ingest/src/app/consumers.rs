@@ -135,10 +135,12 @@ impl App {
     /// # Errors
     /// 404 `not_found`, or 503 without the broker.
     pub(crate) async fn delete_consumer(&self, name: &ConsumerName) -> Result<(), Problem> {
-        if !self.durables().await?.delete(name.as_str()).await.map_err(problem)? {
+        let existed = self.durables().await?.delete(name.as_str()).await.map_err(problem)?;
+        // Also without the durable: an earlier request may have ended between the two.
+        self.logins().apply().await;
+        if !existed {
             return Err(ProblemKind::NotFound.into());
         }
-        self.logins().apply().await;
         tracing::info!(consumer = %name, "consumer deleted");
         Ok(())
     }
