@@ -178,6 +178,42 @@ async fn ctrl_c_leaves_no_process_and_the_next_run_has_its_data() {
 }
 
 #[tokio::test]
+async fn the_log_of_the_broker_is_bounded_although_each_forged_acknowledgement_is_a_line() {
+    let installation = Installation::new(&[]);
+    let run = installation.up().await;
+    let platform_token = std::fs::read_to_string(&run.run_file.platform_token_file).unwrap();
+    let platform_admin = api_client(&run.run_file.base_url).bearer(platform_token.trim());
+    let consumer = json!({ "name": "siem", "all_tenants": true });
+    let created: Value = platform_admin.post("/consumers", &consumer).await.expect(201);
+    let address = run.run_file.nats_url.rsplit_once('@').unwrap().1;
+    let login = |name: &str| created["login"][name].as_str().unwrap().to_owned();
+    let options = async_nats::ConnectOptions::with_user_and_password(login("user"), login("password"));
+    let client = options.connect(address).await.unwrap();
+    let logs = installation.path("data/logs");
+    let size = || {
+        let files = std::fs::read_dir(&logs).unwrap().map(|file| file.unwrap());
+        let of_broker = files.filter(|file| file.file_name().to_string_lossy().starts_with("nats.log"));
+        of_broker.map(|file| file.metadata().unwrap().len()).collect::<Vec<_>>()
+    };
+    let mut largest = 0_u64;
+    for number in 0..400_000_u32 {
+        let subject = format!("$JS.ACK.UDM.siem.1.{}.1.1.0", number + 1000);
+        #[expect(clippy::disallowed_methods, reason = "represents a client that forges acknowledgements")]
+        client.publish(subject, "".into()).await.unwrap();
+        if number % 20_000 == 0 {
+            client.flush().await.unwrap();
+            largest = largest.max(size().iter().sum::<u64>());
+        }
+    }
+    wait_until("the broker has begun another file", async || (size().len() > 1).then_some(())).await;
+    assert!(
+        size().len() <= 2 && largest.max(size().iter().sum::<u64>()) < 36 << 20,
+        "{largest} {:?}",
+        size()
+    );
+}
+
+#[tokio::test]
 async fn a_second_up_reports_the_address_of_the_first_and_changes_nothing() {
     let installation = Installation::new(&[]);
     let run = installation.up().await;
