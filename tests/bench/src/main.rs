@@ -49,7 +49,7 @@ struct Options {
         long,
         value_delimiter = ',',
         value_name = "MEASUREMENT",
-        default_value = "images,logins,logins-with-code,session-checks,timing,credentials,scale,batch-events,quarantine,polls,single-events,linger,send-command,sustained,waiting-events,many-tenants,invented-types,relay,tail,strict,replicas,connections"
+        default_value = "images,logins,logins-with-code,session-checks,timing,credentials,scale,batch-events,quarantine,polls,single-events,linger,send-command,sustained,waiting-events,many-tenants,invented-types,relay,tail,reading,strict,replicas,connections"
     )]
     only: Vec<Measurement>,
     /// Number of rounds of each measurement [default: as many as fit into ten minutes]
@@ -99,6 +99,8 @@ enum Measurement {
     Relay,
     /// Time until a reader of `/events/stream` has an event
     Tail,
+    /// Events per second that a consumer reads
+    Reading,
     /// Durability `strict` with synchronized writes
     Strict,
     /// Three servers with three replicas
@@ -177,6 +179,7 @@ async fn measure(
                 Measurement::InventedTypes => bench.invented_types(launcher).await?,
                 Measurement::Relay => bench.relay().await?,
                 Measurement::Tail => bench.tail().await?,
+                Measurement::Reading => bench.reading().await?,
                 Measurement::Strict => bench.strict().await?,
                 Measurement::Replicas => bench.replicas().await?,
                 Measurement::Connections => bench.connections().await?,

@@ -10,6 +10,7 @@ mod linger;
 mod logins;
 mod polls;
 mod quarantine;
+mod reading;
 mod relay;
 mod scale;
 mod send_command;
