@@ -166,7 +166,7 @@ impl<'a> Person<'a> {
         };
         let response = Self::accept(tenant, findings, &accepted).await?;
         let response = match tenant.mails.invite_token(&email, findings) {
-            // A mail whose acceptance was not confirmed was sent again.
+            // A mail without a confirmed acceptance was sent again.
             Some(last) if response.status == 400 && last != accepted => {
                 Self::accept(tenant, findings, &last).await?
             }
