@@ -66,6 +66,8 @@ mod passwords;
 #[cfg(target_os = "linux")]
 #[path = "binary/prompts.rs"]
 mod prompts;
+#[path = "binary/proxies.rs"]
+mod proxies;
 #[path = "binary/remediations.rs"]
 mod remediations;
 #[path = "binary/sessions.rs"]

@@ -19,6 +19,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tenancy::{TenantId, UserId, X_SESSION_ID, X_TENANT_ID, X_USER_ID};
 use tokio::time::Instant;
+use transport::ProxyChoice;
 
 pub(crate) use list::{ListLimit, Paging};
 pub(crate) use response::ApiResponse;
@@ -26,7 +27,6 @@ pub(crate) use response::ApiResponse;
 use crate::framework::ca_file::CaFile;
 use crate::framework::credential::Credential;
 use crate::framework::endpoint::BaseUrl;
-use crate::framework::environment;
 use crate::framework::error::{CliError, ErrorKind, Result};
 use crate::framework::output::{Output, RequestLog, now};
 
@@ -54,6 +54,7 @@ const MAX_HANDSHAKE: Duration = Duration::from_secs(5);
 pub(crate) struct Api {
     http: Client,
     base: BaseUrl,
+    proxy: ProxyChoice,
     out: Output,
     timeout: Duration,
     /// Sent with each request.
@@ -77,25 +78,25 @@ impl Api {
         out: Output,
     ) -> Result<Self> {
         // Following a redirect would send the credential to the address in the response.
-        let mut builder = Client::builder()
+        let proxy = base.proxy()?;
+        let builder = Client::builder()
             .user_agent(concat!("svc/", env!("CARGO_PKG_VERSION")))
             .redirect(Policy::none())
             .connect_timeout(timeout * CONNECT_SHARE.0 / CONNECT_SHARE.1)
             .default_headers(traceparent(trace));
-        if base.is_loopback() {
-            builder = builder.no_proxy();
-        }
+        let failed = |error: reqwest::Error| {
+            let message = format!("failed to create the HTTP client: {}", transport::root_cause(&error));
+            ErrorKind::ConfigurationInvalid.with_message(message)
+        };
+        let mut builder = proxy.apply(builder).map_err(failed)?;
         if let Some(file) = ca_file {
             builder = builder.tls_certs_only(file.certificates()?);
         } else if base.is_loopback() && base.as_str().starts_with("http:") {
             // No certificate is checked, so a machine without system certificates must not fail.
             builder = builder.tls_certs_only([]);
         }
-        let http = builder.build().map_err(|error| {
-            let message = format!("failed to create the HTTP client: {}", transport::root_cause(&error));
-            ErrorKind::ConfigurationInvalid.with_message(message)
-        })?;
-        Ok(Self { http, base, out, timeout, credential: None, user: None })
+        let http = builder.build().map_err(failed)?;
+        Ok(Self { http, base, proxy, out, timeout, credential: None, user: None })
     }
 
     /// Sends the credential, and its tenant if known, with each request. Errors name where it comes from.
@@ -309,7 +310,20 @@ impl Call<'_> {
         if let Some(body) = &self.body {
             request = request.body(body.clone());
         }
-        request.send().await.map_err(|error| self.request_error(&error))
+        match request.send().await {
+            Ok(response) => Ok(response),
+            Err(error) => Err(self.proxy_error(&error).await.unwrap_or_else(|| self.request_error(&error))),
+        }
+    }
+
+    /// Error of a proxy that did not connect to the service.
+    async fn proxy_error(&self, error: &reqwest::Error) -> Option<CliError> {
+        let (proxy, endpoint) = (self.api.proxy.proxy()?, self.api.base.endpoint().ok()?);
+        let failure = proxy.explain(&endpoint, &transport::root_cause(error)).await?;
+        let (first, rest) = failure.advice.split_at_checked(1).unwrap_or_default();
+        let advice = format!("{}{rest}.", first.to_uppercase());
+        let error = ErrorKind::Unreachable.with_message(failure.message).with_remediation(advice);
+        Some(CliError { retryable: failure.is_temporary, ..error })
     }
 
     async fn read(&self, response: Response, request_id: &str) -> Result<ApiResponse> {
@@ -375,13 +389,13 @@ impl Call<'_> {
                 .with_message(format!("{base} is not trusted: {cause}"))
                 .with_remediation(UNTRUSTED_CERTIFICATE);
         }
-        if let Some(proxy) = unusable_proxy(&cause) {
-            return CliError { retryable: false, ..proxy };
-        }
         let kind = if error.is_timeout() { ErrorKind::TimedOut } else { ErrorKind::Unreachable };
         // Before the connection exists, nothing of the request is sent.
         if error.is_connect() {
-            return kind.with_message(format!("cannot connect to {base}: {cause}"));
+            let through = self.api.proxy.proxy().map_or_else(String::new, |proxy| {
+                format!(" through the proxy {} ({})", proxy.address(), proxy.variable())
+            });
+            return kind.with_message(format!("cannot connect to {base}{through}: {cause}"));
         }
         self.lost(kind)
             .with_message(format!("the connection to {base} broke before the response was complete: {cause}"))
@@ -402,17 +416,6 @@ fn parse_retry_after(value: &str) -> Option<Duration> {
     }
     let date = DateTime::parse_from_rfc2822(value).ok()?;
     Some((date.to_utc() - now()).to_std().unwrap_or_default())
-}
-
-/// Error for a proxy that the client cannot use. The HTTP client reports only its scheme.
-fn unusable_proxy(cause: &str) -> Option<CliError> {
-    let scheme = cause.strip_prefix("unsupported scheme ")?;
-    let variables = ["HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"];
-    let variable = variables.into_iter().find(|name| environment::text(name).is_some())?;
-    let message = format!("{variable} names a proxy with the scheme {scheme}, which svc does not support");
-    let remediation =
-        format!("Set {variable} to a proxy with http:// or https://, or run `unset {variable}`.");
-    Some(ErrorKind::Unreachable.with_message(message).with_remediation(remediation))
 }
 
 /// A page that answers in place of the service has no events.

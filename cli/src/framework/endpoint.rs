@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use contract::API_PREFIX;
 use tenancy::serde_as_text;
-use transport::Endpoint;
+use transport::{Endpoint, ProxyChoice};
 
 use crate::framework::error::{ErrorKind, Result};
 
@@ -50,6 +50,16 @@ impl BaseUrl {
     /// Returns whether the host is a loopback address.
     pub(crate) fn is_loopback(&self) -> bool {
         Endpoint::parse(&self.0).is_ok_and(|endpoint| endpoint.is_loopback())
+    }
+
+    pub(crate) fn endpoint(&self) -> Result<Endpoint> {
+        Endpoint::parse(&self.0).map_err(|reason| ErrorKind::ConfigurationInvalid.with_message(reason))
+    }
+
+    /// How requests are sent, by the variables of the environment.
+    pub(crate) fn proxy(&self) -> Result<ProxyChoice> {
+        ProxyChoice::of(&self.endpoint()?)
+            .map_err(|reason| ErrorKind::ConfigurationInvalid.with_message(reason))
     }
 
     /// Returns whether credentials would cross a network unencrypted.

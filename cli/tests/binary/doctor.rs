@@ -220,7 +220,7 @@ fn a_proxy_that_answers_is_found() {
         let client = Client::for_url(&format!("{scheme}://svc.example:8443")).with_variable(variable, &proxy);
         let report = Report::of(&client, &[]);
         let (message, remediation) = report.expect("connection", "failed");
-        assert!(message.contains(&format!("went through the proxy {proxy}")), "{message}");
+        assert!(message.contains(&format!("the proxy {proxy}")), "{message}");
         assert!(
             remediation.contains(&format!("export NO_PROXY=svc.example`, or `unset {variable}`")),
             "{remediation}"

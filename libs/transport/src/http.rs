@@ -6,6 +6,7 @@ mod client;
 mod endpoint;
 mod linger;
 mod pipeline;
+mod proxy;
 mod response;
 mod retry;
 
@@ -39,6 +40,7 @@ use crate::{
 pub use client::{begin_trace, is_not_tls, root_cause, tls_errors};
 pub use endpoint::Endpoint;
 pub use pipeline::{BatchPipeline, PipelineSlot, SentBatch};
+pub use proxy::ProxyChoice;
 pub(crate) use retry::Clock;
 
 /// Valid delays of [`HttpTransport::with_linger`]. A longer delay adds latency and hardly reduces the number of requests.

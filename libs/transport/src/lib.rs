@@ -68,7 +68,7 @@ use async_trait::async_trait;
 pub use contract::{ProblemKind, Secret, TraceContext};
 pub use http::{BatchPipeline, HttpTransport, HttpTransportConfig, PipelineSlot, SentBatch, begin_trace};
 #[doc(hidden)]
-pub use http::{Endpoint, is_not_tls, root_cause, tls_errors};
+pub use http::{Endpoint, ProxyChoice, is_not_tls, root_cause, tls_errors};
 pub use mock::{MockBehavior, MockTransport};
 pub use outgoing::{OutgoingEvent, new_event_id};
 pub use result::{

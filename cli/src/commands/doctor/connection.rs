@@ -68,7 +68,11 @@ async fn explain(context: &Context, service: &BaseUrl, result: Result<ApiRespons
 fn with_proxy(context: &Context, error: CliError) -> CliError {
     match proxy_of(context) {
         Some(proxy) => {
-            let message = format!("{}; the request went through the proxy {}", error.message, proxy.address);
+            let message = if error.message.contains(&proxy.address) {
+                error.message
+            } else {
+                format!("{}; the request went through the proxy {}", error.message, proxy.address)
+            };
             let remediation = format!("{} {}", proxy.bypass(), error.remediation);
             CliError { message, remediation, ..error }
         }

@@ -1,10 +1,9 @@
 //! The proxy that `svc doctor` reports: it may be the cause of a failed connection.
 
-use hyper_util::client::proxy::matcher::Matcher;
+use transport::ProxyChoice;
 
 use super::Finding;
 use crate::framework::context::Context;
-use crate::framework::environment;
 
 /// Describes the proxy. `failed` is whether the connection does not work.
 pub(super) fn check(context: &Context, failed: bool) -> Finding {
@@ -31,21 +30,14 @@ impl Proxy {
     }
 }
 
-/// The proxy in effect, by the same rules as those of the HTTP client.
+/// The proxy in effect.
 pub(super) fn proxy_of(context: &Context) -> Option<Proxy> {
     let service = context.base_url().ok()?.value;
-    if service.is_loopback() {
-        return None;
-    }
-    let proxy = Matcher::from_system().intercept(&service.as_str().parse().ok()?)?;
-    let own: &[&str] = if service.as_str().starts_with("https:") {
-        &["HTTPS_PROXY", "https_proxy"]
-    } else {
-        &["HTTP_PROXY", "http_proxy"]
+    let (address, variable) = match service.proxy().ok()? {
+        ProxyChoice::Proxy(proxy) => (proxy.address(), proxy.variable()),
+        ProxyChoice::Direct | ProxyChoice::System => return None,
     };
-    let mut variables = own.iter().chain(&["ALL_PROXY", "all_proxy"]);
-    let variable = variables.find(|name| environment::text(name).is_some()).unwrap_or(&"the system");
     let host = service.authority();
     let host = host.rsplit_once(':').map_or(host, |(host, _)| host).to_owned();
-    Some(Proxy { address: proxy.uri().to_string(), variable, host })
+    Some(Proxy { address, variable, host })
 }

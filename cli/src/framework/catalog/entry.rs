@@ -391,7 +391,7 @@ impl Variable {
         Self::setting("NO_COLOR", "If set, messages have no colors"),
         Self::setting(
             "HTTPS_PROXY",
-            "Proxy for requests, as are HTTP_PROXY, ALL_PROXY and NO_PROXY; not used for loopback",
+            "Proxy for requests (http:// or https://), as are HTTP_PROXY, ALL_PROXY and NO_PROXY; not used for loopback",
         ),
         Self::setting("COLUMNS", "Width of tables, instead of that of the terminal"),
         Self::setting("TRACEPARENT", "Trace that the requests belong to (W3C Trace Context)"),

@@ -20,6 +20,7 @@ use tokio::time::{Instant, timeout_at};
 use super::Options;
 use super::body::{Progress, RequestBody};
 use super::endpoint::Endpoint;
+use super::proxy::ProxyChoice;
 use super::response::HttpResponse;
 use crate::{RequestLog, TraceContext, TransportError, TransportErrorKind};
 
@@ -42,6 +43,7 @@ pub(super) struct HttpClient {
     pool: Arc<()>,
     timeout: Duration,
     endpoint: Endpoint,
+    proxy: ProxyChoice,
     bearer: Option<HeaderValue>,
     tenant: Option<HeaderValue>,
     options: Arc<Options>,
@@ -80,13 +82,14 @@ impl HttpClient {
         };
         // A tenant id consists of visible ASCII characters.
         let tenant = tenant.as_ref().and_then(|tenant| HeaderValue::try_from(tenant.as_str()).ok());
-        let client = build_client(&endpoint, roots.as_deref()).map_err(|error| {
+        let proxy = ProxyChoice::of(&endpoint).map_err(configuration_error)?;
+        let client = build_client(&endpoint, &proxy, roots.as_deref()).map_err(|error| {
             let cause = root_cause(&*error);
             configuration_error(format!(
                 "failed to create the HTTP client: {cause}; check that CA certificates are installed"
             ))
         })?;
-        Ok(Self { client, pool: Arc::default(), timeout, endpoint, bearer, tenant, options })
+        Ok(Self { client, pool: Arc::default(), timeout, endpoint, proxy, bearer, tenant, options })
     }
 
     /// Returns whether both have the same connections.
@@ -191,10 +194,16 @@ impl HttpClient {
         if let Some(trace) = self.options.trace.or_else(begin_trace) {
             request = request.header("traceparent", trace.to_string());
         }
-        let mut response = request.send().await.map_err(|error| {
-            *is_sent = !(error.is_connect() || error.is_builder());
-            self.request_error(&error)
-        })?;
+        let mut response = match request.send().await {
+            Ok(response) => response,
+            Err(error) => {
+                *is_sent = !(error.is_connect() || error.is_builder());
+                return Err(match self.proxy_error(&error).await {
+                    Some(error) => error,
+                    None => self.request_error(&error),
+                });
+            }
+        };
         let mut body = Vec::new();
         while let Some(chunk) = response.chunk().await.map_err(|error| self.request_error(&error))? {
             if body.len() + chunk.len() > MAX_RESPONSE_BYTES {
@@ -213,19 +222,21 @@ impl HttpClient {
         TransportError::new(TransportErrorKind::Timeout, format!("request to {} timed out", self.endpoint))
     }
 
+    /// Error of a proxy that did not connect to the service.
+    async fn proxy_error(&self, error: &reqwest::Error) -> Option<TransportError> {
+        let failure = self.proxy.proxy()?.explain(&self.endpoint, &root_cause(error)).await?;
+        let message = format!("{}; {}", failure.message, failure.advice);
+        let error = TransportError::new(TransportErrorKind::Connection, message);
+        Some(TransportError { retryable: failure.is_temporary, ..error })
+    }
+
     /// Error for a request without a complete response.
     fn request_error(&self, error: &reqwest::Error) -> TransportError {
         let (endpoint, cause) = (&self.endpoint, root_cause(error));
         if error.is_timeout() && !error.is_connect() {
             return self.timeout_error();
         }
-        let (kind, message) = if let Some(scheme) = cause.strip_prefix("unsupported scheme ") {
-            let advice = "set HTTPS_PROXY, HTTP_PROXY or ALL_PROXY to a proxy with http://, or NO_PROXY to the host of the service";
-            let message = format!(
-                "the environment names a proxy with the scheme {scheme}, which is not supported; {advice}"
-            );
-            (TransportErrorKind::Configuration, message)
-        } else if error.is_builder() {
+        let (kind, message) = if error.is_builder() {
             (TransportErrorKind::Configuration, format!("invalid request: {cause}"))
         } else if tls_errors(error).any(is_not_tls) {
             let advice = "if it has no TLS on this port, use http://";
@@ -237,7 +248,13 @@ impl HttpClient {
             (kind, format!("{endpoint} is not trusted: {cause}; {advice}"))
         } else if error.is_connect() {
             let advice = "check the address, and that the service is running";
-            (TransportErrorKind::Connection, format!("cannot connect to {endpoint}: {cause}; {advice}"))
+            let through = self.proxy.proxy().map_or_else(String::new, |proxy| {
+                format!(" through the proxy {} ({})", proxy.address(), proxy.variable())
+            });
+            (
+                TransportErrorKind::Connection,
+                format!("cannot connect to {endpoint}{through}: {cause}; {advice}"),
+            )
         } else {
             (TransportErrorKind::Connection, format!("connection to {endpoint} failed: {cause}"))
         };
@@ -284,9 +301,10 @@ pub fn begin_trace() -> Option<TraceContext> {
 
 fn build_client(
     endpoint: &Endpoint,
+    proxy: &ProxyChoice,
     roots: Option<&RootCertStore>,
 ) -> Result<Client, Box<dyn Error + Send + Sync>> {
-    let mut builder = Client::builder()
+    let builder = Client::builder()
         .tls_backend_preconfigured(tls_config(endpoint, roots)?)
         .user_agent(concat!("svc-transport/", env!("CARGO_PKG_VERSION")))
         // A host can have several addresses: the time is divided among them.
@@ -294,10 +312,7 @@ fn build_client(
         .pool_idle_timeout(IDLE_TIMEOUT)
         // The API never redirects. Following a redirect would send the credential to another address.
         .redirect(redirect::Policy::none());
-    if endpoint.is_loopback() {
-        builder = builder.no_proxy();
-    }
-    Ok(builder.build()?)
+    Ok(proxy.apply(builder)?.build()?)
 }
 
 /// Uses the provider that the program has installed, or ring. Installs none: that of the process belongs to the program.

@@ -34,6 +34,10 @@ impl Endpoint {
         Ok(Self { url, path })
     }
 
+    pub(super) fn as_url(&self) -> &Url {
+        &self.url
+    }
+
     /// URL of an API path, relative to its prefix.
     pub fn url(&self, path: &str) -> String {
         format!("{self}{API_PREFIX}{path}")
