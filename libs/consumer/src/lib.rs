@@ -113,6 +113,10 @@ pub struct Config {
     /// Time for the events that are in flight when the consumer stops or reading is interrupted, 20 s by default. The rest is
     /// delivered again later.
     pub stop_timeout: Duration,
+    /// Time after which the consumer ends with [`ConsumerError::Rejected`] while the broker rejects its login, for example because the
+    /// password was replaced or the consumer was deleted; 60 s by default. At the start, only with
+    /// [`ConnectOptions::retry_on_initial_connect`]: otherwise it ends at once. `None` tries without limit.
+    pub rejected_for: Option<Duration>,
     /// Time limit of a call of the handler. After it, the handler is dropped at its next await, which counts as [`Failure::Retry`].
     /// `None`, the default, waits without limit. In any case, a handler that runs for longer than the acknowledgement time of the durable
     /// (30 s) is logged, and again after each time twice as long.
@@ -150,6 +154,7 @@ impl Config {
             max_in_flight: 256,
             retry_for: Some(Duration::from_hours(1)),
             stop_timeout: Duration::from_secs(20),
+            rejected_for: Some(Duration::from_mins(1)),
             handler_timeout: None,
             monitor: Monitor::default(),
         }
@@ -190,6 +195,15 @@ pub enum ConsumerError {
         "the connection to NATS is closed after `max_reconnects` attempts: check that the broker runs, then start again"
     )]
     Closed,
+    /// The broker has rejected the login for [`Config::rejected_for`].
+    #[error(
+        "the broker rejects the login of consumer {name}: set the current password, which `svc consumers rotate-login` replaces, and \
+         check that the consumer exists"
+    )]
+    Rejected {
+        /// Name of the durable.
+        name: String,
+    },
     /// No server is reachable, or the server rejected the user.
     #[error("failed to connect to NATS")]
     Connect(#[from] async_nats::ConnectError),
@@ -236,7 +250,8 @@ pub enum ConsumerError {
 /// ends everything without acknowledgements; a handler that blocks is finished.
 ///
 /// # Errors
-/// [`ConsumerError`] when the consumer cannot start, when its durable is deleted, or when the connection is closed.
+/// [`ConsumerError`] when the consumer cannot start, when its durable is deleted, when its login is rejected for
+/// [`Config::rejected_for`], or when the connection is closed.
 ///
 /// # Panics
 /// Outside of a Tokio runtime.

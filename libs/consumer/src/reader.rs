@@ -12,7 +12,7 @@ use async_nats::jetstream::{self, Context};
 use async_nats::{ClientError, ConnectErrorKind};
 use tokio::runtime;
 use tokio::sync::{oneshot, watch};
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, sleep_until, timeout};
 use tracing::Dispatch;
 
 use crate::event::Event;
@@ -108,9 +108,11 @@ where
     let connection = Connection::default();
     let options = connection.options(&config)?;
     let mut stop = pin!(stop);
+    let rejected = async || rejected(connection.rejected_since.subscribe(), &config).await;
     let client = tokio::select! {
         () = &mut stop => return Ok(()),
-        client = connect(&config, options) => client?,
+        client = connect(&config, options, &connection) => client?,
+        error = rejected() => return Err(error),
     };
     let context = jetstream::new(client.clone());
     let worker = Worker::new(&config, context.clone(), handlers);
@@ -119,6 +121,7 @@ where
         result = read_sessions(&config, &context, &worker, stop, &mut breaks) => result,
         // Fails only after the connection was dropped.
         _ = closed.wait_for(|is_closed| *is_closed) => return Err(ConsumerError::Closed),
+        error = rejected() => return Err(error),
     };
     // Sends the last acknowledgements.
     let _ = timeout(CLOSE_TIMEOUT, client.flush()).await;
@@ -129,12 +132,14 @@ where
 async fn connect(
     config: &Config,
     options: async_nats::ConnectOptions,
+    connection: &Connection,
 ) -> Result<async_nats::Client, ConsumerError> {
     let servers: Vec<_> = config.servers.split(',').map(str::trim).collect();
     loop {
         match options.clone().connect(&servers).await {
             Err(error) if config.options.retries_start && error.kind() != ConnectErrorKind::ServerParse => {
                 config.monitor.failed(&error);
+                connection.attempted(error.kind() == ConnectErrorKind::AuthorizationViolation);
                 tracing::warn!(%error, consumer = config.name, "failed to connect to NATS");
                 sleep(RESTART_DELAY).await;
             }
@@ -219,27 +224,63 @@ where
     Ok(false)
 }
 
-/// Changes of the connection.
-#[derive(Default)]
+/// Waits until the login has been rejected for too long.
+async fn rejected(mut since: watch::Receiver<Option<Instant>>, config: &Config) -> ConsumerError {
+    let Some(limit) = config.rejected_for else { return pending().await };
+    loop {
+        let first = *since.borrow_and_update();
+        let ended = async {
+            match first {
+                Some(first) => sleep_until(first + limit).await,
+                None => pending().await,
+            }
+        };
+        tokio::select! {
+            () = ended => return ConsumerError::Rejected { name: config.name.clone() },
+            // Fails only after the connection was dropped.
+            _ = since.changed() => {}
+        }
+    }
+}
+
+/// Changes of the connection. Clones report to the same receivers.
+#[derive(Clone, Default)]
 struct Connection {
     /// It broke.
     breaks: watch::Sender<()>,
     /// It will not be opened again.
     is_closed: watch::Sender<bool>,
+    /// Since when every attempt was rejected by the broker.
+    rejected_since: watch::Sender<Option<Instant>>,
 }
 
 impl Connection {
+    /// Records an attempt, and whether the broker rejected the login.
+    fn attempted(&self, is_rejected: bool) {
+        self.rejected_since.send_if_modified(|since| {
+            let is_changed = since.is_some() != is_rejected;
+            if is_changed {
+                *since = is_rejected.then(Instant::now);
+            }
+            is_changed
+        });
+    }
+
     /// Returns the options of the client, which report the changes.
     fn options(&self, config: &Config) -> Result<async_nats::ConnectOptions, ConsumerError> {
-        let (breaks, is_closed) = (self.breaks.clone(), self.is_closed.clone());
+        let connection = self.clone();
         let monitor = config.monitor.clone();
         let options = config.options.client_options(move |event| {
             monitor.connection_changed(event);
             match event {
-                async_nats::Event::Disconnected => breaks.send_replace(()),
+                async_nats::Event::Disconnected => connection.breaks.send_replace(()),
                 async_nats::Event::ClientError(ClientError::MaxReconnects) => {
-                    is_closed.send_replace(true);
+                    connection.is_closed.send_replace(true);
                 }
+                async_nats::Event::ClientError(ClientError::Other(error)) => {
+                    connection.attempted(*error == ConnectErrorKind::AuthorizationViolation.to_string());
+                }
+                async_nats::Event::Connected => connection.attempted(false),
                 _ => {}
             }
         })?;

@@ -36,6 +36,27 @@ pub(crate) struct Broker {
     pub(crate) streams: Vec<String>,
 }
 
+/// The accounts of the broker, with this password of the consumer.
+fn configuration(streams: &[String], password: &str) -> String {
+    let login = Durable {
+        name: "consumer".to_owned(),
+        definition: DurableDefinition::default(),
+        login: Some(Login { account: 0, hash: password.to_owned(), digest: None }),
+        owner: None,
+        streams: streams.to_vec(),
+        ack_floors: vec![0; streams.len()],
+        created_at: DateTime::UNIX_EPOCH,
+        pending: 0,
+        ack_pending: 0,
+        redelivered: 0,
+        last_delivered_at: None,
+        last_acknowledged_at: None,
+        is_paused: false,
+        filter_subjects: Vec::new(),
+    };
+    testkit::nats::accounts_with(&bus::accounts_file(&[login]), |_| PASSWORD.to_owned())
+}
+
 impl Broker {
     pub(crate) async fn start() -> Self {
         Self::with_streams(1, 0).await
@@ -47,24 +68,7 @@ impl Broker {
         let event_streams = EventStreams::new(count).unwrap();
         let streams = if count == 1 { vec!["UDM"] } else { vec!["UDM_00_31", "UDM_32_63"] };
         let streams: Vec<_> = streams.into_iter().map(str::to_owned).collect();
-        let login = Durable {
-            name: "consumer".to_owned(),
-            definition: DurableDefinition::default(),
-            login: Some(Login { account: 0, hash: PASSWORD.to_owned(), digest: None }),
-            owner: None,
-            streams: streams.clone(),
-            ack_floors: vec![0; streams.len()],
-            created_at: DateTime::UNIX_EPOCH,
-            pending: 0,
-            ack_pending: 0,
-            redelivered: 0,
-            last_delivered_at: None,
-            last_acknowledged_at: None,
-            is_paused: false,
-            filter_subjects: Vec::new(),
-        };
-        let configuration =
-            testkit::nats::accounts_with(&bus::accounts_file(&[login]), |_| PASSWORD.to_owned());
+        let configuration = configuration(&streams, PASSWORD);
         let server = NatsServer::start_with(&configuration).await.unwrap();
         let url = server.url.replace("nats://", &format!("nats://administrator:{PASSWORD}@"));
         let client = bus::connect(&bus::Config::new(url, "test")).await.unwrap();
@@ -89,6 +93,11 @@ impl Broker {
             };
             self.admin.create_consumer_on_stream(durable, stream).await.unwrap();
         }
+    }
+
+    /// Replaces the password of the consumer.
+    pub(crate) fn set_password(&self, password: &str) {
+        self.server.reload(&configuration(&self.streams, password)).unwrap();
     }
 
     pub(crate) fn config(&self) -> Config {

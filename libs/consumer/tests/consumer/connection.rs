@@ -2,6 +2,7 @@
 
 use std::future::pending;
 use std::sync::Arc;
+use std::time::Duration;
 
 use consumer::{Config, ConnectOptions, ConnectionEvent, ConsumerError, Failure};
 use parking_lot::Mutex;
@@ -9,6 +10,7 @@ use rcgen::{CertifiedKey, generate_simple_self_signed};
 use rustls::crypto::CryptoProvider;
 use testkit::nats::NatsServer;
 use testkit::{DEADLINE, wait_until, within};
+use tokio::task::JoinSet;
 
 use super::broker::{Broker, Log, PASSWORD, Running};
 
@@ -109,6 +111,29 @@ async fn rejected_credentials_are_reported_by_name() {
     let _running = start(config, &Log::default());
     let error = wait_until("the error is reported", async || monitor.status().last_error).await;
     assert!(error.contains("authorization violation"), "{error}");
+}
+
+#[tokio::test]
+async fn a_login_that_is_replaced_ends_the_consumer_and_one_that_comes_back_does_not() {
+    let broker = Broker::start().await;
+    let log = Log::default();
+    let limited = Config { rejected_for: Some(Duration::from_secs(2)), ..broker.config() };
+    let patient = Config { rejected_for: None, ..broker.config() };
+    let monitor = patient.monitor.clone();
+    let mut ends = JoinSet::new();
+    ends.spawn(error_of(limited));
+    let running = start(patient, &log);
+    broker.publish("a", 0).await;
+    wait_until("it reads", async || monitor.status().is_connected.then_some(())).await;
+    broker.set_password("replaced");
+    let error = ends.join_next().await.unwrap().unwrap();
+    assert!(matches!(error, ConsumerError::Rejected { .. }), "{error:?}");
+    assert!(error.to_string().contains("svc consumers rotate-login"), "{error}");
+    broker.set_password(PASSWORD);
+    wait_until("it reads again", async || monitor.status().is_connected.then_some(())).await;
+    broker.publish("a", 1).await;
+    wait_until("the event is handled", async || log.ids().contains(&"a:1".to_owned()).then_some(())).await;
+    running.stop().await;
 }
 
 #[tokio::test]
