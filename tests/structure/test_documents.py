@@ -1,4 +1,5 @@
-"""Values of variables in documents and in the API description are the defaults of docs/configuration.md, which is generated."""
+"""Values in documents and in the API description are those of the program: defaults of variables, which docs/configuration.md has, and
+constants. The domain uses no other module of its service."""
 
 import re
 import unittest
@@ -21,6 +22,92 @@ FORMS = [
 ]
 UNITS = {"ms": 0.001, "s": 1, "seconds": 1, "min": 60, "minute": 60, "minutes": 60, "h": 3600, "hour": 3600, "hours": 3600,
          "d": 86400, "days": 86400, "KiB": 1024, "MiB": 1024 * 1024, "": 1}
+
+WORDS = dict(zip("one two three four five six seven eight nine ten".split(), range(1, 11)))
+# Source of a constant, with its value as the last number of the match, and the sentences with this value.
+CONSTANTS = {
+    ("services/identity/src/domain/throttle.rs", r"LOCKOUT_THRESHOLD: i32 = (\d+)"): [
+        ("docs/limits.md", r"After (\d+) consecutive failures from any sources"),
+        ("docs/limits.md", r"an attacker with (\d+) wrong passwords"),
+        ("catalog/openapi.json", r"After (\d+) consecutive failures, the account is locked"),
+    ],
+    ("services/identity/src/domain/throttle.rs", r"MAX_IN_FLIGHT: usize = (\d+)"): [
+        ("ARCHITECTURE.md", r"at most (\w+) logins and (\w+) password changes per account"),
+        ("docs/limits.md", r"(\w+) logins and (\w+) password changes per account and source can be in flight"),
+    ],
+    ("services/identity/src/domain/throttle.rs", r"ATTEMPT_TIMEOUT: TimeDelta = TimeDelta::seconds\((\d+)"): [
+        ("ARCHITECTURE.md", r"per account and source, each for at most (\d+) s"),
+        ("docs/limits.md", r"an attempt counts as in flight for (\d+) s"),
+    ],
+    ("services/identity/src/domain/throttle.rs", r"TRUSTED_SOURCE_WINDOW: TimeDelta = TimeDelta::days\((\d+)"): [
+        ("docs/limits.md", r"addresses with a successful login in the last (\d+) days"),
+        ("docs/limits.md", r"a successful login to the same account within the last (\d+) days"),
+    ],
+    ("services/identity/src/app/login_attempt.rs", r"MAX_REPETITIONS: usize = (\d+)"): [
+        ("ARCHITECTURE.md", r"reads both again, at most (\d+) times"),
+        ("docs/limits.md", r"change the counters (\d+) times before the result is recorded"),
+    ],
+    ("services/identity/src/domain/factor.rs", r"MAX_ATTEMPTS: i32 = (\d+)"): [
+        ("docs/limits.md", r"challenge of a login \| 5 min, (\w+) codes"),
+    ],
+    ("services/identity/src/domain/factor.rs", r"MAX_CHALLENGES: i64 = (\d+)"): [
+        ("docs/limits.md", r"challenge of a login \| 5 min, five codes, one login; (\d+) per user"),
+    ],
+    ("services/identity/src/domain/factor.rs", r"MAX_FAILURES: i32 = (\d+)"): [
+        ("docs/limits.md", r"wrong codes of a user within 24 h, from all addresses \| (\d+)"),
+        ("docs/limits.md", r"can guess (\d+) codes per day"),
+    ],
+    ("services/identity/src/app/mails.rs", r"INVITE_MAILS: .*NonZeroU32::new\((\d+)"): [
+        ("docs/limits.md", r"invites mailed to one recipient, over all tenants \| (\d+), then"),
+    ],
+    ("services/identity/src/app/resets.rs", r"RESET_MAILS: .*NonZeroU32::new\((\d+)"): [
+        ("docs/limits.md", r"resets mailed to one recipient, over all tenants \| (\d+), then"),
+    ],
+    ("services/session/src/domain/session.rs", r"MAX_SESSIONS: i64 = (\d+)"): [
+        ("docs/limits.md", r"A user has at most (\d+) active sessions"),
+    ],
+    ("libs/bus/src/publisher/subjects.rs", r"MAX_TYPES: usize = ([\d_]+)"): [
+        ("docs/limits.md", r"at most ([\d,]+) event types in its subjects"),
+    ],
+    ("libs/bus/src/publisher/subjects.rs", r"MAX_SUBJECTS: usize = ([\d_]+)"): [
+        ("docs/limits.md", r"and ([\d,]+) subjects, which are pairs"),
+    ],
+    ("libs/bus/src/durables/requests.rs", r"MAX_REQUESTS: usize = ([\d_]+)"): [
+        ("docs/limits.md", r"requests to ingest of a consumer in flight \| (\d+) per replica"),
+    ],
+    ("libs/bus/src/durables/requests.rs", r"MAX_REQUESTS_OF_ALL: usize = ([\d_]+)"): [
+        ("docs/limits.md", r"in flight \| 64 per replica, ([\d,]+) of all consumers"),
+    ],
+    ("libs/bus/src/durables/accounts.rs", r"max_conn: (\d+)"): [("docs/limits.md", r"connections of a consumer \| (\d+)")],
+    ("libs/bus/src/durables/accounts.rs", r"max_subs: (\d+)"): [("docs/limits.md", r"subscriptions of a connection \| (\d+)")],
+    ("libs/bus/src/streams.rs", r"MAX_DEAD_LETTERS: i64 = ([\d_]+)"): [
+        ("docs/limits.md", r"dead letters of a tenant and consumer \| ([\d,]+), of"),
+        ("docs/consumers.md", r"the consumer has ([\d,]+) dead letters of the tenant"),
+    ],
+    ("services/ingest/src/consumer_metrics.rs", r"MAX_CONSUMERS: usize = ([\d_]+)"): [
+        ("docs/limits.md", r"consumers with \[metrics\]\(metrics.md\) \| (\d+)"),
+    ],
+}
+
+
+def number(text):
+    """Returns a number that is written in digits or as a word."""
+    return WORDS.get(text.lower()) or int(text.replace(",", "").replace("_", ""))
+
+
+def differences(constants, read):
+    """Sentences that are missing, or do not have the value of their constant."""
+    for (source, constant), sentences in constants.items():
+        found = re.search(constant, read(source))
+        if found is None:
+            yield f"{source}: no {constant}"
+            continue
+        for document, sentence in sentences:
+            # Lines of documents are wrapped, and those of JSON contain the breaks.
+            text = read(document).replace("\\n", " ").replace("\n  ", " ").replace("\n", " ")
+            match = re.search(sentence, text)
+            if match is None or {number(value) for value in match.groups()} != {number(found[1])}:
+                yield f"{document}: {sentence} is not {found[1]}"
 
 
 def parse(text):
@@ -59,6 +146,26 @@ class Documents(unittest.TestCase):
             self.assertEqual([(name, parse(value)) for name, value in documented(text)], [("SVC_A", 72 * 3600)], text)
         self.assertNotEqual(parse("30/min"), parse("30 s"))
         self.assertEqual(parse("60 per minute"), parse("60/min"))
+
+    def test_sentences_about_limits_have_the_values_of_the_constants(self):
+        self.assertEqual(list(differences(CONSTANTS, lambda name: (ROOT / name).read_text())), [])
+
+    def test_a_wrong_sentence_is_found(self):
+        texts = {"a.rs": "MAX: usize = 1_000;", "right.md": "at\nmost 1,000", "wrong.md": "at most ten", "none.md": ""}
+        sentences = [(name, r"at most ([\w,]+)") for name in texts if name.endswith(".md")]
+        found = list(differences({("a.rs", r"MAX: usize = ([\d_]+)"): sentences}, texts.__getitem__))
+        self.assertEqual([line.split(":")[0] for line in found], ["wrong.md", "none.md"])
+
+    def test_the_domain_uses_no_other_module_and_does_no_input_or_output(self):
+        files = [file for file in ROOT.glob("services/*/src/domain/**/*.rs") if "simulation" not in file.parts]
+        self.assertGreater(len(files), 10)
+        for file in files:
+            code = file.read_text().split("#[cfg(test)]")[0]
+            for used in re.findall(r"^use (crate::\w+|\w+)|[( ](crate::\w+)::", code, re.M):
+                name = used[0] or used[1]
+                self.assertNotIn(name, {"axum", "hyper", "reqwest", "sqlx", "tokio", "async_nats"}, file)
+                if name.startswith("crate::"):
+                    self.assertEqual(name, "crate::domain", file)
 
 
 if __name__ == "__main__":
