@@ -181,10 +181,16 @@ async fn ctrl_c_leaves_no_process_and_the_next_run_has_its_data() {
 async fn the_log_of_the_broker_is_bounded_although_each_forged_acknowledgement_is_a_line() {
     let installation = Installation::new(&[]);
     let run = installation.up().await;
+    let reloads = || {
+        let log = std::fs::read_to_string(installation.path("data/logs/nats.log")).unwrap();
+        log.matches("Reloaded server configuration").count()
+    };
+    assert_eq!(reloads(), 0, "the broker has read the accounts at its start");
     let platform_token = std::fs::read_to_string(&run.run_file.platform_token_file).unwrap();
     let platform_admin = api_client(&run.run_file.base_url).bearer(platform_token.trim());
     let consumer = json!({ "name": "siem", "all_tenants": true });
     let created: Value = platform_admin.post("/consumers", &consumer).await.expect(201);
+    wait_until("the broker is reloaded", async || (reloads() == 1).then_some(())).await;
     let address = run.run_file.nats_url.rsplit_once('@').unwrap().1;
     let login = |name: &str| created["login"][name].as_str().unwrap().to_owned();
     let options = async_nats::ConnectOptions::with_user_and_password(login("user"), login("password"));

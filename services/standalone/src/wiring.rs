@@ -173,7 +173,8 @@ async fn keep_consumers(servers: &Servers, environment: &Environment, tasks: &Ta
     };
     let connection = bus::Connection::open(&config).await?;
     let streams = ingest::event_streams(environment)?;
-    bus::AccountsFile::new(servers.consumers_file(), reload).start(connection, streams, tasks);
+    let accounts = bus::AccountsFile::new(servers.consumers_file(), reload).applied();
+    accounts.start(connection, streams, tasks);
     Ok(())
 }
 

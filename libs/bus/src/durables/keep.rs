@@ -37,6 +37,8 @@ const RELOAD_PAUSE: Duration = Duration::from_millis(100);
 pub struct AccountsFile {
     path: PathBuf,
     reload: Box<dyn Fn() -> io::Result<()> + Send + Sync>,
+    /// Whether the broker has read the file that exists.
+    is_applied: bool,
 }
 
 /// The file was not derived.
@@ -53,7 +55,14 @@ enum KeepError {
 impl AccountsFile {
     /// Returns a file in a directory that exists. `reload` runs after each change.
     pub fn new(path: PathBuf, reload: impl Fn() -> io::Result<()> + Send + Sync + 'static) -> Self {
-        Self { path, reload: Box::new(reload) }
+        Self { path, reload: Box::new(reload), is_applied: false }
+    }
+
+    /// The broker has started after the last change of the file, so it is not reloaded before the next one.
+    #[must_use]
+    pub fn applied(mut self) -> Self {
+        self.is_applied = true;
+        self
     }
 
     /// Writes the file without consumers if it does not exist, so that the broker can start.
@@ -76,8 +85,9 @@ impl AccountsFile {
         let Ok(mut requests) = connection.client.subscribe(CONSUMERS_SUBJECT).await else { return };
         let mut logged = String::new();
         let mut pause = Duration::ZERO;
-        // The server may have started before the file was changed: an earlier process may have ended before its reload.
-        let mut applied = String::new();
+        // Otherwise, the server may have started before the file was changed: an earlier process may have ended before its reload.
+        let known = self.is_applied.then(|| std::fs::read_to_string(&self.path).unwrap_or_default());
+        let mut applied = known.unwrap_or_default();
         loop {
             let first = tokio::select! {
                 Some(request) = requests.next() => Some(request),
