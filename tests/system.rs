@@ -28,6 +28,7 @@ mod system {
     mod producers;
     mod published_events;
     mod quotas;
+    mod remediations;
     mod restore;
     mod revocation;
     mod rotation;

@@ -110,7 +110,8 @@ fn failed_login_stores_nothing() {
     assert_eq!(error["request_id"], "of-the-stub");
     assert_eq!(
         error["remediation"],
-        "Check the password, --email and --tenant. After several failures, wait a few minutes or run `svc auth password reset`."
+        "Check the password, --email and --tenant. After several failures, wait a few minutes or run `svc auth password reset`. \
+         If no login of the tenant works, ask the platform administrator whether it is suspended: `svc tenants get`."
     );
     assert!(!client.credentials().exists());
 }

@@ -110,7 +110,8 @@ pub(crate) const fn remediation_for(kind: P) -> &'static str {
             "Run `svc auth login`. If SVC_TOKEN, SVC_API_KEY or SVC_PLATFORM_TOKEN is set, replace or unset it."
         }
         P::LoginFailed => {
-            "Check the password, --email and --tenant. After several failures, wait a few minutes or run `svc auth password reset`."
+            "Check the password, --email and --tenant. After several failures, wait a few minutes or run `svc auth password reset`. If no \
+             login of the tenant works, ask the platform administrator whether it is suspended: `svc tenants get`."
         }
         P::Forbidden => {
             "Use the credential of an allowed caller: `svc auth login`, SVC_API_KEY or SVC_PLATFORM_TOKEN. Or ask an \
