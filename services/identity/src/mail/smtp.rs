@@ -68,7 +68,7 @@ pub(crate) fn reason_for_tenant(last_error: &str) -> String {
     if ABOUT_THE_MAIL.iter().any(|start| last_error.starts_with(start)) {
         last_error.to_owned()
     } else {
-        "the mail could not be handed to the mail server; the operators of the service can see why".to_owned()
+        "the mail could not be handed to the mail server; the platform administrator can see why".to_owned()
     }
 }
 
