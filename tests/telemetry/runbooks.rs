@@ -1,5 +1,5 @@
-//! Real faults fire the alerts of the chart, and the actions of their runbooks end them. Prometheus evaluates the alerts; a minute of
-//! an alert is a second here, and an hour a minute.
+//! Real faults fire the alerts of the chart. The commands of their runbooks run as the documents have them, and their actions end the
+//! alerts. Prometheus evaluates the alerts; a minute of an alert is a second here, and an hour a minute.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -7,46 +7,29 @@ use std::process::{Child, Command, Stdio};
 
 use contract::paths::Upstream;
 use e2e::{
-    ALL_SERVICES, ApiUser, Proxy, Service, Services, Svc, WrongClock, api_client, installed, output_of,
-    program_path, required_variable,
+    ALL_SERVICES, ApiUser, Proxy, Service, Services, Svc, api_client, installed, program_path,
+    required_variable,
 };
-use futures::future::join_all;
 use serde_json::{Value, json};
 use sqlx::{AssertSqlSafe, Connection as _, PgConnection};
-use testkit::wait_until;
+use tempfile::TempDir;
+use testkit::{NatsServer, wait_until};
 
-/// Alerts that a test of this file fires.
-const FIRED_HERE: &[&str] = &[
-    "SvcAuditDelayed",
-    "SvcBrokerUnavailable",
-    "SvcConsumerBehind",
-    "SvcDatabaseUnavailable",
-    "SvcDown",
-    "SvcErrorBudgetFastBurn",
-    "SvcErrorBudgetSlowBurn",
-    "SvcHashQueueFull",
-    "SvcInvalidationFeedDown",
-    "SvcInvalidationsDelayed",
-    "SvcNotReady",
-    "SvcPublishFailing",
-    "SvcRateLimiterUnavailable",
-];
+mod commands;
+mod faults;
+mod load;
+mod mails;
 
-/// Other alerts, with a test that causes their condition or a similar one.
-const CAUSED_ELSEWHERE: &[(&str, &str)] = &[
-    ("SvcDatabaseSaturated", "libs/database/tests/pool.rs"),
-    ("SvcHighLatency", "tests/system/outages.rs"),
+/// The other alerts need Kubernetes. A test causes their condition.
+const NOT_FIRED: &[(&str, &str)] = &[
     ("SvcMigrationFailed", "tests/cluster/rejections.py"),
     ("SvcOperatorWithoutLeader", "tests/cluster/managed_faults.py"),
-    ("SvcOutboxDeadLettered", "tests/telemetry/metrics.rs"),
-    ("SvcOutboxDelayed", "tests/telemetry/metrics.rs"),
-    ("SvcQuarantineNearlyFull", "services/ingest/tests/http/quarantine.rs"),
-    ("SvcQuotaExceeded", "tests/system/quotas.rs"),
     ("SvcReleasesHeld", "services/operator/src/tests.rs"),
     ("SvcResourceStalled", "services/operator/src/tests.rs"),
-    ("SvcStreamGrowing", "tests/system/faults.rs"),
-    ("SvcStreamNearlyFull", "tests/system/faults.rs"),
 ];
+
+/// Actions that no test executes, with the reason.
+const NOT_EXECUTED: &[(&str, &str)] = &[("nats stream edit", "its options depend on the difference")];
 
 /// Running services that Prometheus watches.
 struct Watched {
@@ -57,6 +40,12 @@ struct Watched {
     ada: ApiUser,
     prometheus: Child,
     address: String,
+    /// Values of the placeholders in commands.
+    values: Vec<(&'static str, String)>,
+    /// Programs whose commands fail because of the fault.
+    unavailable: &'static [&'static str],
+    /// Where the commands run.
+    home: TempDir,
 }
 
 impl Drop for Watched {
@@ -70,8 +59,12 @@ impl Drop for Watched {
 impl Watched {
     /// `None` without Prometheus.
     async fn start(variables: &[(&str, &str)]) -> Option<Self> {
-        installed("prometheus")?;
-        let services = Services::prepare().await;
+        installed("prometheus").and(installed("nats_cli"))?;
+        let monitoring = e2e::free_address();
+        let accounts = testkit::nats::accounts(str::to_owned);
+        let mut nats = NatsServer::start_with(&format!("http: \"{monitoring}\"\n{accounts}")).await.unwrap();
+        nats.url = nats.url_of("administrator");
+        let services = Services::prepare_with(nats).await;
         services.migrate_all().await;
         let mut running = Vec::new();
         for service in ALL_SERVICES {
@@ -84,7 +77,27 @@ impl Watched {
         let platform = Svc::new(&program_path("svc"), &proxy.base_url, "acme")
             .with_variable("SVC_PLATFORM_TOKEN", &services.platform_token);
         let (prometheus, address) = start_prometheus(&services);
-        Some(Self { services, running, proxy, platform, ada, prometheus, address })
+        let values = vec![
+            ("localhost:8222", monitoring.to_string()),
+            ("localhost:9090", services.admin(Upstream::Ingest).to_string()),
+            ("<tenant>", "acme".to_owned()),
+            ("<consumer>", "archive".to_owned()),
+            ("<stream>", "UDM".to_owned()),
+            ("<service>", "identity".to_owned()),
+        ];
+        let home = tempfile::Builder::new().prefix("svc-e2e-runbook-").tempdir().unwrap();
+        Some(Self {
+            services,
+            running,
+            proxy,
+            platform,
+            ada,
+            prometheus,
+            address,
+            values,
+            unavailable: &[],
+            home,
+        })
     }
 
     async fn stop(&mut self, service: Upstream) {
@@ -116,22 +129,34 @@ impl Watched {
             .collect()
     }
 
-    /// Continues the load until all these alerts have fired at the same time.
-    async fn expect(&mut self, alerts: &[&str], mut load: impl AsyncFnMut()) {
+    /// Continues the load until all these alerts have fired at the same time. Returns the output of the commands of their diagnoses.
+    async fn expect(&mut self, alerts: &[&str], mut load: impl AsyncFnMut()) -> commands::Outputs {
         wait_until(&format!("{alerts:?} fire"), async || {
             load().await;
             let firing = self.firing().await;
             alerts.iter().all(|alert| firing.iter().any(|(name, _)| name == alert)).then_some(())
         })
         .await;
+        let mut outputs = commands::Outputs::new();
+        for alert in alerts {
+            outputs.extend(self.diagnose(alert).await);
+        }
+        outputs
     }
 
     /// Waits until no alert fires, except those that look back over hours.
     async fn expect_recovery(&self, mut load: impl AsyncFnMut()) {
+        let mut last = String::new();
         wait_until("no alert fires", async || {
             load().await;
-            let firing = self.firing().await;
-            firing.iter().all(|(name, _)| name.starts_with("SvcErrorBudget")).then_some(())
+            let mut firing = self.firing().await;
+            firing.retain(|(name, _)| !name.starts_with("SvcErrorBudget"));
+            let now = format!("{firing:?}");
+            if last != now {
+                eprintln!("firing: {now}");
+                last = now;
+            }
+            firing.is_empty().then_some(())
         })
         .await;
     }
@@ -145,15 +170,6 @@ impl Watched {
             .execute(&mut self.superuser().await)
             .await
             .unwrap();
-    }
-
-    /// Runs `svc-identity` with the variables of the service, as the runbooks do.
-    async fn svc_identity(&self, arguments: &[&str]) -> String {
-        let mut command = self.services.command(Upstream::Identity);
-        command.args(arguments);
-        let output = output_of(command).await;
-        assert!(output.status.success(), "{arguments:?}: {output:?}");
-        String::from_utf8(output.stdout).unwrap()
     }
 
     async fn send_event(&self) -> u16 {
@@ -178,126 +194,27 @@ fn start_prometheus(services: &Services) -> (Child, String) {
     (child, address.trim().to_owned())
 }
 
+/// The sources of the tests.
+fn sources() -> String {
+    [include_str!("runbooks/faults.rs"), include_str!("runbooks/load.rs"), include_str!("runbooks/mails.rs")]
+        .concat()
+}
+
 #[test]
-fn each_alert_is_fired_by_a_test_of_this_file_or_caused_by_another_one() {
+fn a_test_fires_each_alert_and_executes_each_command_of_its_runbook() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
     let files = std::fs::read_dir(root.join("helm/svc/alerts")).unwrap();
     let alerts: BTreeSet<String> =
         files.map(|file| file.unwrap().path().file_stem().unwrap().to_str().unwrap().to_owned()).collect();
-    let covered = FIRED_HERE.iter().chain(CAUSED_ELSEWHERE.iter().map(|(alert, _)| alert));
-    assert_eq!(alerts, covered.map(|alert| (*alert).to_owned()).collect());
-    for (alert, test) in CAUSED_ELSEWHERE {
+    let sources = sources();
+    let missing = |text: &String| !sources.contains(&format!("{text:?}"));
+    let not_fired: BTreeSet<_> = NOT_FIRED.iter().map(|(alert, _)| (*alert).to_owned()).collect();
+    assert_eq!(alerts.iter().filter(|alert| missing(alert)).cloned().collect::<BTreeSet<_>>(), not_fired);
+    for (alert, test) in NOT_FIRED {
         assert!(root.join(test).exists(), "{alert}: {test}");
     }
-}
-
-#[tokio::test]
-async fn a_stopped_broker_and_a_process_that_does_not_start() {
-    let Some(mut watched) = Watched::start(&[]).await else { return };
-    watched.services.nats.stop();
-    // Time passes: the event of this login waits for an hour.
-    watched.log_in().await;
-    let hour = "update identity.outbox set created_at = created_at - interval '1 hour'";
-    watched.run_sql(hour).await;
-    let alerts = ["SvcBrokerUnavailable", "SvcPublishFailing", "SvcInvalidationFeedDown", "SvcAuditDelayed"];
-    let ada = watched.ada.clone();
-    let send = async || {
-        ada.client.post("/events", &json!({ "source_id": "fw" })).await;
-    };
-    watched.expect(&alerts, &send).await;
-    let listed = watched.svc_identity(&["outbox", "list"]).await;
-    assert!(listed.contains("NATS is not available"), "the runbook names the error: {listed}");
-
-    watched.stop(Upstream::Ingest).await;
-    watched.expect(&["SvcDown"], async || ()).await;
-    watched.start_again(Upstream::Ingest, &[]);
-    watched.expect(&["SvcNotReady"], async || ()).await;
-
-    watched.services.nats.restart().await.unwrap();
-    watched.expect_recovery(async || ()).await;
-    assert_eq!(watched.send_event().await, 202);
-}
-
-#[tokio::test]
-async fn a_read_only_postgres() {
-    let Some(mut watched) = Watched::start(&[("SVC_LIMIT_LOGIN", "1000/s")]).await else { return };
-    let database = "select current_database()";
-    let database: String =
-        sqlx::query_scalar(database).fetch_one(&mut watched.superuser().await).await.unwrap();
-    let end_connections = "select pg_terminate_backend(pid) from pg_stat_activity
-        where application_name like 'svc-%' and datname = current_database()";
-    watched.run_sql(&format!("alter database \"{database}\" set default_transaction_read_only = on")).await;
-    watched.run_sql(end_connections).await;
-    let (base_url, ada) = (watched.proxy.base_url.clone(), watched.ada.clone());
-    let body = json!({ "email": "ada@acme.example", "password": testkit::PASSWORD });
-    let load = async || {
-        let login = api_client(&base_url).header("X-Tenant-ID", "acme");
-        login.post("/auth/password/login", &body).await;
-        ada.client.get("/auth/sessions").await;
-    };
-    let alerts = [
-        "SvcDatabaseUnavailable",
-        "SvcRateLimiterUnavailable",
-        "SvcErrorBudgetFastBurn",
-        "SvcErrorBudgetSlowBurn",
-    ];
-    watched.expect(&alerts, load).await;
-
-    let mut connection = PgConnection::connect(&watched.services.superuser_url()).await.unwrap();
-    let writable = format!(
-        "set default_transaction_read_only = off; alter database \"{database}\" reset default_transaction_read_only"
-    );
-    for statement in writable.split("; ") {
-        sqlx::raw_sql(AssertSqlSafe(statement.to_owned())).execute(&mut connection).await.unwrap();
-    }
-    watched.expect_recovery(async || ()).await;
-    assert_eq!(watched.log_in().await, 200);
-}
-
-#[tokio::test]
-async fn more_logins_than_the_workers_can_verify() {
-    let slow =
-        [("SVC_HASH_WORKERS", "1"), ("SVC_ARGON2_MEMORY_COST", "65536"), ("SVC_ARGON2_TIME_COST", "3")];
-    let Some(mut watched) = Watched::start(&slow).await else { return };
-    let base_url = watched.proxy.base_url.clone();
-    let body = json!({ "email": "ada@acme.example", "password": "not-the-password-9" });
-    let flood = async || {
-        let login = |n: usize| {
-            let email = format!("user-{n}@acme.example");
-            let body = json!({ "email": email, "password": body["password"] });
-            let client = api_client(&base_url).header("X-Tenant-ID", "acme");
-            async move { client.post("/auth/password/login", &body).await }
-        };
-        join_all((0..40).map(login)).await;
-    };
-    watched.expect(&["SvcHashQueueFull"], flood).await;
-    // The source is blocked.
-    watched.expect_recovery(async || ()).await;
-    assert_eq!(watched.log_in().await, 200);
-}
-
-#[tokio::test]
-async fn a_consumer_that_does_not_read_and_wrong_clocks() {
-    let Some(mut watched) = Watched::start(&[]).await else { return };
-    assert_eq!(watched.send_event().await, 202);
-    watched.platform.run_ok(&["consumers", "create", "archive", "--tenant", "acme"], "").await;
-    let clock = WrongClock::compile();
-    let ahead = clock.variables(60 * 3600);
-    let ahead: Vec<_> = ahead.iter().map(|(name, value)| (*name, value.as_str())).collect();
-    watched.restart(Upstream::Ingest, &ahead).await;
-    watched.expect(&["SvcConsumerBehind"], async || ()).await;
-    watched.platform.run_ok(&["consumers", "reset", "archive", "--to", "new", "--yes"], "").await;
-    watched.expect_recovery(async || ()).await;
-
-    let (base_url, ada) = (watched.proxy.base_url.clone(), watched.ada.clone());
-    let revoke = async || {
-        let other = ApiUser::log_in(&base_url, "acme", "ada@acme.example").await;
-        ada.client.post("/events", &json!({ "source_id": "fw" })).await;
-        other.client.post("/events", &json!({ "source_id": "fw" })).await;
-        api_client(&base_url).post("/auth/sessions/logout", &json!({ "session_id": other.token })).await;
-    };
-    watched.expect(&["SvcInvalidationsDelayed"], &revoke).await;
-    // The time of the node is corrected.
-    watched.restart(Upstream::Ingest, &[]).await;
-    watched.expect_recovery(&revoke).await;
+    // The diagnosis of an alert runs when it fires.
+    let actions = alerts.difference(&not_fired).flat_map(|alert| commands::commands(alert, "Action"));
+    let not_executed: BTreeSet<_> = actions.filter(missing).collect();
+    assert_eq!(not_executed, NOT_EXECUTED.iter().map(|(command, _)| (*command).to_owned()).collect());
 }
