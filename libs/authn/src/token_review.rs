@@ -31,6 +31,10 @@ const MAX_ENTRIES: u64 = 16_384;
 const REVIEW_TIMEOUT: Duration = Duration::from_secs(3);
 /// Reviews at the same time. Guessed tokens must not load the API server.
 const MAX_REVIEWS: usize = 16;
+/// Reviews at the same time of tokens that are not known to be valid. Guessed tokens leave the others to valid tokens.
+const MAX_NEW_REVIEWS: usize = 12;
+/// How long a token is known after its last valid review.
+const KNOWN_FOR: Duration = Duration::from_hours(1);
 /// Prefix of the user name of a service account.
 const USER_PREFIX: &str = "system:serviceaccount:";
 /// A token of a pod is reviewed with the name of the pod. Other tokens can outlive every pod.
@@ -80,6 +84,9 @@ struct Inner {
     clock: Arc<dyn Clock>,
     reviews: Cache<TokenDigest, Arc<OnceCell<Review>>>,
     permits: Semaphore,
+    new_permits: Semaphore,
+    /// Tokens that were valid. Guessed ones are never in it, so they cannot displace them.
+    known: Cache<TokenDigest, ()>,
 }
 
 /// The result of a review.
@@ -116,11 +123,14 @@ impl TokenReviewer {
             clock,
             reviews: Cache::builder().max_capacity(MAX_ENTRIES).time_to_live(VALID_FOR).build(),
             permits: Semaphore::new(MAX_REVIEWS),
+            new_permits: Semaphore::new(MAX_NEW_REVIEWS),
+            known: Cache::builder().max_capacity(MAX_ENTRIES).time_to_idle(KNOWN_FOR).build(),
         })))
     }
 
     /// Returns the service account of a token that belongs to a pod; `None` if the token is not valid for the audience. A result is
-    /// kept for 60 s, at most until the token expires; a rejection for 10 s. Concurrent calls share a review.
+    /// kept for 60 s, at most until the token expires; a rejection for 10 s. Concurrent calls share a review. Reviews of tokens that
+    /// were not valid in the last hour never take all permits.
     ///
     /// # Errors
     /// The API server did not review the token.
@@ -130,10 +140,9 @@ impl TokenReviewer {
         }
         let is_over =
             |cell: &Arc<OnceCell<Review>>| cell.get().is_some_and(|review| review.ends_at <= Instant::now());
-        let entry =
-            self.0.reviews.entry(TokenDigest::from_text(token)).or_insert_with_if(Arc::default, is_over);
-        let cell = entry.into_value();
-        let review = cell.get_or_try_init(|| self.0.review(token)).await;
+        let digest = TokenDigest::from_text(token);
+        let cell = self.0.reviews.entry(digest).or_insert_with_if(Arc::default, is_over).into_value();
+        let review = cell.get_or_try_init(|| self.0.review(token, digest)).await;
         Ok(review.map_err(Unavailable::because)?.account.clone())
     }
 }
@@ -150,10 +159,15 @@ enum ReviewError {
 }
 
 impl Inner {
-    async fn review(&self, token: &str) -> Result<Review, ReviewError> {
+    async fn review(&self, token: &str, digest: TokenDigest) -> Result<Review, ReviewError> {
         let started_at = Instant::now();
-        let permit = tokio::time::timeout(REVIEW_TIMEOUT, self.permits.acquire()).await;
-        let _permit = permit.map_err(|_| ReviewError::Overloaded)?;
+        let permits = async {
+            let is_known = self.known.get(&digest).is_some();
+            let new = if is_known { None } else { Some(self.new_permits.acquire().await) };
+            (new, self.permits.acquire().await)
+        };
+        let permits = tokio::time::timeout(REVIEW_TIMEOUT, permits).await;
+        let _permits = permits.map_err(|_| ReviewError::Overloaded)?;
         let own_token = tokio::fs::read_to_string(&self.token_file).await?;
         let body = serde_json::json!({
             "apiVersion": "authentication.k8s.io/v1",
@@ -164,8 +178,14 @@ impl Inner {
         let reviewed: TokenReview = request.send().await?.error_for_status()?.json().await?;
         let account = reviewed.status.service_account(self.audience);
         let valid_for = match account {
-            Some(_) => VALID_FOR.min(remaining(token, self.clock.now())),
-            None => REJECTED_FOR,
+            Some(_) => {
+                self.known.insert(digest, ());
+                VALID_FOR.min(remaining(token, self.clock.now()))
+            }
+            None => {
+                self.known.invalidate(&digest);
+                REJECTED_FOR
+            }
         };
         Ok(Review { account, ends_at: started_at + valid_for })
     }

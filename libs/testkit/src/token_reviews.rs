@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::net::Ipv4Addr;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU16, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU16, AtomicUsize, Ordering};
 
 use axum::Json;
 use axum::extract::State;
@@ -31,6 +31,7 @@ struct Api {
     tokens: Mutex<HashMap<String, Value>>,
     reviews: AtomicUsize,
     status: AtomicU16,
+    holds_rejections: AtomicBool,
 }
 
 /// Returns a new token with the form of a JSON Web Token. No API server knows it yet.
@@ -49,7 +50,12 @@ impl TokenReviews {
         let url = format!("http://{}", listener.local_addr().expect("the address of the listener"));
         let own_token = NamedTempFile::new().expect("a temporary file");
         let (tokens, reviews) = (Mutex::default(), AtomicUsize::new(0));
-        let api = Arc::new(Api { tokens, reviews, status: AtomicU16::new(201) });
+        let api = Arc::new(Api {
+            tokens,
+            reviews,
+            status: AtomicU16::new(201),
+            holds_rejections: AtomicBool::new(false),
+        });
         let router = axum::Router::new()
             .route("/apis/authentication.k8s.io/v1/tokenreviews", post(review))
             .with_state(Arc::clone(&api));
@@ -80,6 +86,11 @@ impl TokenReviews {
         self.api.reviews.load(Ordering::Relaxed)
     }
 
+    /// Never responds to later reviews of tokens that are not valid.
+    pub fn hold_rejections(&self) {
+        self.api.holds_rejections.store(true, Ordering::Relaxed);
+    }
+
     /// Sets the status of later responses. The status of a review is 201.
     pub fn respond_with(&self, status: u16) {
         self.api.status.store(status, Ordering::Relaxed);
@@ -88,8 +99,10 @@ impl TokenReviews {
 
 async fn review(State(api): State<Arc<Api>>, Json(review): Json<Value>) -> (StatusCode, Json<Value>) {
     api.reviews.fetch_add(1, Ordering::Relaxed);
-    let tokens = api.tokens.lock();
-    let user = review["spec"]["token"].as_str().and_then(|token| tokens.get(token));
+    let user = review["spec"]["token"].as_str().and_then(|token| api.tokens.lock().get(token).cloned());
+    if user.is_none() && api.holds_rejections.load(Ordering::Relaxed) {
+        std::future::pending::<()>().await;
+    }
     let asked = &review["spec"]["audiences"][0];
     let status = match user {
         Some(user) if user["audience"] == *asked => {

@@ -122,6 +122,10 @@ async fn a_review_is_not_used_after_the_expiry_of_the_token() {
     assert!(name(&setup.reviewer, &token).await.is_some());
     pass(1).await;
     assert!(name(&setup.reviewer, &token).await.is_none());
+    assert!(
+        setup.reviewer.0.known.get(&TokenDigest::from_text(&token)).is_none(),
+        "a rejected token is not known"
+    );
 }
 
 #[tokio::test]
@@ -131,6 +135,31 @@ async fn concurrent_reviews_of_a_token_are_one_request() {
     let reviews = (0..20).map(|_| name(&setup.reviewer, &token));
     assert!(futures::future::join_all(reviews).await.iter().all(Option::is_some));
     assert_eq!(setup.api.reviews(), 1);
+}
+
+#[tokio::test]
+async fn guessed_tokens_leave_reviews_to_tokens_that_were_valid() {
+    let setup = Setup::start().await;
+    let token = setup.token(TimeDelta::hours(1), "svc-ingest", Some("pod"));
+    assert!(name(&setup.reviewer, &token).await.is_some());
+    pass(60).await;
+    setup.api.hold_rejections();
+    let tokens: Vec<_> = (0..40).map(|_| service_account_token(NOW)).collect();
+    let guesses = tokens.iter().map(|token| setup.reviewer.review(token));
+    let guesses = futures::future::join_all(guesses);
+    let renewed = async {
+        testkit::wait_until("the guesses are reviewed", async || {
+            (setup.api.reviews() > MAX_NEW_REVIEWS).then_some(())
+        })
+        .await;
+        name(&setup.reviewer, &token).await
+    };
+    tokio::select! {
+        biased;
+        renewed = renewed => assert!(renewed.is_some()),
+        _ = guesses => panic!("the guesses were answered before the valid token"),
+    }
+    assert_eq!(setup.api.reviews(), 1 + MAX_NEW_REVIEWS + 1);
 }
 
 #[tokio::test]
