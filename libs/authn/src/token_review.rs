@@ -177,15 +177,12 @@ impl Inner {
         let request = self.http.post(self.url.clone()).bearer_auth(own_token.trim()).json(&body);
         let reviewed: TokenReview = request.send().await?.error_for_status()?.json().await?;
         let account = reviewed.status.service_account(self.audience);
-        let valid_for = match account {
-            Some(_) => {
-                self.known.insert(digest, ());
-                VALID_FOR.min(remaining(token, self.clock.now()))
-            }
-            None => {
-                self.known.invalidate(&digest);
-                REJECTED_FOR
-            }
+        let valid_for = if account.is_some() {
+            self.known.insert(digest, ());
+            VALID_FOR.min(remaining(token, self.clock.now()))
+        } else {
+            self.known.invalidate(&digest);
+            REJECTED_FOR
         };
         Ok(Review { account, ends_at: started_at + valid_for })
     }
