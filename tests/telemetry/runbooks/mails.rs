@@ -24,8 +24,7 @@ async fn a_mail_server_that_is_not_reachable_and_one_that_rejects() {
 
     mail.restart().await.unwrap();
     // Time passes: a back-off that is longer than a delivery in progress can take ends.
-    let retry =
-        "update identity.outbox set due_at = now() where kind = 'mail_invite' and due_at > now() + interval '61 seconds'";
+    let retry = "update identity.outbox set due_at = now() where kind = 'mail_invite' and due_at > now() + interval '61 seconds'";
     wait_until("the mail arrives", async || {
         watched.run_sql(retry).await;
         (mail.mails().len() == 1).then_some(())
