@@ -3,13 +3,18 @@
 use chrono::{DateTime, Utc};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use serde_json::json;
+use serde_json::{Value, json};
 use tenancy::FactorId;
 
 use crate::Secret;
 pub use crate::role::FactorMethod;
 
-/// Request body of `POST /auth/second-factor`: exactly one of `code` and `recovery_code`.
+/// Maximum number of passkeys of a user.
+pub const MAX_PASSKEYS: usize = 10;
+/// Maximum number of characters in the name of a passkey.
+pub const MAX_PASSKEY_NAME: usize = 64;
+
+/// Request body of `POST /auth/second-factor`: exactly one of `code`, `recovery_code` and `assertion`.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[schemars(example = json!({ "challenge": "svc_ch_…", "code": "287082" }))]
 pub struct UseFactor {
@@ -21,6 +26,108 @@ pub struct UseFactor {
     /// An unused recovery code. Case, spaces and hyphens are ignored.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub recovery_code: Option<Secret>,
+    /// Assertion of a passkey for the options `public_key` of the problem.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub assertion: Option<Assertion>,
+}
+
+/// An assertion of a passkey: `AuthenticationResponseJSON` (WebAuthn Level 3, section 5.1.8). Binary values are base64url without
+/// padding. Other members are ignored.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+pub struct Assertion {
+    /// Id of the credential.
+    pub id: String,
+    /// Response of the authenticator.
+    pub response: AssertionResponse,
+}
+
+/// Response of an authenticator to `navigator.credentials.get`.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct AssertionResponse {
+    /// What the browser has signed: type, challenge and origin.
+    #[serde(rename = "clientDataJSON")]
+    pub client_data_json: String,
+    /// What the authenticator has signed: relying party, flags and counter.
+    pub authenticator_data: String,
+    /// The signature.
+    pub signature: String,
+    /// User handle of a discoverable credential.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub user_handle: Option<String>,
+}
+
+/// Options to register a passkey. They are valid for five minutes.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[schemars(example = json!({
+    "challenge": "svc_ch_…", "expires_at": "2026-01-31T12:05:00Z",
+    "public_key": {
+        "rp": { "id": "svc.example", "name": "svc" }, "challenge": "…", "attestation": "none",
+        "user": { "id": "…", "name": "ada@acme.example (acme)", "displayName": "ada@acme.example" },
+        "pubKeyCredParams": [{ "type": "public-key", "alg": -7 }], "excludeCredentials": [],
+        "authenticatorSelection": { "residentKey": "required", "userVerification": "required" },
+    },
+}))]
+pub struct PasskeyOptions {
+    /// The challenge (`svc_ch_…`) for `POST /auth/factors/passkeys`.
+    pub challenge: Secret,
+    /// Expiry time of the challenge.
+    pub expires_at: DateTime<Utc>,
+    /// `PublicKeyCredentialCreationOptionsJSON` (WebAuthn Level 3, section 5.1.9), for `navigator.credentials.create`.
+    #[schemars(with = "serde_json::Map<String, Value>")]
+    pub public_key: Value,
+}
+
+/// Request body of `POST /auth/factors/passkeys`.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[schemars(example = json!({
+    "challenge": "svc_ch_…", "name": "laptop",
+    "credential": { "id": "…", "response": { "clientDataJSON": "…", "authenticatorData": "…" } },
+}))]
+pub struct AddPasskey {
+    /// The challenge of the options.
+    pub challenge: Secret,
+    /// Name for the person.
+    #[schemars(length(min = 1, max = MAX_PASSKEY_NAME))]
+    pub name: String,
+    /// What the browser returned.
+    pub credential: Registration,
+}
+
+/// A new passkey: `RegistrationResponseJSON` (WebAuthn Level 3, section 5.1.8). Binary values are base64url without padding. Other
+/// members are ignored: without attestation, the attestation object contains nothing else.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+pub struct Registration {
+    /// Id of the credential.
+    pub id: String,
+    /// Response of the authenticator.
+    pub response: RegistrationResponse,
+}
+
+/// Response of an authenticator to `navigator.credentials.create`.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct RegistrationResponse {
+    /// Type, challenge and origin.
+    #[serde(rename = "clientDataJSON")]
+    pub client_data_json: String,
+    /// Relying party, flags, counter, credential id and public key.
+    pub authenticator_data: String,
+}
+
+/// A registered passkey. Only this response contains the recovery codes.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[schemars(example = json!({
+    "factor_id": "019c1373-2f00-7000-8000-00000000000a", "type": "passkey", "name": "laptop",
+    "created_at": "2026-01-31T12:00:00Z", "last_used_at": null, "recovery_codes": ["MZXW-6YTB-OI2D-G7QA"],
+}))]
+pub struct AddedPasskey {
+    /// The passkey.
+    #[serde(flatten)]
+    pub factor: Factor,
+    /// Ten recovery codes, if the passkey is the first factor of the user. Otherwise, the existing ones stay valid.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub recovery_codes: Vec<Secret>,
 }
 
 /// Request body of `POST /auth/second-factor/totp`.
@@ -55,6 +162,9 @@ pub struct Factor {
     /// Type.
     #[serde(rename = "type")]
     pub kind: FactorType,
+    /// Name of a passkey.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub name: Option<String>,
     /// Time of the set-up.
     pub created_at: DateTime<Utc>,
     /// Time of the last login with it. `null` before the first one.
@@ -67,6 +177,8 @@ pub struct Factor {
 pub enum FactorType {
     /// An authenticator app (RFC 6238).
     Totp,
+    /// A passkey (WebAuthn Level 3).
+    Passkey,
 }
 
 /// An authenticator app that is not confirmed. Only this response contains the secret.

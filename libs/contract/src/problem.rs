@@ -59,6 +59,11 @@ pub struct SecondFactor {
     pub methods: Vec<FactorMethod>,
     /// Expiry time of the challenge.
     pub expires_at: DateTime<Utc>,
+    /// `PublicKeyCredentialRequestOptionsJSON` (WebAuthn Level 3, section 5.1.10) for `navigator.credentials.get`, if the user has
+    /// a passkey.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    #[schemars(with = "Option<serde_json::Map<String, serde_json::Value>>")]
+    pub public_key: Option<serde_json::Value>,
 }
 
 /// An error of one field.
@@ -125,8 +130,9 @@ problems! {
         "The credential has expired, was revoked or is malformed. Log in again, or send another API key or the current platform token.";
     LoginFailed = "login_failed", 401, "Login failed",
         "Check tenant, e-mail address and password. After several failures, wait a few minutes or reset the password.";
-    SecondFactorFailed = "second_factor_failed", 401, "The code is wrong",
-        "Enter the current code of the app, or an unused recovery code. Check the time of the device. Each code works once.";
+    SecondFactorFailed = "second_factor_failed", 401, "The code or the passkey is wrong",
+        "Enter the current code of the app, or an unused recovery code, or use a passkey of this account. Check the time of the device. \
+        Each code works once.";
     Forbidden = "forbidden", 403, "Not allowed", "Send a credential of a caller that `detail` names.";
     InsufficientScope = "insufficient_scope", 403, "The API key lacks a scope", "Use an API key with the scope named in `detail`.";
     TenantMismatch = "tenant_mismatch", 403, "The credential belongs to another tenant",
@@ -136,7 +142,8 @@ problems! {
     ReauthenticationRequired = "reauthentication_required", 403, "A recent login is required",
         "Log in with the password, and with the second factor if you have one, and repeat the request.";
     SecondFactorRequired = "second_factor_required", 403, "A second factor is required",
-        "Send `challenge` with a code of the authenticator app or a recovery code to `POST /auth/second-factor`.";
+        "Send `challenge` with a code of the authenticator app, an assertion of a passkey or a recovery code to \
+        `POST /auth/second-factor`.";
     SecondFactorSetupRequired = "second_factor_setup_required", 403, "The tenant requires a second factor",
         "Send `challenge` to `POST /auth/second-factor/totp`, and then with the first code of the app to `POST /auth/second-factor`.";
     NotFound = "not_found", 404, "Not found",
@@ -157,6 +164,10 @@ problems! {
         "To replace the app, ask an administrator to remove your second factors: the next login sets up new ones.";
     TotpUnavailable = "totp_unavailable", 409, "Authenticator apps are not configured",
         "The platform administrator must set `SVC_FACTOR_KEY`.";
+    PasskeyUnavailable = "passkey_unavailable", 409, "Passkeys need an address with a host name",
+        "The platform administrator must set `SVC_PUBLIC_URL` to `https` with a host name, or to `http://localhost`, and people must open \
+        the pages at this address.";
+    TooManyPasskeys = "too_many_passkeys", 409, "The user has too many passkeys", "Remove an unused passkey.";
     TooManyApiKeys = "too_many_api_keys", 409, "The tenant has too many API keys", "Revoke an unused key, or wait until a key expires.";
     TooManyInvites = "too_many_invites", 409, "The tenant has too many pending invites",
         "Revoke pending invites, or wait until they are accepted or expire.";

@@ -163,6 +163,10 @@ vocabulary!(
         Pwd = "pwd",
         /// With a one-time code.
         Otp = "otp",
+        /// With a passkey that stays on its device.
+        Hwk = "hwk",
+        /// With a passkey that can be copied to other devices, for example by a password manager.
+        Swk = "swk",
         /// With more than one factor. A recovery code is also a second factor, but no `otp`.
         Mfa = "mfa",
     }
@@ -172,6 +176,8 @@ vocabulary!(
     FactorMethod {
         /// The code of an authenticator app (RFC 6238).
         Totp = "totp",
+        /// A passkey (WebAuthn Level 3).
+        Passkey = "passkey",
         /// A recovery code.
         RecoveryCode = "recovery_code",
     }

@@ -4,6 +4,7 @@
 
 #![expect(clippy::expect_used, clippy::missing_panics_doc, reason = "a failed setup fails the test")]
 
+mod authenticator;
 pub mod certificates;
 pub mod client;
 mod forwarder;
@@ -15,6 +16,7 @@ mod token_reviews;
 mod totp;
 mod wait;
 
+pub use authenticator::Authenticator;
 pub use certificates::Certificates;
 pub use client::{Client, TestResponse};
 pub use forwarder::{Disturbance, Forwarder};

@@ -80,7 +80,7 @@ impl TestSystem {
         Self::start_with(&[]).await
     }
 
-    /// Starts the system with additional variables and waits until it is ready.
+    /// Starts the system with additional variables and waits until it is ready. `SVC_PUBLIC_URL` can be another origin.
     pub async fn start_with(variables: &[(&str, &str)]) -> anyhow::Result<Self> {
         // Fails when another test of this process has installed the same provider.
         let _ = rustls::crypto::ring::default_provider().install_default();
@@ -90,8 +90,16 @@ impl TestSystem {
         let base_url = format!("http://{}", listener.local_addr()?);
         let platform_token = generate_platform_token();
         let service_token = Uuid::now_v7().to_string();
+        let environment = Environment::from_pairs(VARIABLES);
+        let environment = environment.with(LIMITS_OFF).with(variables.iter().copied());
+        // The port 0 is that of the system.
+        let public_url = environment.get("SVC_PUBLIC_URL").unwrap_or(&base_url);
+        let public_url = match public_url.strip_suffix(":0") {
+            Some(origin) => format!("{origin}:{}", listener.local_addr()?.port()),
+            None => public_url.to_owned(),
+        };
         let settings = Settings {
-            public_url: base_url.clone(),
+            public_url,
             identity_database_url: database.url("svc_identity"),
             session_database_url: database.url("svc_session"),
             nats_urls: NatsUrls {
@@ -105,8 +113,6 @@ impl TestSystem {
             factor_key: Uuid::now_v7().to_string(),
             mail_dir: mails.path().to_string_lossy().into_owned(),
         };
-        let environment = Environment::from_pairs(VARIABLES);
-        let environment = environment.with(LIMITS_OFF).with(variables.iter().copied());
         let (tasks, readiness) = (Tasks::default(), Readiness::default());
         let telemetry = Telemetry::start("standalone", &TraceSettings::load(&environment)?)?;
         telemetry.flush_on_shutdown(&tasks);

@@ -164,6 +164,27 @@ create table identity.totp_factors (
     constraint totp_factors_user_id_key unique (user_id)
 );
 
+-- Passkeys (WebAuthn Level 3), at most ten per user.
+create table identity.passkeys (
+    factor_id uuid primary key,
+    tenant_id text collate "C" not null constraint passkeys_tenant_id_fkey references identity.tenants,
+    user_id uuid not null constraint passkeys_user_id_fkey references identity.users on delete cascade,
+    name text collate "C" not null,
+    credential_id bytea not null,
+    -- As the authenticator sent it (COSE_Key, RFC 9052).
+    public_key bytea not null,
+    -- Random, the same for all passkeys of the user. An authenticator returns it with a login.
+    user_handle bytea not null,
+    -- The counter of the last login. An authenticator without a counter always sends 0.
+    sign_count bigint not null,
+    -- Whether the passkey can be copied to other devices. It never changes.
+    backup_eligible boolean not null,
+    created_at timestamptz not null,
+    last_used_at timestamptz,
+    constraint passkeys_credential_id_key unique (credential_id)
+);
+create index passkeys_user_idx on identity.passkeys (user_id);
+
 -- Unused recovery codes.
 create table identity.recovery_codes (
     user_id uuid not null constraint recovery_codes_user_id_fkey references identity.users on delete cascade,
@@ -173,7 +194,8 @@ create table identity.recovery_codes (
     constraint recovery_codes_pkey primary key (user_id, digest)
 );
 
--- Logins with the right password that wait for the second factor. A new one deletes the expired ones of the user.
+-- Logins with the right password that wait for the second factor, and registrations of passkeys. A new one deletes the expired ones
+-- of the user.
 create table identity.login_challenges (
     -- SHA-256 of the token.
     digest bytea primary key,
@@ -183,6 +205,8 @@ create table identity.login_challenges (
     credential_version bigint not null,
     -- Whether it permits the set-up of a second factor, of a user who has none and must have one.
     is_setup boolean not null,
+    -- Of the registration of a passkey. Null for a login.
+    user_handle bytea,
     attempts integer not null default 0,
     created_at timestamptz not null,
     expires_at timestamptz not null
@@ -325,7 +349,7 @@ do $$
 declare
     name text;
 begin
-    foreach name in array array['totp_factors', 'recovery_codes', 'login_challenges']
+    foreach name in array array['totp_factors', 'passkeys', 'recovery_codes', 'login_challenges']
     loop
         execute format('alter table identity.%I enable row level security', name);
         execute format('alter table identity.%I force row level security', name);
@@ -341,7 +365,7 @@ $$;
 
 grant select, insert, update on identity.tenants, identity.users, identity.invites, identity.resets to svc_identity;
 grant select, insert, update, delete on
-    identity.totp_factors, identity.recovery_codes, identity.login_challenges
+    identity.totp_factors, identity.passkeys, identity.recovery_codes, identity.login_challenges
 to svc_identity;
 grant delete on identity.users, identity.invites to svc_identity;
 grant select, insert on identity.deleted_users to svc_identity;

@@ -9,6 +9,7 @@ pub(crate) mod login;
 mod login_attempt;
 mod mails;
 pub(crate) mod managed_tenants;
+mod passkeys;
 mod passwords;
 mod resets;
 pub(crate) mod second_factor;
@@ -39,6 +40,7 @@ use crate::config::RateLimits;
 use crate::domain::account::LimiterKeys;
 use crate::domain::email::EmailKey;
 use crate::domain::factor::FactorKeys;
+use crate::domain::passkey::RelyingParty;
 use crate::domain::password::PasswordPolicy;
 use crate::domain::password_costs::PasswordCosts;
 use crate::message::Message;
@@ -88,6 +90,8 @@ pub(crate) struct Dependencies {
     pub(crate) limiter_keys: Live<LimiterKeys>,
     /// Encrypts the secrets of authenticator apps; `None` if no app can be used.
     pub(crate) factor_keys: Option<Live<FactorKeys>>,
+    /// `None` if the public origin permits no passkeys.
+    pub(crate) relying_party: Option<RelyingParty>,
     /// Name of the product in authenticator apps.
     pub(crate) product: String,
     pub(crate) rate_limits: RateLimits,

@@ -56,6 +56,8 @@ pub(crate) fn public(app: App, pages: Arc<Pages>) -> Router {
         .on(&routes::LIST_FACTORS, factors::list)
         .on(&routes::SET_UP_TOTP, factors::set_up_totp)
         .on(&routes::CONFIRM_TOTP, factors::confirm_totp)
+        .on(&routes::START_PASSKEY, factors::start_passkey)
+        .on(&routes::ADD_PASSKEY, factors::add_passkey)
         .on(&routes::REPLACE_RECOVERY_CODES, factors::replace_recovery_codes)
         .on(&routes::REMOVE_FACTOR, factors::remove)
         .on(&routes::RESET_FACTORS, factors::reset)

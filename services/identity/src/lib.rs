@@ -12,6 +12,7 @@ mod domain {
     pub(crate) mod factor;
     pub(crate) mod invite;
     pub(crate) mod ownership;
+    pub(crate) mod passkey;
     pub(crate) mod password;
     pub(crate) mod password_costs;
     pub(crate) mod reset;

@@ -79,6 +79,8 @@ pub(crate) enum AdminChange {
 pub(crate) enum FactorChange {
     TotpAdded,
     TotpRemoved,
+    PasskeyAdded,
+    PasskeyRemoved,
     RecoveryCodesReplaced,
     RecoveryCodeUsed,
     /// Another person removed the factors.
@@ -90,9 +92,11 @@ pub(crate) enum FactorChange {
 impl FactorChange {
     /// All changes.
     #[cfg(test)]
-    pub(crate) const ALL: [Self; 6] = [
+    pub(crate) const ALL: [Self; 8] = [
         Self::TotpAdded,
         Self::TotpRemoved,
+        Self::PasskeyAdded,
+        Self::PasskeyRemoved,
         Self::RecoveryCodesReplaced,
         Self::RecoveryCodeUsed,
         Self::Reset,
@@ -104,6 +108,8 @@ impl FactorChange {
         match self {
             Self::TotpAdded => "totp_added",
             Self::TotpRemoved => "totp_removed",
+            Self::PasskeyAdded => "passkey_added",
+            Self::PasskeyRemoved => "passkey_removed",
             Self::RecoveryCodesReplaced => "recovery_codes_replaced",
             Self::RecoveryCodeUsed => "recovery_code_used",
             Self::Reset => "factors_reset",

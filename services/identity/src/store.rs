@@ -7,6 +7,7 @@ pub(crate) mod invite;
 pub(crate) mod login_attempt;
 pub(crate) mod mail;
 pub(crate) mod managed_tenant;
+pub(crate) mod passkey;
 pub(crate) mod reset;
 pub(crate) mod tenant;
 pub(crate) mod user;

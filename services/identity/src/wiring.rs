@@ -24,6 +24,7 @@ use crate::app::second_factor::FactorAttempts;
 use crate::app::{App, Dependencies};
 use crate::command::Command;
 use crate::config::Config;
+use crate::domain::passkey::RelyingParty;
 use crate::domain::password::PasswordPolicy;
 use crate::http::{self, Installation, Pages};
 use crate::mail::{Letterhead, MailDelivery};
@@ -181,6 +182,7 @@ pub(crate) fn app(
         limiter,
         limiter_keys: config.limiter_keys.clone(),
         factor_keys: config.factor_keys.clone(),
+        relying_party: RelyingParty::new(&config.public_url, &config.branding.product),
         product: config.branding.product.clone(),
         rate_limits: config.rate_limits,
         resets_dropped: metrics.metric("resets_dropped", "Password reset requests that sent no mail", &[]),

@@ -32,6 +32,8 @@ mod openapi;
 mod page_session;
 #[path = "http/pages.rs"]
 mod pages;
+#[path = "http/passkeys.rs"]
+mod passkeys;
 #[path = "http/password_change.rs"]
 mod password_change;
 #[path = "http/password_reset.rs"]

@@ -38,6 +38,14 @@ pub(super) fn of(route: &Route) -> Option<Case> {
         }
         // The body of an accepted caller is rejected before anything is looked up.
         "confirm_totp" => with(json!({ "code": "28708" })).getting(ProblemKind::ValidationFailed),
+        // The origin of the test is an IP address.
+        "start_passkey" => plain().getting(ProblemKind::PasskeyUnavailable),
+        "add_passkey" => {
+            let response = json!({ "clientDataJSON": "", "authenticatorData": "" });
+            let credential = json!({ "id": "", "response": response });
+            with(json!({ "challenge": unknown("ch"), "name": "", "credential": credential }))
+                .getting(ProblemKind::ValidationFailed)
+        }
         "replace_recovery_codes" => plain().getting(ProblemKind::NotFound),
         "change_password" => with(json!({ "current_password": "not the one", "new_password": "another" }))
             .getting(ProblemKind::LoginFailed),
@@ -125,6 +133,8 @@ pub(super) fn sensitive_of(route: &Route) -> Option<Case> {
         | "delete_user"
         | "set_up_totp"
         | "confirm_totp"
+        | "start_passkey"
+        | "add_passkey"
         | "replace_recovery_codes"
         | "remove_factor"
         | "reset_factors" => of(route)?,

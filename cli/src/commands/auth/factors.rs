@@ -1,7 +1,7 @@
 //! `svc auth factors`: second factors of the own account.
 
 use clap::Args;
-use contract::factors::{ConfirmTotp, Factor, Factors as OwnFactors, NewTotp, RecoveryCodes};
+use contract::factors::{ConfirmTotp, Factor, FactorType, Factors as OwnFactors, NewTotp, RecoveryCodes};
 use contract::{Secret, routes};
 use qrcode::render::unicode::Dense1x2;
 use qrcode::{EcLevel, QrCode};
@@ -45,7 +45,14 @@ impl Row for Factor {
     fn columns(&self) -> Vec<(&'static str, Cell)> {
         vec![
             ("ID", id(self.factor_id)),
-            ("TYPE", text("authenticator app")),
+            (
+                "TYPE",
+                text(match self.kind {
+                    FactorType::Totp => "authenticator app",
+                    FactorType::Passkey => "passkey",
+                }),
+            ),
+            ("NAME", optional(self.name.as_deref().map(text))),
             ("CREATED", time(&self.created_at)),
             ("LAST USED", optional(self.last_used_at.as_ref().map(time))),
         ]
@@ -149,7 +156,8 @@ impl Command for AddTotp {
 
 /// Remove a second factor.
 ///
-/// Also removes the recovery codes. Requires a login with the second factor in the last ten minutes. Asks for confirmation.
+/// Removing the last factor also removes the recovery codes. Requires a login with the second factor in the last ten minutes. Asks for
+/// confirmation.
 #[derive(Args)]
 pub(crate) struct Remove {
     /// Id of the factor.
@@ -163,7 +171,7 @@ ended!(
         /// Id of the factor.
         factor_id: FactorId,
         removed
-    }: "Removed. The password alone is enough to log in."
+    }: "Removed. Without another factor, the password alone is enough to log in."
 );
 
 impl Command for Remove {

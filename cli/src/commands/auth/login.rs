@@ -2,7 +2,7 @@
 
 use chrono::{DateTime, Utc};
 use clap::Args;
-use contract::factors::{StartSetup, UseFactor};
+use contract::factors::{FactorMethod, StartSetup, UseFactor};
 use contract::identity;
 use contract::problem::SecondFactor;
 use contract::session::IssuedSession;
@@ -26,6 +26,8 @@ use crate::framework::output::{CommandOutput, Table, escape, text, time};
 use crate::framework::prompt::PasswordSource;
 use crate::framework::terminal::print_line;
 
+/// The question for an account without an app.
+const WITHOUT_APP: &str = "Recovery code, or log in with the passkey in a browser (svc auth login --device)";
 /// The question for the second factor.
 const QUESTION: &str = "Code of the authenticator app, or a recovery code";
 
@@ -192,8 +194,9 @@ impl Login {
             ProblemKind::from_code(&problem.code) == Some(ProblemKind::SecondFactorSetupRequired)
         });
         let issued = match problem.and_then(|problem| problem.second_factor) {
-            Some(SecondFactor { challenge, .. }) if !is_setup => {
-                complete(context, tenant, &challenge, self.code_stdin, QUESTION).await?
+            Some(SecondFactor { challenge, methods, .. }) if !is_setup => {
+                let question = if methods.contains(&FactorMethod::Totp) { QUESTION } else { WITHOUT_APP };
+                complete(context, tenant, &challenge, self.code_stdin, question).await?
             }
             Some(SecondFactor { challenge, .. }) if !self.code_stdin && context.prompt().is_available() => {
                 set_up(context, tenant, &challenge).await?
@@ -252,7 +255,7 @@ async fn complete(
 fn answer(challenge: &Secret, typed: Secret) -> UseFactor {
     let is_code = typed.expose().chars().all(|c| c.is_ascii_digit() || c.is_whitespace());
     let (code, recovery_code) = if is_code { (Some(typed), None) } else { (None, Some(typed)) };
-    UseFactor { challenge: challenge.clone(), code, recovery_code }
+    UseFactor { challenge: challenge.clone(), code, recovery_code, assertion: None }
 }
 
 /// Where a token is stored.

@@ -143,6 +143,12 @@ pub(crate) const fn remediation_for(kind: P) -> &'static str {
             "Remove the existing app first: `svc auth factors list`, then `svc auth factors remove`."
         }
         P::TotpUnavailable => "Ask the platform administrator to set SVC_FACTOR_KEY.",
+        P::PasskeyUnavailable => {
+            "Ask the platform administrator to set SVC_PUBLIC_URL to an address with a host name."
+        }
+        P::TooManyPasskeys => {
+            "Remove an unused passkey: `svc auth factors list`, then `svc auth factors remove`."
+        }
         P::SessionNotFound => "Pass the raw session token, or an id that `svc auth sessions list` shows.",
         P::MethodNotAllowed => "Use another METHOD for this path. `svc api GET /openapi.json` lists them.",
         P::HeaderMissing | P::HeaderInvalid => "Pass --tenant (SVC_TENANT).",

@@ -2,7 +2,10 @@
 
 use super::{Access, Header, Operation, RateLimit, Route, RouteResponse, routes};
 use crate::ProblemKind;
-use crate::factors::{ConfirmTotp, Factors, NewTotp, RecoveryCodes, StartSetup, UseFactor};
+use crate::factors::{
+    AddPasskey, AddedPasskey, ConfirmTotp, Factors, NewTotp, PasskeyOptions, RecoveryCodes, StartSetup,
+    UseFactor,
+};
 use crate::session::{IssuedSession, PageSession};
 
 /// Problems of a login with a second factor.
@@ -15,14 +18,14 @@ const LOGIN: &[ProblemKind] = &[
 ];
 
 routes! {
-    SECOND_FACTORS = "Second factors", "Authenticator apps and recovery codes.":
+    SECOND_FACTORS = "Second factors", "Authenticator apps, passkeys and recovery codes.":
 
     /// Complete a login with a second factor
     ///
     /// A login of a user with a second factor gets 403 `second_factor_required` with a `challenge`. This request sends it with a
-    /// code of the authenticator app or a recovery code, and gets the response of the login. A challenge is valid for five minutes,
-    /// five codes and one login. Then it is `token_invalid`: log in again. After 50 wrong codes within a day, codes of the app are
-    /// `rate_limited` for the rest of the day. Recovery codes still work.
+    /// code of the authenticator app, an assertion of a passkey for `public_key` or a recovery code, and gets the response of the
+    /// login. A challenge is valid for five minutes, five attempts and one login. Then it is `token_invalid`: log in again. After 50
+    /// wrong codes within a day, codes of the app are `rate_limited` for the rest of the day. Recovery codes still work.
     ///
     /// With the challenge of `second_factor_setup_required`, the first code of the new app confirms the app. The response also contains
     /// ten `recovery_codes`.
@@ -82,6 +85,24 @@ routes! {
         .responses(&[RouteResponse::json::<RecoveryCodes>(200, "The recovery codes.")])
         .problems(&[ProblemKind::NotFound, ProblemKind::FactorExists, ProblemKind::TotpUnavailable]);
 
+    /// Request the options to register a passkey
+    ///
+    /// For a page of the origin `SVC_PUBLIC_URL`: `navigator.credentials.create({publicKey:
+    /// PublicKeyCredential.parseCreationOptionsFromJSON(public_key)})`. A user has at most ten passkeys.
+    START_PASSKEY = Operation::post("/auth/factors/passkeys/options")
+        .access(&[Access::RecentMember])
+        .responses(&[RouteResponse::json::<PasskeyOptions>(201, "The options.")])
+        .problems(&[ProblemKind::PasskeyUnavailable, ProblemKind::TooManyPasskeys]);
+
+    /// Register a passkey
+    ///
+    /// From then on, logins of the user need a second factor. Existing sessions stay valid, but are no recent login.
+    ADD_PASSKEY = Operation::post("/auth/factors/passkeys")
+        .access(&[Access::RecentMember])
+        .json::<AddPasskey>()
+        .responses(&[RouteResponse::json::<AddedPasskey>(201, "The passkey, and recovery codes with the first factor.")])
+        .problems(&[ProblemKind::TokenInvalid, ProblemKind::PasskeyUnavailable, ProblemKind::TooManyPasskeys]);
+
     /// Replace the recovery codes
     ///
     /// Requires a recent login with the second factor.
@@ -92,8 +113,8 @@ routes! {
 
     /// Remove an own second factor
     ///
-    /// Requires a recent login with the second factor. Also removes the recovery codes. The last factor of a user who must have one is
-    /// `last_factor`.
+    /// Requires a recent login with the second factor. Removing the last one also removes the recovery codes, and is `last_factor` for a
+    /// user who must have one.
     REMOVE_FACTOR = Operation::delete("/auth/factors/{factor_id}")
         .access(&[Access::RecentMember])
         .responses(&[RouteResponse::empty(204, "The factor is removed.")])

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use audit::{AuditEvent, EventName};
 use chrono::{DateTime, Utc};
-use contract::factors::{Factors, NewTotp, RecoveryCodes};
+use contract::factors::{FactorType, Factors, NewTotp, RecoveryCodes};
 use contract::identity::User;
 use contract::{ProblemKind, Secret, UserStatus};
 use database::Error;
@@ -70,6 +70,7 @@ impl App {
         &self,
         tenant_id: &TenantId,
         user_id: UserId,
+        used_factor: bool,
         code: &str,
     ) -> Result<RecoveryCodes, Problem> {
         let wrong =
@@ -77,6 +78,9 @@ impl App {
         let code = TotpCode::parse(code).ok_or_else(|| wrong("must have six digits"))?;
         let mut tx = self.begin(tenant_id, Actor::User { user_id }).await?;
         let email = EmailKey::from_typed(&tx.lock_account(user_id).await?.email);
+        if factor::find_totp(&mut tx, user_id).await?.is_none_or(|totp| !totp.is_confirmed) {
+            tx.check_factor_was_used(user_id, used_factor).await?;
+        }
         let codes = tx.confirm_totp(user_id, &email, code).await?;
         let codes =
             codes.ok_or_else(|| wrong("is not the current code of the app; check the time of the device"))?;
@@ -94,12 +98,10 @@ impl App {
     ) -> Result<RecoveryCodes, Problem> {
         let mut tx = self.begin(tenant_id, Actor::User { user_id }).await?;
         let account = tx.lock_account(user_id).await?.email;
-        if !factor::find_totp(&mut tx, user_id).await?.is_some_and(|totp| totp.is_confirmed) {
-            let detail = "Recovery codes need another second factor. Set up an authenticator app first.";
+        if !tx.check_factor_was_used(user_id, used_factor).await? {
+            let detail =
+                "Recovery codes need another second factor. Set up an authenticator app or a passkey first.";
             return Err(Problem::new(ProblemKind::NotFound).detail(detail));
-        }
-        if !used_factor {
-            return Err(ProblemKind::ReauthenticationRequired.into());
         }
         let codes = tx.create_recovery_codes(user_id).await?;
         tx.factor_changed(user_id, &EmailKey::from_typed(&account), FactorChange::RecoveryCodesReplaced)
@@ -119,18 +121,25 @@ impl App {
     ) -> Result<(), Problem> {
         let mut tx = self.begin(tenant_id, Actor::User { user_id }).await?;
         let account = tx.lock_account(user_id).await?;
-        let is_confirmed =
-            factor::delete(&mut tx, user_id, Some(factor_id)).await?.ok_or(ProblemKind::NotFound)?;
-        if is_confirmed {
+        let deleted = factor::delete(&mut tx, user_id, Some(factor_id)).await?;
+        let deleted = deleted.first().ok_or(ProblemKind::NotFound)?;
+        if deleted.is_confirmed {
             if !used_factor {
                 return Err(ProblemKind::ReauthenticationRequired.into());
             }
+            let change = match deleted.kind {
+                FactorType::Totp => FactorChange::TotpRemoved,
+                FactorType::Passkey => FactorChange::PasskeyRemoved,
+            };
+            let email = EmailKey::from_typed(&account.email);
             let policy = tenant::find(&mut tx).await?.ok_or(ProblemKind::NotFound)?.second_factor;
-            if policy.requires(account.role) && factor::list(&mut tx, user_id).await?.is_empty() {
+            if factor::exists(&mut tx, user_id).await? {
+                tx.factor_changed(user_id, &email, change).await?;
+            } else if policy.requires(account.role) {
                 return Err(ProblemKind::LastFactor.into());
+            } else {
+                tx.factors_removed(user_id, &email, change).await?;
             }
-            tx.factors_removed(user_id, &EmailKey::from_typed(&account.email), FactorChange::TotpRemoved)
-                .await?;
         }
         Ok(tx.commit().await?)
     }
@@ -146,7 +155,7 @@ impl App {
         let mut tx = self.begin(tenant_id, actor).await?;
         let admins = user::lock_active_admins(&mut tx).await?;
         let email = EmailKey::from_typed(&tx.lock_account(user_id).await?.email);
-        if factor::delete(&mut tx, user_id, None).await? == Some(true) {
+        if factor::delete(&mut tx, user_id, None).await?.iter().any(|deleted| deleted.is_confirmed) {
             tx.factors_removed(user_id, &email, FactorChange::Reset).await?;
             let others: Vec<Admin> = admins.into_iter().filter(|admin| admin.user_id != user_id).collect();
             tx.notify_admins(&others, AdminChange::FactorsReset, user_id).await?;
@@ -178,7 +187,7 @@ impl App {
 
 impl Work<'_> {
     /// Locks a user who is not invited.
-    async fn lock_account(&mut self, user_id: UserId) -> Result<User, Problem> {
+    pub(super) async fn lock_account(&mut self, user_id: UserId) -> Result<User, Problem> {
         let user = user::find_for_update(self, user_id).await?;
         let user = user.filter(|user| user.status != UserStatus::Invited);
         Ok(user.ok_or(ProblemKind::NotFound)?)
@@ -214,7 +223,23 @@ impl Work<'_> {
         Ok(Some(codes))
     }
 
-    async fn create_recovery_codes(&mut self, user_id: UserId) -> Result<RecoveryCodes, Error> {
+    /// Returns whether a user has a factor.
+    ///
+    /// # Errors
+    /// 403 `reauthentication_required` if there is one, and the session was created without it.
+    pub(super) async fn check_factor_was_used(
+        &mut self,
+        user_id: UserId,
+        used_factor: bool,
+    ) -> Result<bool, Problem> {
+        let has_factor = factor::exists(self, user_id).await?;
+        if has_factor && !used_factor {
+            return Err(ProblemKind::ReauthenticationRequired.into());
+        }
+        Ok(has_factor)
+    }
+
+    pub(super) async fn create_recovery_codes(&mut self, user_id: UserId) -> Result<RecoveryCodes, Error> {
         let codes = RecoveryCode::generate_all(&*self.app.entropy);
         factor::replace_recovery_codes(self, user_id, &codes).await?;
         Ok(RecoveryCodes { recovery_codes: codes.iter().map(|code| Secret::new(code.grouped())).collect() })

@@ -1,4 +1,4 @@
-//! The second step of a login: a challenge after the right password, and the code that answers it.
+//! The second step of a login: a challenge after the right password, and the code or the passkey that answers it.
 //!
 //! The password step ends as an objection: neither a success nor a failure. The code step is a separate attempt, and only its success
 //! is the success of the login. Wrong codes are counted separately from wrong passwords. All steps lock the user first, so that a
@@ -9,10 +9,11 @@
 
 use audit::{AuditEvent, EventName, FailedAttempt};
 use contract::ProblemKind;
-use contract::factors::{FactorMethod, NewTotp, RecoveryCodes, UseFactor};
+use contract::Secret;
+use contract::factors::{Assertion, FactorMethod, NewTotp, RecoveryCodes, UseFactor};
 use contract::internal::SubjectRecord;
 use contract::problem::SecondFactor;
-use contract::session::IssuedSession;
+use contract::session::{AuthMethod, IssuedSession};
 use database::Error;
 use hashing::{RawToken, TokenDigest, TokenKind};
 use prometheus_client::metrics::counter::Counter;
@@ -26,14 +27,15 @@ use super::{App, Work};
 use crate::domain::account::{Account, AccountRef};
 use crate::domain::email::EmailKey;
 use crate::domain::factor::{Proof, RecoveryCode, TotpCode};
+use crate::domain::passkey;
 use crate::domain::throttle::Purpose;
 use crate::message::FactorChange;
-use crate::store::factor::Challenged;
-use crate::store::{factor, user};
+use crate::store::factor::{Challenged, Purpose as ChallengePurpose};
+use crate::store::{self, factor, user};
 
 /// Codes of logins, by factor and result.
 #[derive(Clone)]
-pub(crate) struct FactorAttempts([[Counter; 2]; 2]);
+pub(crate) struct FactorAttempts([[Counter; 2]; 3]);
 
 /// The key of the secrets is not configured, or another one. The code was not verified.
 #[derive(Debug, thiserror::Error)]
@@ -45,16 +47,21 @@ impl FactorAttempts {
     pub(crate) fn new(metrics: &Metrics) -> Self {
         let counter = |method: FactorMethod, result| {
             let labels = [("factor", method.as_str()), ("result", result)];
-            metrics.metric("second_factor_attempts", "Codes of logins with a second factor", &labels)
+            metrics.metric(
+                "second_factor_attempts",
+                "Codes and passkeys of logins with a second factor",
+                &labels,
+            )
         };
         let of = |method| [counter(method, "accepted"), counter(method, "rejected")];
-        Self([of(FactorMethod::Totp), of(FactorMethod::RecoveryCode)])
+        Self([FactorMethod::Totp, FactorMethod::Passkey, FactorMethod::RecoveryCode].map(of))
     }
 
     fn count(&self, method: FactorMethod, is_accepted: bool) {
         let counters = match method {
             FactorMethod::Totp => &self.0[0],
-            FactorMethod::RecoveryCode => &self.0[1],
+            FactorMethod::Passkey => &self.0[1],
+            FactorMethod::RecoveryCode => &self.0[2],
         };
         counters[usize::from(!is_accepted)].inc();
     }
@@ -88,8 +95,11 @@ impl App {
         if user::lock_active(&mut tx, user_id).await? != Some(version) {
             return Ok(None);
         }
-        let expires_at =
-            factor::insert_challenge(&mut tx, user_id, token.digest(), version, is_setup).await?;
+        let digest = token.digest();
+        let purpose = if is_setup { ChallengePurpose::SetUp } else { ChallengePurpose::LogIn };
+        let expires_at = factor::insert_challenge(&mut tx, user_id, digest, version, purpose).await?;
+        let totp = factor::find_totp(&mut tx, user_id).await?.filter(|totp| totp.is_confirmed);
+        let passkeys = store::passkey::list(&mut tx, user_id).await?;
         let has_codes = factor::count_recovery_codes(&mut tx, user_id).await? > 0;
         tx.audit(
             AuditEvent {
@@ -101,18 +111,24 @@ impl App {
             .by(Actor::Anonymous),
         );
         tx.commit().await?;
-        let methods = FactorMethod::ALL.iter().copied();
-        let methods =
-            methods.filter(|method| (has_codes && !is_setup) || *method != FactorMethod::RecoveryCode);
-        let challenge = contract::Secret::new(token.expose());
-        Ok(Some(SecondFactor { challenge, methods: methods.collect(), expires_at }))
+        let ids = passkeys.iter().map(|stored| &*stored.passkey.credential_id);
+        let party = self.relying_party.as_ref().filter(|_| !passkeys.is_empty());
+        let public_key = party.map(|party| party.request_options(digest.as_bytes(), ids));
+        let has = |method: &FactorMethod| match method {
+            FactorMethod::Totp => is_setup || totp.is_some(),
+            FactorMethod::Passkey => public_key.is_some(),
+            FactorMethod::RecoveryCode => has_codes && !is_setup,
+        };
+        let methods = FactorMethod::ALL.iter().copied().filter(has).collect();
+        let challenge = Secret::new(token.expose());
+        Ok(Some(SecondFactor { challenge, methods, expires_at, public_key }))
     }
 
     /// Completes a login with a second factor.
     ///
     /// # Errors
-    /// 400 `token_invalid` if the challenge is not active; 401 `second_factor_failed` for a wrong code; 429 `rate_limited` after too
-    /// many of them; 503 if the code was not verified.
+    /// 400 `token_invalid` if the challenge is not active; 401 `second_factor_failed` for a wrong code or passkey; 429 `rate_limited`
+    /// after too many of them; 503 if the code was not verified.
     #[tracing::instrument(skip_all)]
     pub(crate) async fn use_factor(
         &self,
@@ -121,8 +137,7 @@ impl App {
         client: Client,
     ) -> Result<IssuedSession, Problem> {
         let proof = proof_of(request)?;
-        let challenge = RawToken::parse(TokenKind::Challenge, request.challenge.expose());
-        let digest = challenge.map_err(|_| ProblemKind::TokenInvalid)?.digest();
+        let digest = digest_of(&request.challenge)?;
         let Challenged { user_id, email, is_setup } = self.find_challenged(tenant_id, digest).await?;
         let (account, target) = (AccountRef::Email(tenant_id, &email), AccountRef::User(tenant_id, user_id));
         let attempt = self.begin_attempt(account, target, client.address, Purpose::SecondFactor).await?;
@@ -131,14 +146,14 @@ impl App {
             self.confirm_setup(verified.account(), digest, &proof).await
         } else {
             let checked = self.check_factor(verified.account(), digest, &proof, &client).await;
-            checked.map(|()| None)
+            checked.map(|amr| (amr, None))
         };
-        let (mut account, set_up) = self.settle(verified, checked).await?;
+        let (mut account, (amr, set_up)) = self.settle(verified, checked).await?;
         let recovery_codes = set_up.map(|(subject, codes)| {
             account.subject = subject;
             codes.recovery_codes
         });
-        let issued = self.issue(account, client, proof.amr()).await?;
+        let issued = self.issue(account, client, amr).await?;
         Ok(IssuedSession { recovery_codes, ..issued })
     }
 
@@ -150,10 +165,9 @@ impl App {
     pub(crate) async fn set_up_totp_at_login(
         &self,
         tenant_id: &TenantId,
-        challenge: &str,
+        challenge: &Secret,
     ) -> Result<NewTotp, Problem> {
-        let challenge = RawToken::parse(TokenKind::Challenge, challenge);
-        let digest = challenge.map_err(|_| ProblemKind::TokenInvalid)?.digest();
+        let digest = digest_of(challenge)?;
         let challenged = self.find_challenged(tenant_id, digest).await?;
         if !challenged.is_setup {
             return Err(ProblemKind::TokenInvalid.into());
@@ -170,20 +184,21 @@ impl App {
         Ok(factor::find_challenged(&mut tx, digest).await?.ok_or(ProblemKind::TokenInvalid)?)
     }
 
-    /// Confirms the new authenticator app of a user with its first code, which uses up all challenges. Returns the account status with
-    /// the factor, and the recovery codes. A wrong code counts at the challenge only: nothing can be guessed with it.
+    /// Confirms the new authenticator app of a user with its first code, which uses up all challenges. Returns how the user authenticated,
+    /// and the account status with the factor and the recovery codes. A wrong code counts at the challenge only: nothing can be guessed
+    /// with it.
     async fn confirm_setup(
         &self,
         account: &Account,
         digest: TokenDigest,
-        proof: &Proof,
-    ) -> Result<Option<(SubjectRecord, RecoveryCodes)>, Problem> {
+        proof: &Proof<'_>,
+    ) -> Result<(Vec<AuthMethod>, Option<(SubjectRecord, RecoveryCodes)>), Problem> {
         let (user_id, version) = (account.subject.user_id, account.subject.credential_version);
         let mut tx = self.begin(&account.tenant.tenant_id, Actor::User { user_id }).await?;
         tx.count_attempt(user_id, digest, version).await?;
         let confirmed = match proof {
             Proof::Totp(code) => tx.confirm_totp(user_id, &account.email, *code).await,
-            Proof::Recovery(_) => Ok(None),
+            Proof::Recovery(_) | Proof::Passkey(_) => Ok(None),
         };
         let codes = match confirmed {
             Ok(codes) => codes,
@@ -193,32 +208,40 @@ impl App {
         let subject = user::find_record(&mut tx, user_id).await?;
         tx.commit().await?;
         match (codes, subject) {
-            (Some(codes), Some(subject)) => Ok(Some((subject, codes))),
+            (Some(codes), Some(subject)) => Ok((amr(Some(AuthMethod::Otp)), Some((subject, codes)))),
             _ => Err(ProblemKind::SecondFactorFailed.into()),
         }
     }
 
-    /// Checks a code and uses it up with the challenge.
+    /// Checks a code or a passkey and uses it up with the challenge. Returns how the user authenticated.
     async fn check_factor(
         &self,
         account: &Account,
         digest: TokenDigest,
-        proof: &Proof,
+        proof: &Proof<'_>,
         client: &Client,
-    ) -> Result<(), Problem> {
+    ) -> Result<Vec<AuthMethod>, Problem> {
         let (user_id, version) = (account.subject.user_id, account.subject.credential_version);
         let mut tx = self.begin(&account.tenant.tenant_id, Actor::User { user_id }).await?;
         tx.count_attempt(user_id, digest, version).await?;
-        let is_accepted = match proof {
-            Proof::Totp(code) => tx.use_totp(user_id, *code).await,
-            Proof::Recovery(code) => tx.use_recovery_code(user_id, &account.email, code).await,
-        };
-        let result = match is_accepted {
-            Ok(true) => {
-                factor::delete_challenges(&mut tx, user_id, Some(digest)).await?;
-                Ok(())
+        let accepted = match proof {
+            Proof::Totp(code) => {
+                tx.use_totp(user_id, *code).await.map(|is_right| is_right.then_some(Some(AuthMethod::Otp)))
             }
-            Ok(false) => {
+            Proof::Recovery(code) => tx
+                .use_recovery_code(user_id, &account.email, code)
+                .await
+                .map(|is_right| is_right.then_some(None)),
+            Proof::Passkey(assertion) => {
+                tx.use_passkey(user_id, digest, assertion).await.map(|method| method.map(Some))
+            }
+        };
+        let result = match accepted {
+            Ok(Some(method)) => {
+                factor::delete_challenges(&mut tx, user_id, Some(digest)).await?;
+                Ok(amr(method))
+            }
+            Ok(None) => {
                 tx.count_wrong_code(account, client).await?;
                 Err(ProblemKind::SecondFactorFailed.into())
             }
@@ -244,7 +267,7 @@ impl Work<'_> {
         credential_version: i64,
     ) -> Result<(), Problem> {
         let is_current = user::lock_active(self, user_id).await? == Some(credential_version)
-            && factor::count_attempt(self, user_id, digest, credential_version).await?;
+            && factor::count_attempt(self, user_id, digest, credential_version).await?.is_some();
         if is_current { Ok(()) } else { Err(ProblemKind::TokenInvalid.into()) }
     }
 
@@ -267,6 +290,30 @@ impl Work<'_> {
             .ok_or_else(|| Problem::new(ProblemKind::DependencyUnavailable).caused_by(SecretUnavailable))?;
         let Some(step) = opened.secret.step_of(code, now, totp.last_step) else { return Ok(false) };
         Ok(factor::use_step(self, totp.factor_id, step, opened.renewed.as_deref()).await?)
+    }
+
+    /// Uses a passkey for a challenge. Returns its method, if the assertion is valid.
+    async fn use_passkey(
+        &mut self,
+        user_id: UserId,
+        challenge: TokenDigest,
+        assertion: &Assertion,
+    ) -> Result<Option<AuthMethod>, Problem> {
+        let id = passkey::credential_id(assertion);
+        let mut passkeys = store::passkey::list(self, user_id).await?.into_iter();
+        let found = passkeys.find(|stored| id.as_deref() == Some(&*stored.passkey.credential_id));
+        let (Some(stored), Some(party)) = (found, &self.app.relying_party) else { return Ok(None) };
+        match party.verify(assertion, &stored, challenge.as_bytes()) {
+            Ok(sign_count) => {
+                store::passkey::mark_used(self, stored.factor_id, sign_count).await?;
+                Ok(Some(stored.passkey.amr()))
+            }
+            Err(error) => {
+                let (tenant_id, factor_id) = (self.tenant_id(), stored.factor_id);
+                tracing::info!(%error, %tenant_id, %user_id, %factor_id, "passkey rejected");
+                Ok(None)
+            }
+        }
     }
 
     /// Uses a recovery code. Returns whether the user had it.
@@ -305,23 +352,35 @@ impl Work<'_> {
     }
 }
 
-/// Returns the code of a request.
+/// How a user authenticated with the password and a second factor (RFC 8176).
+fn amr(method: Option<AuthMethod>) -> Vec<AuthMethod> {
+    [Some(AuthMethod::Pwd), method, Some(AuthMethod::Mfa)].into_iter().flatten().collect()
+}
+
+/// Returns the digest of a challenge in a request.
+pub(super) fn digest_of(challenge: &Secret) -> Result<TokenDigest, Problem> {
+    let token = RawToken::parse(TokenKind::Challenge, challenge.expose());
+    Ok(token.map_err(|_| ProblemKind::TokenInvalid)?.digest())
+}
+
+/// Returns the code or the assertion of a request.
 ///
 /// # Errors
-/// 422 if there is not exactly one, or it is malformed. Such a code does not count.
-fn proof_of(request: &UseFactor) -> Result<Proof, Problem> {
+/// 422 if there is not exactly one, or a code is malformed. Such a code does not count.
+fn proof_of(request: &UseFactor) -> Result<Proof<'_>, Problem> {
     let invalid = |pointer: &str, message: &str| {
         Problem::new(ProblemKind::ValidationFailed).field(pointer, "invalid", message)
     };
-    match (&request.code, &request.recovery_code) {
-        (Some(code), None) => {
+    match (&request.code, &request.recovery_code, &request.assertion) {
+        (Some(code), None, None) => {
             let code = TotpCode::parse(code.expose()).map(Proof::Totp);
             code.ok_or_else(|| invalid("/code", "must have six digits"))
         }
-        (None, Some(code)) => {
+        (None, Some(code), None) => {
             let code = RecoveryCode::parse(code.expose()).map(Proof::Recovery);
             code.ok_or_else(|| invalid("/recovery_code", "must have 16 letters and digits from 2 to 7"))
         }
-        _ => Err(invalid("/code", "send either code or recovery_code")),
+        (None, None, Some(assertion)) => Ok(Proof::Passkey(assertion)),
+        _ => Err(invalid("/code", "send either code, recovery_code or assertion")),
     }
 }

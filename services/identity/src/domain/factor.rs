@@ -1,9 +1,8 @@
-//! Second factors: codes of authenticator apps (TOTP, RFC 6238) and recovery codes. The secret of an app is encrypted under
-//! `SVC_FACTOR_KEY`, so a copy of the database alone yields no codes.
+//! Second factors: codes of authenticator apps (TOTP, RFC 6238), recovery codes, and what a person sends to complete a login. The secret of
+//! an app is encrypted under `SVC_FACTOR_KEY`, so a copy of the database alone yields no codes.
 
 use chrono::{DateTime, TimeDelta, Utc};
-use contract::factors::FactorMethod;
-use contract::session::AuthMethod;
+use contract::factors::{Assertion, FactorMethod};
 use data_encoding::BASE32_NOPAD;
 use hashing::{Entropy, TokenDigest};
 use hmac::{Hmac, KeyInit as _, Mac as _};
@@ -133,27 +132,22 @@ impl RecoveryCode {
 }
 
 /// What a person sends to complete a login.
-pub(crate) enum Proof {
+pub(crate) enum Proof<'a> {
     /// A code of the authenticator app.
     Totp(TotpCode),
     /// A recovery code.
     Recovery(RecoveryCode),
+    /// An assertion of a passkey.
+    Passkey(&'a Assertion),
 }
 
-impl Proof {
+impl Proof<'_> {
     /// The method.
     pub(crate) const fn method(&self) -> FactorMethod {
         match self {
             Self::Totp(_) => FactorMethod::Totp,
             Self::Recovery(_) => FactorMethod::RecoveryCode,
-        }
-    }
-
-    /// How a user authenticated who has sent the password and this (RFC 8176).
-    pub(crate) fn amr(&self) -> Vec<AuthMethod> {
-        match self {
-            Self::Totp(_) => vec![AuthMethod::Pwd, AuthMethod::Otp, AuthMethod::Mfa],
-            Self::Recovery(_) => vec![AuthMethod::Pwd, AuthMethod::Mfa],
+            Self::Passkey(_) => FactorMethod::Passkey,
         }
     }
 }

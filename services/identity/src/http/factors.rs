@@ -4,7 +4,10 @@ use authn::{AnyCaller, Caller};
 use axum::Json;
 use axum::extract::{FromRequestParts, State};
 use contract::ProblemKind;
-use contract::factors::{ConfirmTotp, Factors, NewTotp, RecoveryCodes, StartSetup, UseFactor};
+use contract::factors::{
+    AddPasskey, AddedPasskey, ConfirmTotp, Factors, NewTotp, PasskeyOptions, RecoveryCodes, StartSetup,
+    UseFactor,
+};
 use contract::session::{IssuedSession, PageSession, SessionMethod};
 use http::request::Parts;
 use http::{HeaderMap, HeaderName, StatusCode};
@@ -15,7 +18,7 @@ use tenancy::{Actor, FactorId, TenantId, UserId};
 use super::auth_password::{LimitedJson, client, page_session};
 use crate::app::App;
 
-/// `POST /auth/second-factor`: a caller with the challenge and a code.
+/// `POST /auth/second-factor`: a caller with the challenge and a code or a passkey.
 pub(super) async fn use_factor(
     TenantHeader(tenant_id): TenantHeader,
     State(app): State<App>,
@@ -45,7 +48,7 @@ pub(super) async fn set_up_totp_at_login(
     State(app): State<App>,
     LimitedJson(request): LimitedJson<StartSetup>,
 ) -> Result<(StatusCode, Json<NewTotp>), Problem> {
-    let app = app.set_up_totp_at_login(&tenant_id, request.challenge.expose()).await?;
+    let app = app.set_up_totp_at_login(&tenant_id, &request.challenge).await?;
     Ok((StatusCode::CREATED, Json(app)))
 }
 
@@ -65,11 +68,28 @@ pub(super) async fn set_up_totp(
 
 /// `POST /auth/factors/totp/confirm`.
 pub(super) async fn confirm_totp(
-    RecentUser { tenant_id, user_id, .. }: RecentUser,
+    RecentUser { tenant_id, user_id, used_factor }: RecentUser,
     State(app): State<App>,
     JsonBody(request): JsonBody<ConfirmTotp>,
 ) -> Result<Json<RecoveryCodes>, Problem> {
-    Ok(Json(app.confirm_totp(&tenant_id, user_id, request.code.expose()).await?))
+    Ok(Json(app.confirm_totp(&tenant_id, user_id, used_factor, request.code.expose()).await?))
+}
+
+/// `POST /auth/factors/passkeys/options`.
+pub(super) async fn start_passkey(
+    RecentUser { tenant_id, user_id, .. }: RecentUser,
+    State(app): State<App>,
+) -> Result<(StatusCode, Json<PasskeyOptions>), Problem> {
+    Ok((StatusCode::CREATED, Json(app.start_passkey(&tenant_id, user_id).await?)))
+}
+
+/// `POST /auth/factors/passkeys`.
+pub(super) async fn add_passkey(
+    RecentUser { tenant_id, user_id, used_factor }: RecentUser,
+    State(app): State<App>,
+    JsonBody(request): JsonBody<AddPasskey>,
+) -> Result<(StatusCode, Json<AddedPasskey>), Problem> {
+    Ok((StatusCode::CREATED, Json(app.add_passkey(&tenant_id, user_id, used_factor, &request).await?)))
 }
 
 /// `POST /auth/factors/recovery-codes`.

@@ -206,6 +206,12 @@ impl Letterhead {
         let (title, lead) = match change {
             FactorChange::TotpAdded => ("mail.factor.totp_added.title", "mail.factor.totp_added.lead"),
             FactorChange::TotpRemoved => ("mail.factor.totp_removed.title", "mail.factor.totp_removed.lead"),
+            FactorChange::PasskeyAdded => {
+                ("mail.factor.passkey_added.title", "mail.factor.passkey_added.lead")
+            }
+            FactorChange::PasskeyRemoved => {
+                ("mail.factor.passkey_removed.title", "mail.factor.passkey_removed.lead")
+            }
             FactorChange::RecoveryCodesReplaced => {
                 ("mail.factor.codes_replaced.title", "mail.factor.codes_replaced.lead")
             }

@@ -10,6 +10,28 @@ use tenancy::{FactorId, UserId};
 use crate::domain::email::EmailKey;
 use crate::domain::factor::{CHALLENGE_TTL, Failures, MAX_ATTEMPTS, MAX_CHALLENGES, RecoveryCode};
 
+/// A deleted factor.
+pub(crate) struct Deleted {
+    pub(crate) kind: FactorType,
+    /// Whether logins needed it.
+    pub(crate) is_confirmed: bool,
+}
+
+/// What a challenge permits.
+pub(crate) enum Purpose<'a> {
+    LogIn,
+    /// To set up a factor and log in.
+    SetUp,
+    /// To register a passkey with this user handle.
+    RegisterPasskey(&'a [u8]),
+}
+
+/// An active challenge.
+pub(crate) struct Challenge {
+    /// Of the registration of a passkey; `None` for a login.
+    pub(crate) user_handle: Option<Vec<u8>>,
+}
+
 /// An authenticator app.
 pub(crate) struct StoredTotp {
     pub(crate) factor_id: FactorId,
@@ -118,9 +140,14 @@ pub(crate) async fn save_failures(
 pub(crate) async fn list(tx: &mut TenantTx, user_id: UserId) -> Result<Vec<Factor>, Error> {
     let rows = sqlx::query!(
         r#"-- factor.list
-        select factor_id as "factor_id: FactorId", created_at, last_used_at
-        from identity.totp_factors
-        where user_id = $1 and confirmed_at is not null
+        select factor_id as "factor_id!: FactorId", name, created_at as "created_at!", last_used_at
+        from (
+            select factor_id, null as name, created_at, last_used_at
+            from identity.totp_factors
+            where user_id = $1 and confirmed_at is not null
+            union all
+            select factor_id, name, created_at, last_used_at from identity.passkeys where user_id = $1
+        ) as factors
         order by factor_id"#,
         user_id.0
     )
@@ -128,27 +155,52 @@ pub(crate) async fn list(tx: &mut TenantTx, user_id: UserId) -> Result<Vec<Facto
     .await?;
     let factors = rows.into_iter().map(|row| Factor {
         factor_id: row.factor_id,
-        kind: FactorType::Totp,
+        kind: if row.name.is_some() { FactorType::Passkey } else { FactorType::Totp },
+        name: row.name,
         created_at: row.created_at,
         last_used_at: row.last_used_at,
     });
     Ok(factors.collect())
 }
 
-/// Deletes the factors of a user, or one of them. Returns whether there was one, and whether it was confirmed.
+/// Returns whether a user has a confirmed factor.
+pub(crate) async fn exists(tx: &mut TenantTx, user_id: UserId) -> Result<bool, Error> {
+    let exists = sqlx::query_scalar!(
+        r#"-- factor.exists
+        select exists (select from identity.totp_factors where user_id = $1 and confirmed_at is not null)
+            or exists (select from identity.passkeys where user_id = $1) as "exists!""#,
+        user_id.0
+    );
+    Ok(exists.fetch_one(tx.connection()).await?)
+}
+
+/// Deletes the factors of a user, or one of them. Returns the deleted ones.
 pub(crate) async fn delete(
     tx: &mut TenantTx,
     user_id: UserId,
     factor_id: Option<FactorId>,
-) -> Result<Option<bool>, Error> {
-    let deleted = sqlx::query_scalar!(
+) -> Result<Vec<Deleted>, Error> {
+    let rows = sqlx::query!(
         r#"-- factor.delete
-        delete from identity.totp_factors where user_id = $1 and ($2::uuid is null or factor_id = $2)
-        returning confirmed_at is not null as "is_confirmed!""#,
+        with apps as (
+            delete from identity.totp_factors where user_id = $1 and ($2::uuid is null or factor_id = $2)
+            returning confirmed_at is not null as is_confirmed
+        ), keys as (
+            delete from identity.passkeys where user_id = $1 and ($2::uuid is null or factor_id = $2) returning true
+        )
+        select is_confirmed as "is_confirmed!", false as "is_passkey!" from apps
+        union all
+        select true, true from keys"#,
         user_id.0,
         factor_id.map(|id| id.0)
-    );
-    Ok(deleted.fetch_optional(tx.connection()).await?)
+    )
+    .fetch_all(tx.connection())
+    .await?;
+    let deleted = rows.into_iter().map(|row| Deleted {
+        kind: if row.is_passkey { FactorType::Passkey } else { FactorType::Totp },
+        is_confirmed: row.is_confirmed,
+    });
+    Ok(deleted.collect())
 }
 
 /// Replaces the recovery codes of a user.
@@ -199,15 +251,20 @@ pub(crate) async fn use_recovery_code(
     Ok(tx.execute(statement).await? == 1)
 }
 
-/// Inserts a challenge of a user after the password of a credential version was verified. With `is_setup`, it permits the set-up of a
-/// factor. Deletes the expired ones, and the oldest of more than [`MAX_CHALLENGES`]. Returns its end.
+/// Inserts a challenge of a user after the password of a credential version was verified. Deletes the expired ones, and the oldest of
+/// more than [`MAX_CHALLENGES`]. Returns its end.
 pub(crate) async fn insert_challenge(
     tx: &mut TenantTx,
     user_id: UserId,
     digest: TokenDigest,
     credential_version: i64,
-    is_setup: bool,
+    purpose: Purpose<'_>,
 ) -> Result<DateTime<Utc>, Error> {
+    let (is_setup, user_handle) = match purpose {
+        Purpose::LogIn => (false, None),
+        Purpose::SetUp => (true, None),
+        Purpose::RegisterPasskey(user_handle) => (false, Some(user_handle)),
+    };
     let expires_at = tx.now() + CHALLENGE_TTL;
     let delete = sqlx::query!(
         "-- factor.delete_old_challenges
@@ -223,12 +280,13 @@ pub(crate) async fn insert_challenge(
     let insert = sqlx::query!(
         "-- factor.insert_challenge
         insert into identity.login_challenges
-            (digest, tenant_id, user_id, credential_version, created_at, expires_at, is_setup)
-        values ($1, $2, $3, $4, $5, $6, $7)",
+            (digest, tenant_id, user_id, credential_version, user_handle, created_at, expires_at, is_setup)
+        values ($1, $2, $3, $4, $5, $6, $7, $8)",
         digest.as_bytes(),
         tx.tenant_id().as_str(),
         user_id.0,
         credential_version,
+        user_handle,
         tx.now(),
         expires_at,
         is_setup
@@ -245,7 +303,7 @@ pub(crate) struct Challenged {
     pub(crate) is_setup: bool,
 }
 
-/// Finds the user of an active challenge.
+/// Finds the user of an active challenge of a login.
 pub(crate) async fn find_challenged(
     tx: &mut TenantTx,
     digest: TokenDigest,
@@ -255,7 +313,8 @@ pub(crate) async fn find_challenged(
         select users.user_id as "user_id: UserId", users.email_key, challenges.is_setup
         from identity.login_challenges as challenges
         join identity.users using (user_id)
-        where challenges.digest = $1 and challenges.attempts < $2 and challenges.expires_at > $3"#,
+        where challenges.digest = $1 and challenges.attempts < $2 and challenges.expires_at > $3
+            and challenges.user_handle is null"#,
         digest.as_bytes(),
         MAX_ATTEMPTS,
         tx.now()
@@ -269,25 +328,27 @@ pub(crate) async fn find_challenged(
     }))
 }
 
-/// Counts an attempt at a challenge. Returns false if the challenge is not active, or the password has changed since it was verified.
+/// Counts an attempt at a challenge. Returns `None` if the challenge is not active, or the password has changed since it was verified.
 pub(crate) async fn count_attempt(
     tx: &mut TenantTx,
     user_id: UserId,
     digest: TokenDigest,
     credential_version: i64,
-) -> Result<bool, Error> {
-    let statement = sqlx::query!(
+) -> Result<Option<Challenge>, Error> {
+    let statement = sqlx::query_as!(
+        Challenge,
         "-- factor.count_attempt
         update identity.login_challenges
         set attempts = attempts + 1
-        where digest = $1 and user_id = $2 and credential_version = $3 and attempts < $4 and expires_at > $5",
+        where digest = $1 and user_id = $2 and credential_version = $3 and attempts < $4 and expires_at > $5
+        returning user_handle",
         digest.as_bytes(),
         user_id.0,
         credential_version,
         MAX_ATTEMPTS,
         tx.now()
     );
-    Ok(tx.execute(statement).await? == 1)
+    Ok(statement.fetch_optional(tx.connection()).await?)
 }
 
 /// Deletes the challenges of a user, or one of them.

@@ -12,7 +12,7 @@ const LOGIN: &str = "/auth/password/login";
 const COMPLETE: &str = "/auth/second-factor";
 
 /// Sets up an authenticator app. Returns its secret and the recovery codes.
-async fn set_up(client: &Client) -> (String, Vec<String>) {
+pub(super) async fn set_up(client: &Client) -> (String, Vec<String>) {
     let app: NewTotp = client.post("/auth/factors/totp", &Value::Null).await.expect(201);
     let secret = app.secret.expose().to_owned();
     let body = json!({ "code": totp_after(&secret, 0) });

@@ -1,0 +1,124 @@
+//! The registration of passkeys.
+
+use contract::factors::{
+    AddPasskey, AddedPasskey, Factor, FactorType, MAX_PASSKEY_NAME, MAX_PASSKEYS, PasskeyOptions,
+};
+use contract::{ProblemKind, Secret, names};
+use hashing::{RawToken, TokenKind};
+use service::Problem;
+use tenancy::{Actor, FactorId, TenantId, UserId};
+
+use super::App;
+use super::second_factor::digest_of;
+use crate::domain::email::EmailKey;
+use crate::domain::passkey::{RelyingParty, StoredPasskey, USER_HANDLE_LEN};
+use crate::message::{FactorChange, Message};
+use crate::store::factor::Purpose;
+use crate::store::{factor, passkey, user};
+
+impl App {
+    /// Returns the options to register a passkey, with a challenge.
+    #[tracing::instrument(skip_all)]
+    pub(crate) async fn start_passkey(
+        &self,
+        tenant_id: &TenantId,
+        user_id: UserId,
+    ) -> Result<PasskeyOptions, Problem> {
+        let party = self.relying_party()?;
+        let token = RawToken::generate(TokenKind::Challenge, &*self.entropy);
+        let mut tx = self.begin(tenant_id, Actor::User { user_id }).await?;
+        let account = tx.lock_account(user_id).await?.email;
+        let version = user::lock_active(&mut tx, user_id).await?.ok_or(ProblemKind::NotFound)?;
+        let existing = passkey::list(&mut tx, user_id).await?;
+        check_count(&existing)?;
+        let user_handle = existing.first().map_or_else(
+            || {
+                let mut random = vec![0; USER_HANDLE_LEN];
+                self.entropy.fill(&mut random);
+                random
+            },
+            |existing| existing.user_handle.clone(),
+        );
+        let digest = token.digest();
+        let expires_at = factor::insert_challenge(
+            &mut tx,
+            user_id,
+            digest,
+            version,
+            Purpose::RegisterPasskey(&user_handle),
+        )
+        .await?;
+        tx.commit().await?;
+        let ids = existing.iter().map(|existing| &*existing.passkey.credential_id);
+        let names = (&*format!("{account} ({tenant_id})"), &*account);
+        let public_key = party.creation_options(digest.as_bytes(), &user_handle, names, ids);
+        Ok(PasskeyOptions { challenge: Secret::new(token.expose()), expires_at, public_key })
+    }
+
+    /// Registers a passkey.
+    #[tracing::instrument(skip_all)]
+    pub(crate) async fn add_passkey(
+        &self,
+        tenant_id: &TenantId,
+        user_id: UserId,
+        used_factor: bool,
+        request: &AddPasskey,
+    ) -> Result<AddedPasskey, Problem> {
+        let invalid = |pointer: &str, message: String| {
+            Problem::new(ProblemKind::ValidationFailed).field(pointer, "invalid", message)
+        };
+        let name =
+            names::check(&request.name, MAX_PASSKEY_NAME).map_err(|message| invalid("/name", message))?;
+        let (party, digest) = (self.relying_party()?, digest_of(&request.challenge)?);
+        let mut tx = self.begin(tenant_id, Actor::User { user_id }).await?;
+        let account = tx.lock_account(user_id).await?.email;
+        let has_factor = tx.check_factor_was_used(user_id, used_factor).await?;
+        let version = user::lock_active(&mut tx, user_id).await?.ok_or(ProblemKind::NotFound)?;
+        let challenge = factor::count_attempt(&mut tx, user_id, digest, version).await?;
+        let user_handle = challenge.and_then(|challenge| challenge.user_handle);
+        let user_handle = user_handle.ok_or(ProblemKind::TokenInvalid)?;
+        let passkey = match party.register(&request.credential, digest.as_bytes()) {
+            Ok(passkey) => passkey,
+            Err(error) => {
+                tx.commit().await?;
+                return Err(invalid("/credential", error.to_string()));
+            }
+        };
+        check_count(&passkey::list(&mut tx, user_id).await?)?;
+        let stored = StoredPasskey { factor_id: FactorId::generate(), user_handle, passkey };
+        passkey::insert(&mut tx, user_id, name, &stored).await.map_err(|error| {
+            if error.violates(passkey::CREDENTIAL_KEY) {
+                invalid("/credential", "is registered already".to_owned())
+            } else {
+                error.into()
+            }
+        })?;
+        // With the first factor, also those of logins that began without one.
+        factor::delete_challenges(&mut tx, user_id, has_factor.then_some(digest)).await?;
+        let recovery_codes = if has_factor {
+            Vec::new()
+        } else {
+            user::mark_factor(&mut tx, user_id, true).await?;
+            tx.send(&Message::PushUserStatus { user_id });
+            tx.create_recovery_codes(user_id).await?.recovery_codes
+        };
+        tx.factor_changed(user_id, &EmailKey::from_typed(&account), FactorChange::PasskeyAdded).await?;
+        let factor = Factor {
+            factor_id: stored.factor_id,
+            kind: FactorType::Passkey,
+            name: Some(name.to_owned()),
+            created_at: tx.now(),
+            last_used_at: None,
+        };
+        tx.commit().await?;
+        Ok(AddedPasskey { factor, recovery_codes })
+    }
+
+    fn relying_party(&self) -> Result<&RelyingParty, Problem> {
+        Ok(self.relying_party.as_ref().ok_or(ProblemKind::PasskeyUnavailable)?)
+    }
+}
+
+fn check_count(existing: &[StoredPasskey]) -> Result<(), Problem> {
+    if existing.len() < MAX_PASSKEYS { Ok(()) } else { Err(ProblemKind::TooManyPasskeys.into()) }
+}
