@@ -57,6 +57,35 @@ impl Browser {
         Some(Self { system, origin, client, _driver: driver, _home: home })
     }
 
+    /// Starts both, with `localhost` in the address of the pages and an authenticator with a verified user: browsers have no passkeys at
+    /// an IP address. Returns the id of the authenticator too.
+    pub(crate) async fn start_with_authenticator() -> Option<(Self, Value)> {
+        let browser = Self::start_with(&[("SVC_PUBLIC_URL", "http://localhost:0")]).await?;
+        let origin = browser.system.base_url.replace("127.0.0.1", "localhost");
+        let browser = browser.through(&origin);
+        browser.dev_tools("WebAuthn.enable", json!({})).await;
+        let options = json!({
+            "protocol": "ctap2", "transport": "internal", "hasResidentKey": true, "hasUserVerification": true, "isUserVerified": true,
+        });
+        let added =
+            browser.dev_tools("WebAuthn.addVirtualAuthenticator", json!({ "options": options })).await;
+        Some((browser, added["authenticatorId"].clone()))
+    }
+
+    /// Sets whether the user passes the verification of an authenticator.
+    pub(crate) async fn set_verified(&self, authenticator: &Value, is_verified: bool) {
+        let parameters = json!({ "authenticatorId": authenticator, "isUserVerified": is_verified });
+        self.dev_tools("WebAuthn.setUserVerified", parameters).await;
+    }
+
+    /// Creates a passkey with the script of the pages.
+    pub(crate) async fn create_passkey(&self, options: &Value) -> Value {
+        let script = "const [options, done] = arguments;
+            const { src } = document.querySelector('script[type=module]');
+            import(new URL('passkey.js', src)).then(({ create }) => create(options)).then(done, (error) => done(String(error)));";
+        self.execute_async(script, vec![options.clone()]).await
+    }
+
     /// Opens pages at another origin: a reverse proxy of the system.
     pub(crate) fn through(self, origin: &str) -> Self {
         Self { origin: origin.to_owned(), ..self }

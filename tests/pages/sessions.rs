@@ -1,10 +1,10 @@
 //! `/pages/sessions`
 
 use contract::device::{DeviceCodes, DeviceSession, GRANT_TYPE};
-use contract::factors::{NewTotp, RecoveryCodes};
+use contract::factors::{AddedPasskey, Factors, NewTotp, RecoveryCodes};
 use contract::session::{Session, SessionMethod};
 use contract::{Page, Role};
-use serde_json::json;
+use serde_json::{Value, json};
 use testkit::{PASSWORD, totp_after, wait_until};
 use testsystem::TestUser;
 
@@ -72,6 +72,38 @@ async fn a_login_with_a_second_factor_asks_for_the_code() {
     browser.wait_for_text("The code is wrong").await;
     browser.press(&format!("{}{ENTER}", code(1))).await;
     browser.wait_for_text("Log out on this page").await;
+    browser.close_after_errors().await;
+}
+
+#[tokio::test]
+async fn a_login_with_a_passkey_uses_the_authenticator_of_the_browser() {
+    let Some((browser, authenticator)) = Browser::start_with_authenticator().await else { return };
+    let user = browser.system.create_tenant("acme").await;
+    let options: Value = user.client.post("/auth/factors/passkeys/options", &json!(null)).await.expect(201);
+    browser.open(&browser.page("sessions")).await;
+    let created = browser.create_passkey(&options["public_key"]).await;
+    let body = json!({ "challenge": options["challenge"], "name": "browser", "credential": created });
+    user.client.post("/auth/factors/passkeys", &body).await.expect::<AddedPasskey>(201);
+
+    let log_in = async || {
+        browser.open(&format!("{}#tenant=acme&email={EMAIL}", browser.page("sessions"))).await;
+        wait_until("the form is shown", async || (browser.focus().await == "password").then_some(())).await;
+        browser.press(&format!("{PASSWORD}{ENTER}")).await;
+        browser.wait_for_text("Use a passkey or enter a code to complete the login.").await;
+        wait_until("the field is focused", async || (browser.focus().await == "otp").then_some(())).await;
+    };
+    log_in().await;
+    browser.expect_accessible("the second step with a passkey").await;
+    // A person who does not pass the verification of the authenticator can try again.
+    browser.set_verified(&authenticator, false).await;
+    browser.press(&format!("{TAB}{ENTER}")).await;
+    browser.wait_for_text("No passkey was used.").await;
+    browser.set_verified(&authenticator, true).await;
+    wait_until("the field is focused", async || (browser.focus().await == "otp").then_some(())).await;
+    browser.press(&format!("{TAB}{ENTER}")).await;
+    browser.wait_for_text("Log out on this page").await;
+    let factors: Factors = user.client.get("/auth/factors").await.expect(200);
+    assert!(factors.factors[0].last_used_at.is_some(), "{factors:?}");
     browser.close_after_errors().await;
 }
 

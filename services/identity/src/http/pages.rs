@@ -78,6 +78,7 @@ const SCRIPT_TEXTS: &[&str] = &[
     "factors.",
     "failed.",
     "limited.",
+    "passkey.",
     "password.",
     "problem.",
     "sessions.",

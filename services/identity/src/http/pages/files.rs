@@ -22,8 +22,9 @@ const GZIP: &[u8] = b"\x1f\x8b";
 /// The logo, and the one on dark backgrounds.
 const LOGOS: [&str; 2] = ["logo", "logo-dark"];
 
-const SCRIPTS: [(&str, &str); 10] = [
+const SCRIPTS: [(&str, &str); 11] = [
     ("page.js", include_str!("page.js")),
+    ("passkey.js", include_str!("passkey.js")),
     ("login.js", include_str!("login.js")),
     ("change-password.js", include_str!("change-password.js")),
     ("token.js", include_str!("token.js")),

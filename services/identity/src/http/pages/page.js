@@ -1,5 +1,7 @@
 // Shared by the pages: texts, parameters of the URL fragment, requests to the API, forms with errors at their fields.
 
+import * as passkey from "./passkey.js";
+
 // First: hides the notice of a page without running scripts. An error of these scripts that no code expects shows it again.
 const incomplete = document.getElementById("incomplete");
 incomplete.hidden = true;
@@ -119,10 +121,9 @@ element("retry").addEventListener("click", () => location.reload());
 
 // An error that the page expects. Its message is for the person, in the language of the page.
 export class Problem extends Error {
-  constructor(code, content = text("error.other"), challenge = null) {
+  constructor(code, content = text("error.other"), { challenge, public_key } = {}) {
     super(texts[`problem.${code}`] ?? content);
-    this.code = code;
-    this.challenge = challenge;
+    Object.assign(this, { code, challenge, options: public_key });
   }
 }
 
@@ -161,7 +162,7 @@ export function requireLength(length) {
 function problemOf({ status, headers }, document) {
   if (status === 429) return new Problem("rate_limited", waitText(Number(headers.get("retry-after"))));
   if (document?.code === "password_too_short") requireLength(Number(/\d+/.exec(document.detail)));
-  if (document?.code) return new Problem(document.code, undefined, document.challenge);
+  if (document?.code) return new Problem(document.code, undefined, document);
   return status >= 500 ? new Problem("dependency_unavailable") : new Problem(null, text("error.unexpected"));
 }
 
@@ -193,16 +194,36 @@ export async function send(method, path, { body, headers, keepalive } = {}) {
 
 export const post = (path, body, headers) => send("POST", path, { body, headers });
 
-// The challenge of a login that needs a second factor. It belongs to the account and the password in the form.
+// The challenge of a login that needs a second factor, with the options of a passkey. It belongs to the account and the password in
+// the form.
 let challenge = null;
+// The answer of a passkey to the challenge, until it is sent.
+let assertion = null;
 
 // The field of the code is in the page only while there is a challenge: password managers do not expect it in other forms.
 function setChallenge(value) {
   challenge = value;
   element("otp")?.closest(".field").remove();
   const template = element("otp-field");
-  if (value) template.after(template.content.cloneNode(true));
+  if (!value) return;
+  template.after(template.content.cloneNode(true));
+  element("use-passkey").hidden = !value.options || !passkey.isAvailable();
+  element("use-passkey").addEventListener("click", usePasskey);
 }
+
+// Submits the form with an assertion in place of a code.
+async function usePasskey() {
+  const { form } = element("otp");
+  clearErrors(form);
+  try {
+    assertion = await busy(() => passkey.get(challenge.options));
+    form.dispatchEvent(new Event("submit", { cancelable: true }));
+  } catch (error) {
+    showError(element("otp"), error instanceof DOMException ? text("passkey.none") : message(error));
+    focusError(form);
+  }
+}
+
 element("otp-field")?.closest("form").addEventListener("input", ({ target }) => {
   if (target.id !== "otp" && challenge) setChallenge(null);
 });
@@ -213,8 +234,10 @@ export async function logIn(paths, { tenant, email, password }) {
   const headers = { "x-tenant-id": tenant.value };
   const code = element("otp")?.value ?? "";
   const kind = /^[\d\s]*$/.test(code) ? "code" : "recovery_code";
+  const sent = assertion ? { assertion } : { [kind]: code };
+  assertion = null;
   const request = challenge
-    ? post(paths.secondFactor, { challenge, [kind]: code }, headers)
+    ? post(paths.secondFactor, { challenge: challenge.challenge, ...sent }, headers)
     : post(paths.password, { email: email.value, password: password.value }, headers);
   try {
     const session = await request;
@@ -222,8 +245,10 @@ export async function logIn(paths, { tenant, email, password }) {
     return session;
   } catch (error) {
     if (error.code === "second_factor_setup_required") openSetup(error.challenge, { tenant, email });
-    else if (error.challenge) setChallenge(error.challenge);
+    else if (error.challenge) setChallenge(error);
+    if (error.options && passkey.isAvailable()) error.message = text("passkey.required");
     if (error.code === "second_factor_failed") element("otp").value = "";
+    if (error.code === "second_factor_failed" && sent.assertion) error.message = text("passkey.failed");
     if (error.code !== "token_invalid") throw error;
     setChallenge(null);
     throw new Problem(null, text("error.otp_expired"));
@@ -287,7 +312,7 @@ function validate(form) {
   for (const input of form.querySelectorAll("input:not([readonly])")) {
     if (["tenant", "email"].includes(input.id)) input.value = input.value.trim();
     if (input.id === "tenant") input.value = input.value.toLowerCase();
-    if (input.validity.valid) continue;
+    if (input.validity.valid || (assertion && input.id === "otp")) continue;
     showError(input, text(input.validity.valueMissing ? "error.required" : input.dataset.invalid));
   }
 }

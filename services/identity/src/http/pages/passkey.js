@@ -1,0 +1,29 @@
+// Passkeys: the part of the browser in WebAuthn Level 3. Older browsers do not convert the JSON form of its messages.
+
+const bytesOf = (text) => Uint8Array.from(atob(text.replace(/-/g, "+").replace(/_/g, "/")), (c) => c.charCodeAt(0));
+const textOf = (buffer) =>
+  btoa(String.fromCharCode(...new Uint8Array(buffer))).replace(/\+/g, "-").replace(/\//g, "_").replace(/=+$/, "");
+const descriptors = (list) => list.map((item) => ({ ...item, id: bytesOf(item.id) }));
+const challengeOf = (options) => ({ ...options, challenge: bytesOf(options.challenge) });
+
+// Browsers have passkeys at secure origins only.
+export const isAvailable = () => Boolean(window.PublicKeyCredential && navigator.credentials);
+
+// Returns an assertion for request options.
+export async function get(options) {
+  const publicKey = { ...challengeOf(options), allowCredentials: descriptors(options.allowCredentials) };
+  const { id, response } = await navigator.credentials.get({ publicKey });
+  const [clientDataJSON, authenticatorData, signature] =
+    [response.clientDataJSON, response.authenticatorData, response.signature].map(textOf);
+  const userHandle = response.userHandle ? textOf(response.userHandle) : undefined;
+  return { id, response: { clientDataJSON, authenticatorData, signature, userHandle } };
+}
+
+// Creates a passkey for creation options.
+export async function create(options) {
+  const user = { ...options.user, id: bytesOf(options.user.id) };
+  const publicKey = { ...challengeOf(options), user, excludeCredentials: descriptors(options.excludeCredentials) };
+  const { id, response } = await navigator.credentials.create({ publicKey });
+  const [clientDataJSON, authenticatorData] = [response.clientDataJSON, response.getAuthenticatorData()].map(textOf);
+  return { id, response: { clientDataJSON, authenticatorData } };
+}
