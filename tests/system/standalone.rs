@@ -57,7 +57,12 @@ async fn the_run_file_has_what_scripts_need_and_drops_the_first_invite_once_it_i
     let tenant: Value = platform_admin.get("/tenants/demo").await.expect(200);
     assert_eq!(tenant["status"], "active");
 
-    set_up_admin(&run.svc(), run_file).await;
+    let svc = run.svc();
+    set_up_admin(&svc, run_file).await;
+    // The printed address has a host name, so passkeys work there.
+    let user = api_client(&run_file.base_url).bearer(&token(&svc).await);
+    let options: Value = user.post("/auth/factors/passkeys/options", &Value::Null).await.expect(201);
+    assert_eq!(options["public_key"]["rp"]["id"], "localhost");
     wait_until("the token is removed", async || {
         run.current_run_file().admin_invite_token.is_none().then_some(())
     })

@@ -40,8 +40,11 @@ pub const LISTEN_ADMIN: Variable = listen(
 );
 /// Origin of the public API.
 pub const PUBLIC_URL: Variable = Variable::new("SVC_PUBLIC_URL", "URL without a path")
-    .default("http://127.0.0.1:8080")
-    .meaning("Public origin of the installation. Links in mails and problem documents start with it.");
+    .default("http://localhost:8080")
+    .meaning(
+        "Public origin of the installation. Links in mails and problem documents start with it. Its host is the relying party of passkeys, \
+         which need a host name.",
+    );
 
 /// Parses an origin: scheme `http` or `https`, host and port.
 ///

@@ -111,7 +111,8 @@ async fn serve(
     tasks: &Tasks,
     run_files: &RunFiles,
 ) -> anyhow::Result<ExitCode> {
-    let base_url = format!("http://{}", public.local_addr()?);
+    // A host name: browsers have no passkeys at an IP address.
+    let base_url = format!("http://localhost:{}", public.local_addr()?.port());
     let options = StartOptions { servers, data, environment, telemetry, public, base_url: &base_url };
     let StartedServices { invite_token, admin_url } = wiring::start(options, tasks).await?;
     let program = std::env::current_exe()?;
