@@ -31,6 +31,10 @@ async fn click(browser: &Browser, id: &str) {
     browser.execute(&format!("document.getElementById('{id}').click()")).await;
 }
 
+async fn focus(browser: &Browser, id: &str) {
+    browser.execute(&format!("document.getElementById('{id}').focus()")).await;
+}
+
 /// The secret on the page, once its QR code is shown.
 async fn shown_secret(browser: &Browser) -> String {
     let width = "return document.getElementById('qr')?.naturalWidth";
@@ -94,13 +98,13 @@ async fn a_user_sets_up_an_app_by_keyboard_stores_the_codes_and_removes_the_app(
     let text = browser.execute("return document.body.textContent").await.to_string();
     assert!(!text.contains(&renewed[0]), "the codes stay in the page");
     browser.press(&format!("{TAB}{ENTER}")).await;
-    browser.wait_for_text("Remove the authenticator app?").await;
+    browser.wait_for_text("Remove this second factor?").await;
     browser.press(&format!("{TAB}{TAB}{ENTER}")).await;
     browser.wait_for_text("Unused codes: 10").await;
     browser.press(&format!("{TAB}{ENTER}")).await;
-    browser.wait_for_text("Remove the authenticator app?").await;
+    browser.wait_for_text("Remove this second factor?").await;
     browser.press(&format!("{TAB}{ENTER}")).await;
-    browser.wait_for_text("The authenticator app was removed.").await;
+    browser.wait_for_text("The second factor was removed.").await;
     assert!(user.client.get("/auth/factors").await.expect::<Factors>(200).factors.is_empty());
     click(&browser, "log-out").await;
     browser.wait_for_text("You are logged out on this page").await;
@@ -185,5 +189,36 @@ async fn the_pages_name_the_minimum_length_of_the_tenant() {
     type_into(&browser, "current", &format!("{PASSWORD}{TAB}{TAB}{new}{TAB}{TAB}{new}{ENTER}")).await;
     let page = browser.expect_field_error("password", "Use at least 30 characters").await;
     assert!(page.contains("At least 30 characters"), "{page}");
+    browser.close_after_errors().await;
+}
+
+#[tokio::test]
+async fn a_person_adds_passkeys_logs_in_with_one_and_removes_them() {
+    let Some((browser, _)) = Browser::start_with_authenticator().await else { return };
+    let user = browser.system.create_tenant("acme").await;
+    log_in(&browser).await;
+    browser.wait_for_text("You have no second factor.").await;
+    focus(&browser, "passkey-name").await;
+    type_into(&browser, "passkey-name", &format!(" {ENTER}")).await;
+    browser.wait_for_text("An entry is not valid.").await;
+    browser.execute("document.getElementById('passkey-name').value = ''").await;
+    focus(&browser, "passkey-name").await;
+    type_into(&browser, "passkey-name", &format!("laptop{ENTER}")).await;
+    assert_eq!(shown_codes(&browser).await.len(), 10);
+    click(&browser, "stored").await;
+    type_into(&browser, "password", &format!("{PASSWORD}{ENTER}")).await;
+    browser.wait_for_text("Use a passkey or enter a code to complete the login.").await;
+    click(&browser, "use-passkey").await;
+    browser.wait_for_text("laptop").await;
+    browser.expect_accessible("the list with a passkey").await;
+    // The authenticator has a passkey of the account.
+    focus(&browser, "passkey-name").await;
+    type_into(&browser, "passkey-name", &format!("again{ENTER}")).await;
+    browser.wait_for_text("No passkey was created.").await;
+    browser.execute("document.querySelector('#factors button').click()").await;
+    browser.wait_for_text("Remove this second factor?").await;
+    click(&browser, "remove").await;
+    browser.wait_for_text("The second factor was removed.").await;
+    assert!(user.client.get("/auth/factors").await.expect::<Factors>(200).factors.is_empty());
     browser.close_after_errors().await;
 }

@@ -244,6 +244,8 @@ mod tests {
             &routes::LOG_IN_ON_PAGE,
             &routes::USE_FACTOR,
             &routes::USE_FACTOR_ON_PAGE,
+            &routes::START_PASSKEY,
+            &routes::ADD_PASSKEY,
             &routes::LIST_SESSIONS,
             &routes::REVOKE_SESSION,
             &routes::REVOKE_SESSIONS,

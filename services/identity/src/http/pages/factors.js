@@ -2,11 +2,13 @@
 // form opens this page with the challenge, which permits the set-up.
 
 import * as page from "./page.js";
+import * as passkey from "./passkey.js";
 import { adopt, bearer, logIn, logOut } from "./login.js";
 
-const [loginForm, setupForm] = document.forms;
+const [loginForm, passkeyForm, setupForm] = document.forms;
 const { tenant, email, password } = loginForm.elements;
 const firstCode = page.element("first-code");
+const passkeyName = page.element("passkey-name");
 const rows = page.element("factors");
 
 // The challenge of a login that waits for the set-up.
@@ -31,7 +33,10 @@ function row(factor) {
   const item = page.element("factor").content.cloneNode(true).firstElementChild;
   const [created, used] = [factor.created_at, factor.last_used_at].map((time) => time && page.time(time));
   const times = used ? page.text("factors.times", { created, used }) : page.text("factors.unused", { created });
+  item.querySelector("bdi").textContent = factor.name ?? page.text("factors.app");
   item.querySelector("[data-field=times]").textContent = times;
+  const button = item.querySelector("button");
+  button.setAttribute("aria-label", `${button.textContent}: ${factor.name ?? page.text("factors.app")}`);
   item.querySelector("button").addEventListener("click", () => {
     removing = factor.factor_id;
     page.showSection("removal");
@@ -43,7 +48,7 @@ async function list() {
   const { factors, recovery_codes: count } = await page.send("GET", "auth/factors", { headers: bearer() });
   rows.replaceChildren(...factors.map(row));
   page.element("none").hidden = factors.length > 0;
-  page.element("add").hidden = factors.length > 0;
+  page.element("add").hidden = factors.some(({ type }) => type === "totp");
   page.element("recovery").hidden = factors.length === 0;
   page.element("left").textContent = page.text("factors.left", { count });
   page.compose(page.element("list-account"), "done.account", account());
@@ -75,6 +80,21 @@ async function confirmApp() {
   // Further changes need a login with the factor.
   await logOut();
   return codes;
+}
+
+// Creates a passkey on this device or another one, and registers it.
+async function addPasskey() {
+  const options = await page.post("auth/factors/passkeys/options", undefined, bearer());
+  const credential = await passkey.create(options.public_key).catch((error) => {
+    throw error instanceof DOMException ? new page.Problem(null, page.text("factors.passkey.none")) : error;
+  });
+  const body = { challenge: options.challenge, name: passkeyName.value, credential };
+  const { recovery_codes: codes } = await page.post("auth/factors/passkeys", body, bearer());
+  passkeyName.value = "";
+  if (!codes) return list();
+  // Further changes need a login with the factor.
+  await logOut();
+  showCodes(codes);
 }
 
 async function confirm() {
@@ -148,6 +168,7 @@ async function cancel() {
 }
 
 page.onSubmit(loginForm, { action: open, fieldOf: (code) => (code === "login_failed" ? password : page.codeOf(code)) });
+if (passkey.isAvailable()) page.onSubmit(passkeyForm, { action: addPasskey, fieldOf: () => passkeyName });
 page.onSubmit(setupForm, { action: confirm, fieldOf: () => firstCode });
 page.element("add").addEventListener("click", () => run(setUp));
 page.element("cancel").addEventListener("click", () => run(cancel));
