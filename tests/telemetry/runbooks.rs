@@ -42,7 +42,7 @@ struct Watched {
     address: String,
     /// Values of the placeholders in commands.
     values: Vec<(&'static str, String)>,
-    /// Programs whose commands fail because of the fault.
+    /// Programs with commands that fail because of the fault.
     unavailable: &'static [&'static str],
     /// Where the commands run.
     home: TempDir,
