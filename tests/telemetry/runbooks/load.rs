@@ -36,21 +36,27 @@ async fn a_locked_table() {
     assert_eq!(watched.ada.client.get("/users").await.status, 200);
 }
 
-/// The used part of the stream of events.
-async fn used(watched: &Watched) -> f64 {
-    let ingest = watched.running[2].as_ref().unwrap();
-    let [stored, limit] =
-        ["stored", "limit"].map(|name| format!("svc_stream_{name}_bytes{{stream=\"UDM\"}}"));
-    ingest.metric(&stored).await / ingest.metric(&limit).await
+/// A size of the stream of events, in bytes.
+async fn size(watched: &Watched, name: &str) -> f64 {
+    watched.running[2].as_ref().unwrap().metric(&format!("svc_stream_{name}_bytes{{stream=\"UDM\"}}")).await
 }
 
-/// Sends events until 85 % of the stream are used.
+/// The used part of the stream of events.
+async fn used(watched: &Watched) -> f64 {
+    size(watched, "stored").await / size(watched, "limit").await
+}
+
+/// Sends events until 85 % of the stream are used. The metric is up to a few seconds old.
 async fn fill(watched: &Watched) {
     let events: Vec<_> = (0..8).map(|_| json!({ "source_id": "fw", "note": "x".repeat(240_000) })).collect();
-    while used(watched).await < 0.85 {
+    let limit = size(watched, "limit").await;
+    let mut stored = size(watched, "stored").await;
+    while stored < 0.86 * limit {
         let sent = watched.ada.client.post("/events/batch", &events).await;
         assert_eq!(sent.status, 202, "{sent}");
+        stored += 8.0 * 240_000.0;
     }
+    wait_until("85 % are used", async || (used(watched).await >= 0.85).then_some(())).await;
 }
 
 /// Resumes the tenant. Its administrator logs in again, because a suspension revokes sessions.

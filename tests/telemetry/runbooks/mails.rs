@@ -1,6 +1,6 @@
 //! A mail server that is not reachable, and one that rejects.
 
-use serde_json::json;
+use serde_json::{Value, json};
 use testkit::{MailServer, wait_until};
 
 use super::Watched;
@@ -33,12 +33,12 @@ async fn a_mail_server_that_is_not_reachable_and_one_that_rejects() {
     watched.expect_recovery(async || ()).await;
 
     let invite = json!({ "email": "refused@acme.example", "role": "member", "delivery": "email" });
-    assert_eq!(watched.ada.client.post("/users/invite", &invite).await.status, 201);
+    let invite: Value = watched.ada.client.post("/users/invite", &invite).await.expect(201);
     let outputs = watched.expect(&["SvcOutboxDeadLettered"], async || ()).await;
     let listed = &outputs["svc-identity outbox list"];
     assert!(listed.contains("the mail server rejected the mail"), "the runbook names the error: {listed}");
-    watched.values.push(("<address>", "refused@acme.example".to_owned()));
-    watched.act("SvcOutboxDeadLettered", "svc invites revoke <address>").await;
+    watched.values.push(("<invite-id>", invite["invite_id"].as_str().unwrap().to_owned()));
+    watched.act("SvcOutboxDeadLettered", "svc invites revoke <invite-id>").await;
     watched.act("SvcOutboxDeadLettered", "svc-identity outbox retry --all").await;
     watched.expect_recovery(async || ()).await;
     assert_eq!(mail.mails().len(), 1, "the mail of the revoked invite is not sent");
