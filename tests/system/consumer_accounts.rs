@@ -47,7 +47,12 @@ async fn create_only(server: &NatsServer, name: &str) -> (ConsumerLogins, Create
         Durables::over(&connection, EventStreams::ONE).await.ok()
     })
     .await;
-    let created = durables.create(name, &DurableFilter::default().into(), &SystemEntropy).await.unwrap();
+    let filter = DurableFilter::default().into();
+    // A request can fail while the server reloads its accounts.
+    let created = wait_until("the consumer is created", async || {
+        durables.create(name, &filter, &SystemEntropy).await.ok()
+    })
+    .await;
     (ConsumerLogins::new(connection, config), created)
 }
 
