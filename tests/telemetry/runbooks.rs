@@ -16,6 +16,7 @@ use tempfile::TempDir;
 use testkit::{NatsServer, wait_until};
 
 mod commands;
+mod factors;
 mod faults;
 mod load;
 mod mails;
@@ -42,7 +43,7 @@ struct Watched {
     address: String,
     /// Values of the placeholders in commands.
     values: Vec<(&'static str, String)>,
-    /// Programs with commands that fail because of the fault.
+    /// How commands begin that fail because of the fault.
     unavailable: &'static [&'static str],
     /// Where the commands run.
     home: TempDir,
@@ -196,8 +197,13 @@ fn start_prometheus(services: &Services) -> (Child, String) {
 
 /// The sources of the tests.
 fn sources() -> String {
-    [include_str!("runbooks/faults.rs"), include_str!("runbooks/load.rs"), include_str!("runbooks/mails.rs")]
-        .concat()
+    let files = [
+        include_str!("runbooks/factors.rs"),
+        include_str!("runbooks/faults.rs"),
+        include_str!("runbooks/load.rs"),
+        include_str!("runbooks/mails.rs"),
+    ];
+    files.concat()
 }
 
 #[test]

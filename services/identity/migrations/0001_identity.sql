@@ -150,7 +150,7 @@ create table identity.totp_factors (
     factor_id uuid primary key,
     tenant_id text collate "C" not null constraint totp_factors_tenant_id_fkey references identity.tenants,
     user_id uuid not null constraint totp_factors_user_id_fkey references identity.users on delete cascade,
-    -- Encrypted under SVC_FACTOR_KEY: nonce, ciphertext, tag.
+    -- Encrypted under SVC_FACTOR_KEY: id of the key (8 bytes), nonce, ciphertext, tag.
     secret bytea not null,
     created_at timestamptz not null,
     -- Null until the first code. Until then, the app has no effect.
@@ -640,6 +640,24 @@ create function identity.count_active_users()
 returns table (users bigint, with_factor bigint)
 language sql stable security definer set search_path = '' as $$
     select count(*), count(*) filter (where has_factor) from identity.users where status = 'active'
+$$;
+
+-- The rotation of SVC_FACTOR_KEY: the number of secrets of authenticator apps by the id of their key.
+create function identity.count_factors_by_key()
+returns table (key_id bytea, secrets bigint)
+language sql stable security definer set search_path = '' as $$
+    select substring(secret from 1 for 8), count(*) from identity.totp_factors group by 1
+$$;
+
+-- The same: the secrets under a key, in the order of their factors.
+create function identity.list_factors_of_key(in_key bytea, in_after uuid, in_limit integer)
+returns table (tenant_id text, user_id uuid, factor_id uuid, secret bytea)
+language sql stable security definer set search_path = '' as $$
+    select tenant_id, user_id, factor_id, secret
+    from identity.totp_factors
+    where substring(secret from 1 for 8) = in_key and factor_id > in_after
+    order by factor_id
+    limit in_limit
 $$;
 
 -- The platform administrator lists all tenants.

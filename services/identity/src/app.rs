@@ -3,6 +3,7 @@
 mod account_status;
 mod api_keys;
 mod erasure;
+pub(crate) mod factor_rotation;
 mod factors;
 pub(crate) mod invites;
 pub(crate) mod login;

@@ -6,10 +6,12 @@ use std::time::Duration;
 
 use database::outbox::{Deliver, DeliveryError, OutboxMessage};
 use prometheus_client::metrics::gauge::Gauge;
+use service::config::Live;
 use service::{Clock, chain};
 use tenancy::OutboxId;
 
 use crate::app::App;
+use crate::app::factor_rotation::FactorRotation;
 use crate::domain::email::EmailKey;
 use crate::mail::{Letterhead, Mail, MailDelivery, MailSettings, Stamp, message, write_file};
 use crate::message::Message;
@@ -135,6 +137,14 @@ pub(crate) async fn count_users(app: App, gauges: [Gauge; 2]) {
             gauge.set(count);
         }),
         Err(error) => tracing::debug!(error = chain(&error), "failed to count active users"),
+    }
+}
+
+/// Encrypts the secrets of authenticator apps under the current key.
+pub(crate) async fn rotate_factor_key(app: App, rotation: Arc<FactorRotation>) {
+    let keys = app.factor_keys.as_ref().map(Live::get);
+    if let Err(error) = rotation.run(keys.as_deref()).await {
+        tracing::warn!(error = chain(&error), "failed to count the keys of authenticator apps");
     }
 }
 

@@ -20,6 +20,7 @@ use service::process::{Program, Routers};
 use service::telemetry::Telemetry;
 use tokio::sync::watch;
 
+use crate::app::factor_rotation::FactorRotation;
 use crate::app::second_factor::FactorAttempts;
 use crate::app::{App, Dependencies};
 use crate::command::Command;
@@ -95,6 +96,10 @@ pub fn build(mut config: Config, parts: Parts) -> Result<Routers, Box<dyn Error 
         .map(|has_factor| metrics.metric("users_active", "Active users", &[("second_factor", has_factor)]));
     let counted = app.clone();
     tasks.every("users", tasks::USERS_INTERVAL, move || tasks::count_users(counted.clone(), gauges.clone()));
+    let (rotated, rotation) = (app.clone(), Arc::new(FactorRotation::new(&app, metrics)));
+    tasks.every("factor key", tasks::PURGE_INTERVAL, move || {
+        tasks::rotate_factor_key(rotated.clone(), Arc::clone(&rotation))
+    });
 
     let broker = config.nats.for_service(Identity::NAME);
     config.audit_streams.start(broker.clone(), &tasks);

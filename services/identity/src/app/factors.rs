@@ -204,15 +204,14 @@ impl Work<'_> {
         email: &EmailKey,
         code: TotpCode,
     ) -> Result<Option<RecoveryCodes>, Problem> {
-        let (app, keys) = (self.app, self.app.factor_keys()?);
+        let keys = self.app.factor_keys()?;
         let StoredTotp { factor_id, secret, is_confirmed, .. } =
             factor::find_totp(self, user_id).await?.ok_or(ProblemKind::NotFound)?;
         if is_confirmed {
             return Err(ProblemKind::FactorExists.into());
         }
-        let opened = keys.open(&secret, (self.tenant_id(), user_id), &*app.entropy);
-        let opened = opened.ok_or(ProblemKind::NotFound)?;
-        let Some(step) = opened.secret.step_of(code, self.now(), 0) else { return Ok(None) };
+        let secret = keys.open(&secret, (self.tenant_id(), user_id)).ok_or(ProblemKind::NotFound)?;
+        let Some(step) = secret.step_of(code, self.now(), 0) else { return Ok(None) };
         factor::confirm_totp(self, factor_id, step).await?;
         // Their logins began without a factor.
         factor::delete_challenges(self, user_id, None).await?;

@@ -282,14 +282,17 @@ impl Work<'_> {
                 .detail("Too many codes were wrong. Use a recovery code, or wait.")
                 .retry_after(rest));
         }
-        let app = self.app;
+        let (app, owner) = (self.app, (self.tenant_id(), user_id));
         let keys = app.factor_keys.as_ref().map(service::config::Live::get);
-        let opened =
-            keys.and_then(|keys| keys.open(&totp.secret, (self.tenant_id(), user_id), &*app.entropy));
-        let opened = opened
+        let opened = keys.and_then(|keys| {
+            let secret = keys.open(&totp.secret, owner)?;
+            let renewed = keys.renew(&secret, &totp.secret, owner, &*app.entropy);
+            Some((secret, renewed))
+        });
+        let (secret, renewed) = opened
             .ok_or_else(|| Problem::new(ProblemKind::DependencyUnavailable).caused_by(SecretUnavailable))?;
-        let Some(step) = opened.secret.step_of(code, now, totp.last_step) else { return Ok(false) };
-        Ok(factor::use_step(self, totp.factor_id, step, opened.renewed.as_deref()).await?)
+        let Some(step) = secret.step_of(code, now, totp.last_step) else { return Ok(false) };
+        Ok(factor::use_step(self, totp.factor_id, step, renewed.as_deref()).await?)
     }
 
     /// Uses a passkey for a challenge. Returns its method, if the assertion is valid.

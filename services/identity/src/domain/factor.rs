@@ -35,6 +35,8 @@ const STEP_SECONDS: i64 = 30;
 const TOLERANCE: i64 = 1;
 /// Length of a secret, that of an HMAC-SHA-1 (RFC 4226, section 4, R6).
 const SECRET_LEN: usize = 20;
+/// Length of the id of a key. Two keys are in use at a time.
+const KEY_ID_LEN: usize = 8;
 /// A shorter key could be guessed.
 const MIN_CHARACTERS: usize = 32;
 
@@ -177,8 +179,14 @@ impl Failures {
     }
 }
 
+/// The id of a key, at the start of each secret that it encrypts.
+pub(crate) type FactorKeyId = [u8; KEY_ID_LEN];
+
 /// A key that encrypts secrets.
-struct FactorKey(LessSafeKey);
+struct FactorKey {
+    id: FactorKeyId,
+    cipher: LessSafeKey,
+}
 
 /// The text is too short for a key.
 #[derive(Clone, Copy, Debug, thiserror::Error)]
@@ -191,21 +199,18 @@ impl FactorKey {
             return Err(InvalidFactorKey);
         }
         let mac = Hmac::<Sha256>::new_from_slice(text.as_bytes()).map_err(|_| InvalidFactorKey)?;
-        let derived: [u8; 32] = mac.chain_update("svc totp secret").finalize().into_bytes().into();
-        let key = UnboundKey::new(&CHACHA20_POLY1305, &derived).map_err(|_| InvalidFactorKey)?;
-        Ok(Self(LessSafeKey::new(key)))
+        let derive =
+            |purpose: &str| -> [u8; 32] { mac.clone().chain_update(purpose).finalize().into_bytes().into() };
+        let key =
+            UnboundKey::new(&CHACHA20_POLY1305, &derive("svc totp secret")).map_err(|_| InvalidFactorKey)?;
+        let mut id = FactorKeyId::default();
+        id.copy_from_slice(&derive("svc totp key id")[..KEY_ID_LEN]);
+        Ok(Self { id, cipher: LessSafeKey::new(key) })
     }
 }
 
 /// The current key, and the previous one during a rotation.
 pub(crate) struct FactorKeys(Rotating<FactorKey>);
-
-/// A decrypted secret.
-pub(crate) struct Opened {
-    pub(crate) secret: TotpSecret,
-    /// The secret under the current key, if it is stored under the previous one.
-    pub(crate) renewed: Option<Vec<u8>>,
-}
 
 /// The owner of a secret. It is authenticated with the secret, so that a row that is copied to another user is not accepted.
 pub(crate) type Owner<'a> = (&'a TenantId, UserId);
@@ -216,7 +221,13 @@ impl FactorKeys {
         Rotating::parse(text, FactorKey::new).map(Self)
     }
 
-    /// Encrypts a secret under the current key: nonce, ciphertext, tag. `None` only for a secret beyond the limits of the cipher.
+    /// Returns the id of the current key, and that of the previous one.
+    pub(crate) fn ids(&self) -> (FactorKeyId, Option<FactorKeyId>) {
+        (self.0.current.id, self.0.previous.as_ref().map(|key| key.id))
+    }
+
+    /// Encrypts a secret under the current key: id of the key, nonce, ciphertext, tag. `None` only for a secret beyond the limits of the
+    /// cipher.
     pub(crate) fn seal(
         &self,
         secret: &TotpSecret,
@@ -226,24 +237,33 @@ impl FactorKeys {
         let mut nonce = [0; NONCE_LEN];
         entropy.fill(&mut nonce);
         let mut text = secret.0.to_vec();
-        let key = &self.0.current.0;
-        key.seal_in_place_append_tag(Nonce::assume_unique_for_key(nonce), associated(owner), &mut text)
+        let FactorKey { id, cipher } = &self.0.current;
+        cipher
+            .seal_in_place_append_tag(Nonce::assume_unique_for_key(nonce), associated(owner), &mut text)
             .ok()?;
-        Some([&nonce[..], &text].concat())
+        Some([&id[..], &nonce[..], &text].concat())
+    }
+
+    /// Encrypts a secret under the current key, if it is stored under the previous one.
+    pub(crate) fn renew(
+        &self,
+        secret: &TotpSecret,
+        stored: &[u8],
+        owner: Owner<'_>,
+        entropy: &dyn Entropy,
+    ) -> Option<Vec<u8>> {
+        if stored.starts_with(&self.0.current.id) { None } else { self.seal(secret, owner, entropy) }
     }
 
     /// Decrypts a secret; `None` if it was encrypted under another key or for another user.
-    pub(crate) fn open(&self, sealed: &[u8], owner: Owner<'_>, entropy: &dyn Entropy) -> Option<Opened> {
+    pub(crate) fn open(&self, sealed: &[u8], owner: Owner<'_>) -> Option<TotpSecret> {
+        let (id, sealed) = sealed.split_first_chunk::<KEY_ID_LEN>()?;
         let (nonce, text) = sealed.split_at_checked(NONCE_LEN)?;
-        let (index, secret) = self.0.iter().enumerate().find_map(|(index, key)| {
-            let nonce = Nonce::try_assume_unique_for_key(nonce).ok()?;
-            let mut text = Zeroizing::new(text.to_vec());
-            let opened = key.0.open_in_place(nonce, associated(owner), &mut text).ok()?;
-            let secret = <[u8; SECRET_LEN]>::try_from(&*opened).ok()?;
-            Some((index, TotpSecret(Zeroizing::new(secret))))
-        })?;
-        let renewed = if index == 0 { None } else { Some(self.seal(&secret, owner, entropy)?) };
-        Some(Opened { secret, renewed })
+        let key = self.0.iter().find(|key| key.id == *id)?;
+        let nonce = Nonce::try_assume_unique_for_key(nonce).ok()?;
+        let mut text = Zeroizing::new(text.to_vec());
+        let opened = key.cipher.open_in_place(nonce, associated(owner), &mut text).ok()?;
+        Some(TotpSecret(Zeroizing::new(<[u8; SECRET_LEN]>::try_from(&*opened).ok()?)))
     }
 }
 
@@ -353,16 +373,14 @@ mod tests {
         let (tenant, other): (TenantId, TenantId) = ("acme".parse().unwrap(), "other".parse().unwrap());
         let user = UserId::generate();
         let sealed = keys("a").seal(&rfc_secret(), (&tenant, user), &entropy).unwrap();
-        let open = |text: &str, owner| keys(text).open(&sealed, owner, &entropy);
-        let opened = open("a", (&tenant, user)).unwrap();
-        assert!(opened.secret.text() == rfc_secret().text() && opened.renewed.is_none());
+        let open = |text: &str, owner| keys(text).open(&sealed, owner);
+        assert!(open("a", (&tenant, user)).unwrap().text() == rfc_secret().text());
         assert!(open("b", (&tenant, user)).is_none(), "another key");
         assert!(open("a", (&other, user)).is_none(), "another tenant");
         assert!(open("a", (&tenant, UserId::generate())).is_none(), "another user");
-        // During a rotation, a use encrypts the secret under the new key.
-        let renewed = open("b a", (&tenant, user)).unwrap().renewed.unwrap();
-        assert!(keys("b").open(&renewed, (&tenant, user), &entropy).is_some());
-        assert!(keys("a").open(&renewed, (&tenant, user), &entropy).is_none());
+        assert!(open("b a", (&tenant, user)).is_some(), "the previous key");
+        assert_eq!(sealed[..KEY_ID_LEN], keys("a").ids().0);
+        assert_eq!(keys("b a").ids(), (keys("b").ids().0, Some(keys("a").ids().0)));
     }
 
     #[test]
@@ -394,12 +412,12 @@ mod tests {
         }
 
         #[test]
-        fn a_changed_secret_is_rejected(at in 0_usize..48, bit in 0_u8..8) {
+        fn a_changed_secret_is_rejected(at in 0_usize..56, bit in 0_u8..8) {
             let (entropy, tenant, user) = (SeededEntropy::new(1), "acme".parse().unwrap(), UserId::generate());
             let mut sealed = keys("a").seal(&rfc_secret(), (&tenant, user), &entropy).unwrap();
-            prop_assert_eq!(sealed.len(), 48);
+            prop_assert_eq!(sealed.len(), 56);
             sealed[at] ^= 1 << bit;
-            prop_assert!(keys("a").open(&sealed, (&tenant, user), &entropy).is_none());
+            prop_assert!(keys("a").open(&sealed, (&tenant, user)).is_none());
         }
     }
 }

@@ -3,12 +3,14 @@
 
 use chrono::{DateTime, Utc};
 use contract::factors::{Factor, FactorType};
-use database::{Error, TenantTx};
+use database::{Database, Error, TenantTx};
 use hashing::TokenDigest;
 use tenancy::{FactorId, UserId};
 
 use crate::domain::email::EmailKey;
-use crate::domain::factor::{CHALLENGE_TTL, Failures, MAX_ATTEMPTS, MAX_CHALLENGES, RecoveryCode};
+use crate::domain::factor::{
+    CHALLENGE_TTL, FactorKeyId, Failures, MAX_ATTEMPTS, MAX_CHALLENGES, RecoveryCode,
+};
 
 /// A deleted factor.
 pub(crate) struct Deleted {
@@ -118,6 +120,68 @@ pub(crate) async fn use_step(
         renewed
     );
     Ok(tx.execute(statement).await? == 1)
+}
+
+/// The secret of an authenticator app under the previous key.
+pub(crate) struct OutdatedSecret {
+    pub(crate) tenant_id: String,
+    pub(crate) user_id: UserId,
+    pub(crate) factor_id: FactorId,
+    pub(crate) secret: Vec<u8>,
+}
+
+/// Counts the secrets of all tenants by the id of their key.
+pub(crate) async fn count_by_key(database: &Database) -> Result<Vec<(Vec<u8>, i64)>, Error> {
+    let rows = sqlx::query!(
+        r#"-- factor.count_by_key
+        select key_id as "key_id!", secrets as "secrets!" from identity.count_factors_by_key()"#
+    )
+    .fetch_all(database.pool())
+    .await?;
+    Ok(rows.into_iter().map(|row| (row.key_id, row.secrets)).collect())
+}
+
+/// Lists secrets of all tenants under a key, in the order of their factors.
+pub(crate) async fn list_of_key(
+    database: &Database,
+    key: FactorKeyId,
+    after: FactorId,
+    limit: i32,
+) -> Result<Vec<OutdatedSecret>, Error> {
+    let rows = sqlx::query!(
+        r#"-- factor.list_of_key
+        select tenant_id as "tenant_id!", user_id as "user_id!: UserId", factor_id as "factor_id!: FactorId", secret as "secret!"
+        from identity.list_factors_of_key($1, $2, $3)"#,
+        &key[..],
+        after.0,
+        limit
+    )
+    .fetch_all(database.pool())
+    .await?;
+    let secrets = rows.into_iter().map(|row| OutdatedSecret {
+        tenant_id: row.tenant_id,
+        user_id: row.user_id,
+        factor_id: row.factor_id,
+        secret: row.secret,
+    });
+    Ok(secrets.collect())
+}
+
+/// Replaces an encrypted secret, unless it has changed.
+pub(crate) async fn replace_secret(
+    tx: &mut TenantTx,
+    factor_id: FactorId,
+    stored: &[u8],
+    renewed: &[u8],
+) -> Result<(), Error> {
+    let statement = sqlx::query!(
+        "-- factor.replace_secret
+        update identity.totp_factors set secret = $3 where factor_id = $1 and secret = $2",
+        factor_id.0,
+        stored,
+        renewed
+    );
+    tx.execute(statement).await.map(drop)
 }
 
 /// Saves the number of wrong codes.
