@@ -112,7 +112,7 @@ impl Watched {
     }
 
     /// The result of an instant query.
-    async fn query(&self, expression: &str) -> Value {
+    pub(super) async fn query(&self, expression: &str) -> Value {
         let mut url = url::Url::parse(&format!("http://{}/api/v1/query", self.address)).unwrap();
         url.query_pairs_mut().append_pair("query", expression);
         let response = testkit::client::plain_http().get(url).send().await.unwrap();

@@ -3,7 +3,7 @@
 use contract::paths::Upstream;
 use e2e::api_client;
 use serde_json::{Value, json};
-use testkit::totp_after;
+use testkit::{totp_after, wait_until};
 
 use super::Watched;
 
@@ -39,6 +39,11 @@ async fn a_lost_key_of_authenticator_apps() {
     // The key is found.
     watched.restart(Upstream::Identity, &[("SVC_FACTOR_KEY", &format!("{NEW_KEY}\n{KEY}"))]).await;
     watched.expect_recovery(async || ()).await;
+    let counted = "svc_factor_secrets{key=\"previous\"} == 1";
+    wait_until("the secret is counted", async || {
+        (!watched.query(counted).await.as_array().unwrap().is_empty()).then_some(())
+    })
+    .await;
     let previous = watched.act("SvcFactorKeyMissing", "svc_factor_secrets{key=\"previous\"}").await;
     assert!(previous.contains("\"1\""), "{previous}");
     assert_eq!(log_in(&watched, "code", &totp_after(secret, 1)).await, 200);
