@@ -48,10 +48,10 @@ CONSTANTS = {
         ("docs/limits.md", r"change the counters (\d+) times before the result is recorded"),
     ],
     ("services/identity/src/domain/factor.rs", r"MAX_ATTEMPTS: i32 = (\d+)"): [
-        ("docs/limits.md", r"challenge of a login \| 5 min, (\w+) codes"),
+        ("docs/limits.md", r"challenge of a login, [^|]*\| 5 min, (\w+) codes"),
     ],
     ("services/identity/src/domain/factor.rs", r"MAX_CHALLENGES: i64 = (\d+)"): [
-        ("docs/limits.md", r"challenge of a login \| 5 min, five codes, one login; (\d+) per user"),
+        ("docs/limits.md", r"challenge of a login, [^|]*\| 5 min, five codes or passkeys, one login; (\d+) per user"),
     ],
     ("services/identity/src/domain/factor.rs", r"MAX_FAILURES: i32 = (\d+)"): [
         ("docs/limits.md", r"wrong codes of a user within 24 h, from all addresses \| (\d+)"),

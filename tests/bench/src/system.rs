@@ -64,7 +64,9 @@ impl Launcher<'_> {
                 return Err(error);
             }
         };
-        let address = run_file.base_url.trim_start_matches("http://").parse()?;
+        let name = run_file.base_url.trim_start_matches("http://").to_owned();
+        let mut addresses = tokio::net::lookup_host(name).await?;
+        let address = addresses.find(SocketAddr::is_ipv4).context("the system has no address")?;
         let system = System { child, run_file, address, _home: home };
         system.wait_until_events_are_accepted().await?;
         Ok(system)

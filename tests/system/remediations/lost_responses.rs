@@ -1,6 +1,5 @@
 //! Remediations after a lost response: the commands in them show whether the first one had its effect, and it had.
 
-use std::net::SocketAddr;
 use std::path::Path;
 
 use e2e::{Svc, SvcOutput};
@@ -22,14 +21,14 @@ struct LossyProxy {
 }
 
 impl LossyProxy {
-    async fn start(service: SocketAddr) -> Self {
+    async fn start(service: String) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
         let mut connections = JoinSet::new();
         connections.spawn(async move {
             let mut clients = JoinSet::new();
             while let Ok((client, _)) = listener.accept().await {
-                clients.spawn(forward(client, service));
+                clients.spawn(forward(client, service.clone()));
             }
         });
         Self { url, _connections: connections }
@@ -37,7 +36,7 @@ impl LossyProxy {
 }
 
 /// Forwards until a response is lost.
-async fn forward(mut client: TcpStream, service: SocketAddr) -> std::io::Result<()> {
+async fn forward(mut client: TcpStream, service: String) -> std::io::Result<()> {
     let mut service = TcpStream::connect(service).await?;
     let (mut request, mut response) = (vec![0; 1 << 16], vec![0; 1 << 16]);
     let mut is_lost = false;
@@ -80,7 +79,7 @@ impl Clients<'_> {
 pub(super) async fn leads_to_the_repair(remediations: &Remediations<'_>) {
     let (direct, ada) = remediations.tenant("lost").await;
     let run_file = &remediations.run.run_file;
-    let service = run_file.base_url.strip_prefix("http://").unwrap().parse().unwrap();
+    let service = run_file.base_url.strip_prefix("http://").unwrap().to_owned();
     let proxy = LossyProxy::start(service).await;
     let token_file = run_file.platform_token_file.to_str().unwrap();
     let lossy = Svc::new(&run_file.svc, &proxy.url, "lost")

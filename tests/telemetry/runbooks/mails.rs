@@ -38,6 +38,8 @@ async fn a_mail_server_that_is_not_reachable_and_one_that_rejects() {
     let listed = &outputs["svc-identity outbox list"];
     assert!(listed.contains("the mail server rejected the mail"), "the runbook names the error: {listed}");
     watched.values.push(("<invite-id>", invite["invite_id"].as_str().unwrap().to_owned()));
+    let invites = watched.act("SvcOutboxDeadLettered", "svc invites list").await;
+    assert!(invites.contains("refused@acme.example"), "{invites}");
     watched.act("SvcOutboxDeadLettered", "svc invites revoke <invite-id>").await;
     watched.act("SvcOutboxDeadLettered", "svc-identity outbox retry --all").await;
     watched.expect_recovery(async || ()).await;

@@ -168,7 +168,7 @@ async function cancel() {
 }
 
 page.onSubmit(loginForm, { action: open, fieldOf: (code) => (code === "login_failed" ? password : page.codeOf(code)) });
-if (passkey.isAvailable()) page.onSubmit(passkeyForm, { action: addPasskey, fieldOf: () => passkeyName });
+if (passkey.canBeCreated()) page.onSubmit(passkeyForm, { action: addPasskey, fieldOf: () => passkeyName });
 page.onSubmit(setupForm, { action: confirm, fieldOf: () => firstCode });
 page.element("add").addEventListener("click", () => run(setUp));
 page.element("cancel").addEventListener("click", () => run(cancel));

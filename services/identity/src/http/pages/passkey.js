@@ -9,6 +9,10 @@ const challengeOf = (options) => ({ ...options, challenge: bytesOf(options.chall
 // Browsers have passkeys at secure origins only.
 export const isAvailable = () => Boolean(window.PublicKeyCredential && navigator.credentials);
 
+// The service reads the key from a member that older browsers with passkeys lack.
+export const canBeCreated = () =>
+  isAvailable() && "getAuthenticatorData" in window.AuthenticatorAttestationResponse.prototype;
+
 // Returns an assertion for request options.
 export async function get(options) {
   const publicKey = { ...challengeOf(options), allowCredentials: descriptors(options.allowCredentials) };
