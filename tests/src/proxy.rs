@@ -1,12 +1,13 @@
 //! Caddy as the reverse proxy of the services. It routes by the table of path prefixes only.
 
 use std::fmt::Write as _;
+use std::fs::File;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::process::Command;
-use std::sync::atomic::{AtomicU16, Ordering};
 
 use contract::API_PREFIX;
 use contract::paths::{PREFIXES, Upstream};
+use parking_lot::Mutex;
 use tempfile::TempDir;
 use testkit::wait_until;
 
@@ -82,15 +83,20 @@ fn balanced(upstreams: &[SocketAddr]) -> String {
     format!("{} {{\n\t\t{settings}\n\t}}", upstreams.join(" "))
 }
 
-/// A free address on loopback, below the ephemeral port range. Each call returns another port.
+/// A free address on loopback, below the ephemeral port range. Each call returns another port, also in test processes that run at the
+/// same time: the port belongs to this process until it ends.
 pub fn free_address() -> SocketAddr {
-    static NEXT: AtomicU16 = AtomicU16::new(0);
-    // Test processes that run at the same time start at different ports.
-    let first = 10_000 + u16::try_from(std::process::id() % 700).unwrap() * 10;
-    loop {
-        let port = first + NEXT.fetch_add(1, Ordering::Relaxed) % 1000;
-        if let Ok(listener) = TcpListener::bind((Ipv4Addr::LOCALHOST, port)) {
+    static OWN: Mutex<Vec<File>> = Mutex::new(Vec::new());
+    let directory = std::env::temp_dir().join("svc-test-ports");
+    std::fs::create_dir_all(&directory).unwrap();
+    for port in 10_000..18_000 {
+        let file = File::create(directory.join(port.to_string())).unwrap();
+        if file.try_lock().is_ok()
+            && let Ok(listener) = TcpListener::bind((Ipv4Addr::LOCALHOST, port))
+        {
+            OWN.lock().push(file);
             return listener.local_addr().unwrap();
         }
     }
+    panic!("no free port")
 }
