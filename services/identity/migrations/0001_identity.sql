@@ -646,7 +646,7 @@ $$;
 create function identity.count_factors_by_key()
 returns table (key_id bytea, secrets bigint)
 language sql stable security definer set search_path = '' as $$
-    select substring(secret from 1 for 8), count(*) from identity.totp_factors group by 1
+    select substring(secret from 1 for 8), count(*) from identity.totp_factors where confirmed_at is not null group by 1
 $$;
 
 -- The same: the secrets under a key, in the order of their factors.

@@ -25,7 +25,8 @@ routes! {
     /// A login of a user with a second factor gets 403 `second_factor_required` with a `challenge`. This request sends it with a
     /// code of the authenticator app, an assertion of a passkey for `public_key` or a recovery code, and gets the response of the
     /// login. A challenge is valid for five minutes, five attempts and one login. Then it is `token_invalid`: log in again. After 50
-    /// wrong codes within a day, codes of the app are `rate_limited` for the rest of the day. Recovery codes still work.
+    /// wrong codes within a day, codes of the app are `rate_limited` until a day after the first of them. Passkeys and recovery codes
+    /// still work.
     ///
     /// With the challenge of `second_factor_setup_required`, the first code of the new app confirms the app. The response also contains
     /// ten `recovery_codes`.

@@ -70,33 +70,36 @@ impl FactorAttempts {
 impl App {
     /// Returns the problem of a login with the right password of a user who has a second factor, or must set one up.
     pub(super) async fn challenge(&self, account: &Account, client: &Client) -> Problem {
-        let kind = if account.subject.has_factor {
-            ProblemKind::SecondFactorRequired
-        } else {
-            ProblemKind::SecondFactorSetupRequired
-        };
         match self.create_challenge(account, client).await {
-            Ok(Some(challenge)) => Problem::new(kind).second_factor(challenge),
+            Ok(Some((kind, challenge))) => Problem::new(kind).second_factor(challenge),
             Ok(None) => ProblemKind::LoginFailed.into(),
             Err(error) => error.into(),
         }
     }
 
-    /// Creates a challenge; `None` if the password has changed or the user was disabled since the password was verified.
+    /// Creates a challenge; `None` if the password has changed, the last factor was removed or the user was disabled since the
+    /// password was verified. A factor that was added since then is required.
     async fn create_challenge(
         &self,
         account: &Account,
         client: &Client,
-    ) -> Result<Option<SecondFactor>, Error> {
-        let is_setup = !account.subject.has_factor;
+    ) -> Result<Option<(ProblemKind, SecondFactor)>, Error> {
         let (user_id, version) = (account.subject.user_id, account.subject.credential_version);
         let token = RawToken::generate(TokenKind::Challenge, &*self.entropy);
         let mut tx = self.begin(&account.tenant.tenant_id, Actor::User { user_id }).await?;
         if user::lock_active(&mut tx, user_id).await? != Some(version) {
             return Ok(None);
         }
+        let is_setup = !factor::exists(&mut tx, user_id).await?;
+        if is_setup && account.subject.has_factor {
+            return Ok(None);
+        }
+        let (kind, purpose) = if is_setup {
+            (ProblemKind::SecondFactorSetupRequired, ChallengePurpose::SetUp)
+        } else {
+            (ProblemKind::SecondFactorRequired, ChallengePurpose::LogIn)
+        };
         let digest = token.digest();
-        let purpose = if is_setup { ChallengePurpose::SetUp } else { ChallengePurpose::LogIn };
         let expires_at = factor::insert_challenge(&mut tx, user_id, digest, version, purpose).await?;
         let totp = factor::find_totp(&mut tx, user_id).await?.filter(|totp| totp.is_confirmed);
         let passkeys = store::passkey::list(&mut tx, user_id).await?;
@@ -121,7 +124,7 @@ impl App {
         };
         let methods = FactorMethod::ALL.iter().copied().filter(has).collect();
         let challenge = Secret::new(token.expose());
-        Ok(Some(SecondFactor { challenge, methods, expires_at, public_key }))
+        Ok(Some((kind, SecondFactor { challenge, methods, expires_at, public_key })))
     }
 
     /// Completes a login with a second factor.
@@ -196,6 +199,10 @@ impl App {
         let (user_id, version) = (account.subject.user_id, account.subject.credential_version);
         let mut tx = self.begin(&account.tenant.tenant_id, Actor::User { user_id }).await?;
         tx.count_attempt(user_id, digest, version).await?;
+        // A factor that was added while the challenge was created is not bypassed.
+        if factor::exists(&mut tx, user_id).await? {
+            return Err(ProblemKind::TokenInvalid.into());
+        }
         let confirmed = match proof {
             Proof::Totp(code) => tx.confirm_totp(user_id, &account.email, *code).await,
             Proof::Recovery(_) | Proof::Passkey(_) => Ok(None),

@@ -350,6 +350,8 @@ fn document(content_type: &'static str, content: impl IntoResponse) -> Response 
         (CONTENT_TYPE, content_type),
         (CONTENT_SECURITY_POLICY, POLICY),
         (REFERRER_POLICY, "no-referrer"),
+        // A page that opens this one gets no handle to it.
+        (HeaderName::from_static("cross-origin-opener-policy"), "same-origin"),
         (CACHE_CONTROL, "no-cache"),
     ];
     (headers, content).into_response()

@@ -93,7 +93,7 @@ pub(crate) async fn insert_totp(
 pub(crate) async fn confirm_totp(tx: &mut TenantTx, factor_id: FactorId, step: i64) -> Result<(), Error> {
     let statement = sqlx::query!(
         "-- factor.confirm_totp
-        update identity.totp_factors set confirmed_at = $3, last_step = $2 where factor_id = $1",
+        update identity.totp_factors set confirmed_at = $3, last_step = $2, failures = 0 where factor_id = $1",
         factor_id.0,
         step,
         tx.now()

@@ -36,6 +36,7 @@ async fn pages_load_only_own_resources_and_send_no_referrer() {
             page.headers["content-security-policy"].to_str().unwrap().starts_with("default-src 'none'; ")
         );
         assert_eq!(page.headers["referrer-policy"], "no-referrer");
+        assert_eq!(page.headers["cross-origin-opener-policy"], "same-origin");
         let body = page.body.replace(&system.base_url, "");
         assert!(!body.contains("http://") && !body.contains("https://"), "{name}");
         assert!(!page.body.contains("<script>") && !page.body.contains("style=\""), "{name}");

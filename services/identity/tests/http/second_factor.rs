@@ -309,6 +309,26 @@ async fn a_challenge_for_the_set_up_permits_nothing_else_and_ends_after_five_cod
 }
 
 #[tokio::test]
+async fn a_challenge_for_the_set_up_does_not_bypass_a_passkey_that_was_added_meanwhile() {
+    let (system, admin) = started().await;
+    require(&system, "everyone").await;
+    let permit = setup_challenge(&system, EMAIL).await;
+    let start = json!({ "challenge": permit });
+    let app: NewTotp = answer(&system, "/auth/second-factor/totp", &start).await.expect(201);
+    // As if the passkey was added before the challenge was stored: otherwise it deletes the challenge.
+    let added = "insert into identity.passkeys select gen_random_uuid(), tenant_id, user_id, 'key', 'id', 'key', 'handle', 0, false, now()
+        from identity.users where email = 'admin@acme.example'";
+    system.run_sql(added).await;
+    let confirm = json!({ "challenge": permit, "code": totp_after(app.secret.expose(), 0) });
+    answer(&system, COMPLETE, &confirm).await.expect_problem(400, "token_invalid");
+    let factors: Factors = admin.client.get("/auth/factors").await.expect(200);
+    assert_eq!((factors.factors.len(), factors.recovery_codes), (1, 0), "{factors:?}");
+    // The next login needs the passkey.
+    let login = answer(&system, LOGIN, &json!({ "email": EMAIL, "password": PASSWORD })).await;
+    login.expect_problem(403, "second_factor_required");
+}
+
+#[tokio::test]
 async fn the_last_factor_of_a_person_who_must_have_one_is_not_removed_but_an_administrator_resets_it() {
     let (system, admin) = started().await;
     let member = system.add_user(&admin, "ada@acme.example", Role::Member).await;
