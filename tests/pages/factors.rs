@@ -137,7 +137,7 @@ async fn a_login_that_must_set_up_a_factor_leads_to_the_page_and_back() {
     log_in_with_code(&browser, &totp_after(&secret, 1)).await;
     browser.execute("document.querySelector('#factors button').click()").await;
     click(&browser, "remove").await;
-    browser.wait_for_text("To replace the app, ask an administrator to remove it").await;
+    browser.wait_for_text("Add a passkey before you remove this factor.").await;
     browser.close_after_errors().await;
 }
 

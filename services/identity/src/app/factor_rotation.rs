@@ -149,7 +149,9 @@ mod tests {
                 let secret = TotpSecret::generate(&*entropy);
                 let sealed = keys(key).seal(&secret, (tenant_id, user_id), &*entropy).unwrap();
                 let mut tx = database.begin(tenant_id, Actor::System, SystemClock.now()).await.unwrap();
-                factor::insert_totp(&mut tx, user_id, FactorId::generate(), &sealed).await.unwrap();
+                let factor_id = FactorId::generate();
+                factor::insert_totp(&mut tx, user_id, factor_id, &sealed).await.unwrap();
+                factor::confirm_totp(&mut tx, factor_id, 0).await.unwrap();
                 tx.commit().await.unwrap();
                 owners.push((tenant_id, user_id, key, secret.text()));
             }
