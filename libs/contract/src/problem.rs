@@ -161,7 +161,8 @@ problems! {
         "Suspend the tenant first. A suspended tenant can be resumed, a deleted one cannot.";
     FactorExists = "factor_exists", 409, "An authenticator app is already set up", "Remove the existing one first.";
     LastFactor = "last_factor", 409, "The tenant requires a second factor",
-        "Register a passkey before you remove this factor, or ask an administrator to remove your second factors: the next login sets up an app.";
+        "Register a passkey before you remove this factor, or ask an administrator to remove your second factors: \
+         the next login sets up an app.";
     TotpUnavailable = "totp_unavailable", 409, "Authenticator apps are not configured",
         "The platform administrator must set `SVC_FACTOR_KEY`.";
     PasskeyUnavailable = "passkey_unavailable", 409, "Passkeys need an address with a host name",

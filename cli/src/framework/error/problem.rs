@@ -137,10 +137,12 @@ pub(crate) const fn remediation_for(kind: P) -> &'static str {
             "Run `svc auth login` in a terminal, or open the page /api/v1/pages/factors of the service: both set up an authenticator app."
         }
         P::LastFactor => {
-            "Add a passkey on the page /api/v1/pages/factors before you remove this factor, or ask an administrator to run `svc users reset-factors`: the next login sets up an app."
+            "Add a passkey on the page /api/v1/pages/factors before you remove this factor, or ask an administrator \
+             to run `svc users reset-factors`: the next login sets up an app."
         }
         P::FactorExists => {
-            "Remove the existing app first: `svc auth factors list`, then `svc auth factors remove`. If the tenant requires a second factor, add a passkey before."
+            "Remove the existing app first: `svc auth factors list`, then `svc auth factors remove`. \
+             If the tenant requires a second factor, add a passkey before."
         }
         P::TotpUnavailable => "Ask the platform administrator to set SVC_FACTOR_KEY.",
         P::PasskeyUnavailable => {
