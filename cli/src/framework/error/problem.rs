@@ -127,30 +127,6 @@ pub(crate) const fn remediation_for(kind: P) -> &'static str {
             "Set SVC_API_KEY to a key that allows the source. An administrator creates it: `svc api-keys create --source-id`."
         }
         P::ReauthenticationRequired => "Run `svc auth login` with the password, then run the command again.",
-        P::SecondFactorFailed => {
-            "Run `svc auth login` again with the current code, or with an unused recovery code."
-        }
-        P::SecondFactorRequired => {
-            "Run `svc auth login`: it prompts for the code, or reads it with --code-stdin."
-        }
-        P::SecondFactorSetupRequired => {
-            "Run `svc auth login` in a terminal, or open the page /api/v1/pages/factors of the service: both set up an authenticator app."
-        }
-        P::LastFactor => {
-            "Add a passkey on the page /api/v1/pages/factors before you remove this factor, or ask an administrator \
-             to run `svc users reset-factors`: the next login sets up an app."
-        }
-        P::FactorExists => {
-            "Remove the existing app first: `svc auth factors list`, then `svc auth factors remove`. \
-             If the tenant requires a second factor, add a passkey before."
-        }
-        P::TotpUnavailable => "Ask the platform administrator to set SVC_FACTOR_KEY.",
-        P::PasskeyUnavailable => {
-            "Ask the platform administrator to set SVC_PUBLIC_URL to an address with a host name."
-        }
-        P::TooManyPasskeys => {
-            "Remove an unused passkey: `svc auth factors list`, then `svc auth factors remove`."
-        }
         P::SessionNotFound => "Pass the raw session token, or an id that `svc auth sessions list` shows.",
         P::MethodNotAllowed => "Use another METHOD for this path. `svc api GET /openapi.json` lists them.",
         P::HeaderMissing | P::HeaderInvalid => "Pass --tenant (SVC_TENANT).",
@@ -186,6 +162,37 @@ pub(crate) const fn remediation_for(kind: P) -> &'static str {
         }
         P::AckTimeout => "Send the rejected events again with the same event_id.",
         P::Internal => "Try again later. If the error persists, report the request id.",
+        other => remediation_for_factor(other),
+    }
+}
+
+/// The same, for problems of second factors.
+const fn remediation_for_factor(kind: P) -> &'static str {
+    match kind {
+        P::SecondFactorFailed => {
+            "Run `svc auth login` again with the current code, or with an unused recovery code."
+        }
+        P::SecondFactorRequired => {
+            "Run `svc auth login`: it prompts for the code, or reads it with --code-stdin."
+        }
+        P::SecondFactorSetupRequired => {
+            "Run `svc auth login` in a terminal, or open the page /api/v1/pages/factors of the service: both set up an authenticator app."
+        }
+        P::LastFactor => {
+            "Add a passkey on the page /api/v1/pages/factors before you remove this factor, or ask an administrator \
+             to run `svc users reset-factors`: the next login sets up an app."
+        }
+        P::FactorExists => {
+            "Remove the existing app first: `svc auth factors list`, then `svc auth factors remove`. \
+             If the tenant requires a second factor, add a passkey before."
+        }
+        P::TotpUnavailable => "Ask the platform administrator to set SVC_FACTOR_KEY.",
+        P::PasskeyUnavailable => {
+            "Ask the platform administrator to set SVC_PUBLIC_URL to an address with a host name."
+        }
+        P::TooManyPasskeys => {
+            "Remove an unused passkey: `svc auth factors list`, then `svc auth factors remove`."
+        }
         other => other.remedy(),
     }
 }
