@@ -17,6 +17,9 @@ from pathlib import Path
 # More than processors, because tests wait; few, because each can start several services.
 PROGRAMS = 1 + (os.cpu_count() or 1)
 
+# Lines of the panic of a failed test that are repeated at the end.
+REASON = 20
+
 
 def main():
     build, filters = split(sys.argv[1:])
@@ -35,7 +38,7 @@ def main():
             print(f"--- {name}: {seconds:.0f} s\n{output}", end="", flush=True)
             if code != 0:
                 failures.append(f"{name}: exit code {code}")
-                failures += [f"  {test}" for test in re.findall(r"^test (.*) \.\.\. FAILED$", output, re.M)]
+                failures += [f"  {test}{reason(output, test)}" for test in re.findall(r"^test (.*) \.\.\. FAILED$", output, re.M)]
     print(f"--- {len(jobs)} programs in {time.monotonic() - started:.0f} s")
     if failures:
         sys.exit("\n".join(["failed:", *failures]))
@@ -59,6 +62,14 @@ def compiled(arguments):
         for message in messages
         if message["reason"] == "compiler-artifact" and message["profile"]["test"] and message["executable"]
     ]
+
+
+def reason(output, test):
+    """Returns the panic of a failed test: a reader of the last lines alone sees why it failed."""
+    section = re.search(rf"^---- {re.escape(test)} stdout ----\n(.*?)^(?:---- |failures:$)", output, re.M | re.S)
+    panic = re.search(r"panicked at .*?(?=^stack backtrace:|\Z)", section[1], re.M | re.S) if section else None
+    lines = [line for line in panic[0].splitlines() if line.strip()] if panic else []
+    return "".join(f"\n    {line[:400]}" for line in lines[:REASON])
 
 
 def run(command, directory):

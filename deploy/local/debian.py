@@ -1,11 +1,14 @@
 """Unpacks pinned Debian packages below .dev/tools without root. Does not install them and does not change the state of apt."""
 
+import functools
 import hashlib
 import os
 import subprocess
 import tempfile
+import threading
 from pathlib import Path
 
+APT = threading.Lock()
 PINS = Path(__file__).resolve().with_name("debian.txt")
 
 
@@ -47,11 +50,10 @@ def fetch(home, package, digest=None):
     print(f"fetching {package} into {home} …", flush=True)
     home.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=home.parent, prefix=".debian-") as part:
-        for directory in ("state/lists/partial", "cache/archives/partial", "root"):
-            Path(part, directory).mkdir(parents=True)
-        apt(part, "update")
-        if apt(part, "download", package).returncode != 0:
-            return False
+        Path(part, "root").mkdir()
+        with APT:
+            if apt(lists(), part, "download", package).returncode != 0:
+                return False
         (file,) = Path(part).glob("*.deb")
         if digest and hashlib.sha256(file.read_bytes()).hexdigest() != digest:
             raise ValueError(f"the digest of {package} does not match debian.txt")
@@ -64,12 +66,22 @@ def fetch(home, package, digest=None):
     return True
 
 
-def apt(part, *arguments):
+@functools.lru_cache(maxsize=None)
+def lists():
+    """Downloads the lists of packages once, into a directory that is deleted when the process ends."""
+    archives = tempfile.TemporaryDirectory(prefix="svc-apt-")
+    for directory in ("state/lists/partial", "cache/archives/partial"):
+        Path(archives.name, directory).mkdir(parents=True)
+    apt(archives, archives.name, "update")
+    return archives
+
+
+def apt(archives, directory, *arguments):
     own = {
-        "Dir::State": f"{part}/state", "Dir::State::status": "/var/lib/dpkg/status", "Dir::Cache": f"{part}/cache",
-        "Acquire::Languages": "none", "APT::Sandbox::User": "root",
+        "Dir::State": f"{archives.name}/state", "Dir::State::status": "/var/lib/dpkg/status",
+        "Dir::Cache": f"{archives.name}/cache", "Acquire::Languages": "none", "APT::Sandbox::User": "root",
     }  # fmt: skip
     options = [f"--option={name}={value}" for name, value in own.items()]
     return subprocess.run(
-        ["apt-get", "--quiet", *options, *arguments], cwd=part, capture_output=True, env={**os.environ, "LC_ALL": "C"}
+        ["apt-get", "--quiet", *options, *arguments], cwd=directory, capture_output=True, env={**os.environ, "LC_ALL": "C"}
     )

@@ -6,6 +6,9 @@ the text files in this directory, and are stored below .dev/tools.
 """
 
 import argparse
+import concurrent.futures
+import contextlib
+import fcntl
 import glob
 import hashlib
 import json
@@ -34,6 +37,9 @@ OLDEST_HELM = (3, 14)
 OLDEST_PROMETHEUS = (2, 42)
 OLDEST_GO = (1, 21)
 OLDEST_JAVA = (17,)
+DOWNLOADS = 4
+# Finders that use the same download.
+SHARED = [("prometheus", "promtool"), ("go", "nats_cli")]
 WHEELS = ("--only-binary", ":all:")
 # Program and modules, then libraries.
 PGBOUNCER = ("pgbouncer", "libc-ares2", "libevent-2.1-7")
@@ -51,6 +57,20 @@ def main():
     options = arguments()
     dev = Path(options.dir).absolute()
     tools_file = dev / "tools.json"
+    with locked(dev):
+        find(options, dev, tools_file)
+
+
+@contextlib.contextmanager
+def locked(dev):
+    """Waits until no other process downloads, so that nothing is downloaded twice."""
+    dev.mkdir(parents=True, exist_ok=True)
+    with open(dev / "tools.lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def find(options, dev, tools_file):
     pinned_files = (REQUIREMENTS, SCHEMATHESIS, CLIENT_GENERATOR, OLDEST_NATS_PY, JNATS, debian.PINS)
     pins = hashlib.sha256(b"".join(file.read_bytes() for file in pinned_files)).hexdigest()
     known = load(tools_file, pins, options.fetch)
@@ -58,10 +78,12 @@ def main():
     missing = [name for name in wanted if name not in known]
     if not missing:
         return
-    for name in missing:
-        found = FINDERS[name](dev / "tools", options.fetch)
-        if found:
-            known[name] = str(found)
+    # Downloads wait for the network most of the time. Entries of a group use the same download.
+    groups = [[name for name in group if name in missing] for group in SHARED]
+    groups += [[name] for name in missing if not any(name in group for group in groups)]
+    with concurrent.futures.ThreadPoolExecutor(DOWNLOADS) as pool:
+        found = pool.map(lambda group: [(name, FINDERS[name](dev / "tools", options.fetch)) for name in group], groups)
+        known.update((name, str(path)) for group in found for name, path in group if path)
     known.update(python=sys.executable, fetched_only=options.fetch, pins=pins)
     fetched = [directory for directory in Path(known["postgres_bin_dir"]).parents if directory.parent == dev / "tools"]
     known["postgres_package"] = str(fetched[0]) if fetched else None
