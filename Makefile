@@ -37,7 +37,7 @@ test: ## Run all tests that need no cluster, with their own Postgres and nats-se
 	@$(BUILD) --bins
 	@exec "$(BIN)/svc-standalone" with-servers -- $(PYTHON) tests/run.py $(ARGS)
 
-pictures: ## Make pictures of every page and mail (light, dark, narrow, failures), in target/pages/index.html
+pictures: ## Make pictures of every page and mail (light, dark, narrow, failures) in target/pages/index.html, and those of the README
 	@$(MAKE) --no-print-directory test ARGS="--test pages -- appearance:: failures:: mails::"
 	@$(PYTHON) tests/pages/gallery.py "$(TARGET)/pages"
 
@@ -51,7 +51,7 @@ lint: ## Check wording, structure, formatting, lints and generated files, as CI 
 	after=$$(git diff 2>/dev/null; git status --porcelain 2>/dev/null); \
 	if [ "$$before" != "$$after" ]; then git status --short; echo "generated files were out of date: commit the output of \`make gen\`"; exit 1; fi
 
-gen: ## Update generated files: query data, configuration table, OpenAPI, catalog, schemas, chart
+gen: ## Update generated files: query data, configuration table, OpenAPI, catalog, schemas, chart, diagram of the crates
 	@$(FETCH) --tests
 	@$(BUILD) --quiet --example offline_data
 	@"$(BIN)/examples/offline_data"
@@ -62,6 +62,7 @@ gen: ## Update generated files: query data, configuration table, OpenAPI, catalo
 	@"$(BIN)/svc-operator" crds > helm/svc/files/crds.json.new && mv helm/svc/files/crds.json.new helm/svc/files/crds.json
 	@"$(BIN)/svc" catalog show --output json > catalog/svc.catalog.json.new && mv catalog/svc.catalog.json.new catalog/svc.catalog.json
 	@$(PYTHON) helm/generate.py
+	@$(PYTHON) tests/structure/diagram.py
 	@"$(BIN)/examples/schema" > libs/udm/event.schema.json.new && mv libs/udm/event.schema.json.new libs/udm/event.schema.json
 
 fmt: ## Format the code

@@ -41,7 +41,7 @@ struct Options {
     /// File for the results in JSON; the temporary data are in its directory
     #[arg(long, value_name = "FILE", default_value = "target/bench.json")]
     out: PathBuf,
-    /// Markdown file in which the table is replaced, such as README.md
+    /// Markdown file in which the table is replaced, such as docs/performance.md
     #[arg(long, value_name = "FILE")]
     document: Option<PathBuf>,
     /// Run only these measurements
