@@ -10,7 +10,7 @@ use sqlx::PgExecutor;
 use tenancy::{SessionId, TenantId, UserId};
 
 use crate::domain::account_status::AccountVersions;
-use crate::domain::session::{EXPIRY_DELAY, MAX_SESSIONS, NewSession, Session, SessionLifecycle};
+use crate::domain::session::{EXPIRY_DELAY, MAX_SESSIONS, NewSession, Session, SessionLifecycle, TOUCH_INTERVAL};
 
 /// A session with the digest of its token.
 pub(crate) struct StoredSession {
@@ -79,7 +79,8 @@ async fn call_insert(
     Ok(inserted.then_some(()))
 }
 
-/// Revokes the least recently used active sessions of a user, so that `kept` remain. Returns the digests of their tokens.
+/// Revokes the least recently used active sessions of a user, so that `kept` remain. Returns the digests of their tokens. Uses are saved
+/// once a minute, so a session with a saved use can have been used up to a minute later.
 pub(crate) async fn mark_surplus_revoked(
     tx: &mut TenantTx,
     user_id: UserId,
@@ -93,13 +94,16 @@ pub(crate) async fn mark_surplus_revoked(
             select active.session_id
             from session.active_sessions($3) as active
             where active.user_id = $1
-            order by active.last_seen_at desc, active.session_id desc
+            order by
+                active.last_seen_at + case when active.last_seen_at > active.created_at then $4 else interval '0' end desc,
+                active.session_id desc
             offset $2
         ))
         returning digest as "digest: TokenDigest""#,
         user_id.0,
         kept,
-        tx.now()
+        tx.now(),
+        TOUCH_INTERVAL as _
     );
     Ok(digests.fetch_all(tx.connection()).await?)
 }

@@ -202,6 +202,23 @@ async fn fifty_first_session_revokes_the_least_recently_used() {
 }
 
 #[tokio::test]
+async fn many_logins_within_a_minute_do_not_revoke_a_session_in_use() {
+    let context = Context::start().await;
+    let user = subject();
+    let used = context.issue(&user, &tenant()).await.unwrap();
+    context.clock.advance(TimeDelta::minutes(2));
+    assert!(context.is_active(&used).await);
+    context.wait_until_use_saved(&used).await;
+    // Uses are saved once a minute, so this one is not.
+    context.clock.advance(TimeDelta::seconds(30));
+    assert!(context.is_active(&used).await);
+    for _ in 0..60 {
+        context.issue(&user, &tenant()).await.unwrap();
+    }
+    assert!(context.is_active(&used).await);
+}
+
+#[tokio::test]
 async fn purges_sessions_that_expired_a_day_ago() {
     let context = Context::start().await;
     let old = context.issue(&subject(), &tenant()).await.unwrap();
