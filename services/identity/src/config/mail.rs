@@ -1,15 +1,14 @@
 //! The mail configuration.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use lettre::message::Mailbox;
-use lettre::transport::smtp::client::Certificate;
 use lettre::transport::smtp::extension::ClientId;
 use service::config::{Live, Reader, Variable, Variables};
 use url::{Host, Url};
 
-use crate::mail::smtp::{Server, Smtp};
+use crate::mail::smtp::{self, Server, Smtp};
 use crate::mail::{MailDelivery, MailSettings, sender};
 
 const SMTP_URL: Variable =
@@ -19,7 +18,7 @@ const SMTP_URL: Variable =
             file is used for the next mail.",
     );
 const SMTP_CA_FILE: Variable = Variable::new("SVC_SMTP_CA_FILE", "file of certificates (PEM)")
-    .meaning("Additional CA certificates that are trusted for the mail server.");
+    .meaning("Additional CA certificates that are trusted for the mail server. The file is read at each connection.");
 
 service::variables! {
     struct MailVariables {
@@ -38,8 +37,8 @@ service::variables! {
     }
 }
 
-/// The mail server together with the certificates that it is verified with.
-struct ServerSettings(Option<Live<Server>>);
+/// The mail server, and the file of certificates that it is verified with.
+struct ServerSettings(Option<Live<Server>>, Option<PathBuf>);
 
 impl Variables for ServerSettings {
     fn variables() -> Vec<Variable> {
@@ -47,10 +46,11 @@ impl Variables for ServerSettings {
     }
 
     fn read(reader: &mut Reader<'_>) -> Option<Self> {
-        let roots = reader.optional_with(&SMTP_CA_FILE, certificates);
-        let trusted = roots.clone().flatten().unwrap_or_default();
-        let server = reader.optional_live(&SMTP_URL, move |text| Server::parse(text, &trusted));
-        roots.and(server).map(Self)
+        let authorities = reader.optional_with(&SMTP_CA_FILE, |path| {
+            smtp::certificates(Path::new(path)).map(|_| PathBuf::from(path))
+        });
+        let server = reader.optional_live(&SMTP_URL, Server::parse);
+        Some(Self(server?, authorities?))
     }
 }
 
@@ -60,7 +60,7 @@ impl Variables for MailSettings {
     }
 
     fn read(reader: &mut Reader<'_>) -> Option<Self> {
-        let MailVariables { from, server: ServerSettings(server), timeout, connections, directory } =
+        let MailVariables { from, server: ServerSettings(server, authorities), timeout, connections, directory } =
             MailVariables::read(reader)?;
         let delivery = match (server, directory) {
             (Some(_), Some(_)) => {
@@ -68,7 +68,7 @@ impl Variables for MailSettings {
                 return None;
             }
             (Some(server), None) => {
-                Some(MailDelivery::Smtp(Box::new(Smtp { server, hello: ClientId::default(), timeout })))
+                Some(MailDelivery::Smtp(Box::new(Smtp { server, authorities, hello: ClientId::default(), timeout })))
             }
             (None, directory) => directory.map(MailDelivery::Directory),
         };
@@ -88,15 +88,6 @@ impl MailSettings {
             };
         }
     }
-}
-
-fn certificates(path: &str) -> Result<Vec<Certificate>, String> {
-    let pem = std::fs::read(path).map_err(|error| error.to_string())?;
-    if !pem.windows(27).any(|text| text == b"-----BEGIN CERTIFICATE-----") {
-        return Err("the file contains no PEM certificate".to_owned());
-    }
-    let certificates = Certificate::from_pem(&pem).map_err(|error| error.to_string())?;
-    Ok(vec![certificates])
 }
 
 #[cfg(test)]

@@ -6,11 +6,12 @@
 mod server;
 
 use std::error::Error as _;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use lettre::Message;
 use lettre::transport::smtp::Error;
-use lettre::transport::smtp::client::AsyncSmtpConnection;
+use lettre::transport::smtp::client::{AsyncSmtpConnection, Certificate, TlsParameters};
 use lettre::transport::smtp::commands::{Data, Mail, Rcpt};
 use lettre::transport::smtp::extension::{ClientId, Extension, MailBodyParameter, MailParameter};
 use service::config::Live;
@@ -27,6 +28,8 @@ const MAX_REPLY: usize = 200;
 pub(crate) struct Smtp {
     /// Address, encryption and credentials of the server, read for each connection.
     pub(crate) server: Live<Server>,
+    /// File of certificates that are trusted in addition to those of the system, read for each connection.
+    pub(crate) authorities: Option<PathBuf>,
     /// The name in EHLO.
     pub(crate) hello: ClientId,
     /// Timeout of one mail, from connecting until the server has accepted it.
@@ -118,18 +121,13 @@ impl Smtp {
     async fn connect(&self) -> Result<AsyncSmtpConnection, SmtpError> {
         let server = self.server.get();
         let Server { host, port, encryption, credentials } = &*server;
-        let implicit_tls = match encryption {
-            Encryption::Tls(parameters) => Some(parameters.clone()),
-            Encryption::StartTls(_) | Encryption::Plain => None,
-        };
+        let tls = || self.tls(host).map_err(SmtpError::Server);
+        let implicit_tls = if *encryption == Encryption::Tls { Some(tls()?) } else { None };
         let address = (host.as_str(), *port);
         let connecting = AsyncSmtpConnection::connect_tokio1(address, None, &self.hello, implicit_tls, None);
         let mut connection = connecting.await.map_err(|error| session_error(&error))?;
-        if let Encryption::StartTls(parameters) = encryption {
-            connection
-                .starttls(parameters.clone(), &self.hello)
-                .await
-                .map_err(|error| session_error(&error))?;
+        if *encryption == Encryption::StartTls {
+            connection.starttls(tls()?, &self.hello).await.map_err(|error| session_error(&error))?;
         }
         if let Some(credentials) = credentials {
             let authenticated = connection.auth(server::MECHANISMS, credentials).await;
@@ -140,6 +138,24 @@ impl Smtp {
         }
         Ok(connection)
     }
+
+    fn tls(&self, host: &str) -> Result<TlsParameters, String> {
+        let mut builder = TlsParameters::builder(host.to_owned());
+        if let Some(file) = &self.authorities {
+            let certificate = certificates(file).map_err(|error| format!("SVC_SMTP_CA_FILE: {error}"))?;
+            builder = builder.add_root_certificate(certificate);
+        }
+        builder.build().map_err(|error| error.to_string())
+    }
+}
+
+/// Reads a file of certificates (PEM).
+pub(crate) fn certificates(file: &Path) -> Result<Certificate, String> {
+    let pem = std::fs::read(file).map_err(|error| error.to_string())?;
+    if !pem.windows(27).any(|text| text == b"-----BEGIN CERTIFICATE-----") {
+        return Err("the file contains no PEM certificate".to_owned());
+    }
+    Certificate::from_pem(&pem).map_err(|error| error.to_string())
 }
 
 /// Before RCPT, even a permanent reply concerns the server or its configuration, not the mail.

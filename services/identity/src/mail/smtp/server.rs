@@ -3,7 +3,6 @@
 use std::net::IpAddr;
 
 use lettre::transport::smtp::authentication::{Credentials, Mechanism};
-use lettre::transport::smtp::client::{Certificate, TlsParameters};
 use percent_encoding::percent_decode_str;
 use url::Url;
 
@@ -23,12 +22,12 @@ pub(crate) struct Server {
 }
 
 /// Encryption of the connection.
-#[derive(Clone)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Encryption {
     /// Implicit TLS.
-    Tls(TlsParameters),
+    Tls,
     /// STARTTLS, required: nothing is sent to a server that does not offer it.
-    StartTls(TlsParameters),
+    StartTls,
     /// None: on loopback, or with `?tls=none`.
     Plain,
 }
@@ -42,27 +41,22 @@ pub(crate) struct InvalidSmtpUrl;
 
 impl Server {
     /// Parses `smtps://user:password@host:port` or `smtp://…` with `?tls=required` (the default, except on loopback) or
-    /// `?tls=none`. `roots` are trusted in addition to the system's certificates.
-    pub(crate) fn parse(text: &str, roots: &[Certificate]) -> Result<Self, InvalidSmtpUrl> {
+    /// `?tls=none`.
+    pub(crate) fn parse(text: &str) -> Result<Self, InvalidSmtpUrl> {
         let url = Url::parse(text).map_err(|_| InvalidSmtpUrl)?;
         let host = url.host_str().filter(|host| !host.is_empty()).ok_or(InvalidSmtpUrl)?;
         let host = host.trim_start_matches('[').trim_end_matches(']').to_owned();
         if !matches!(url.path(), "" | "/") || url.fragment().is_some() {
             return Err(InvalidSmtpUrl);
         }
-        let tls = || {
-            let builder = TlsParameters::builder(host.clone());
-            let builder = roots.iter().fold(builder, |all, root| all.add_root_certificate(root.clone()));
-            builder.build().map_err(|_| InvalidSmtpUrl)
-        };
         let encryption = match (url.scheme(), url.query()) {
-            ("smtps", None) => Encryption::Tls(tls()?),
+            ("smtps", None) => Encryption::Tls,
             ("smtp", Some("tls=none")) => Encryption::Plain,
             ("smtp", None) if is_loopback(&host) => Encryption::Plain,
-            ("smtp", None | Some("tls=required")) => Encryption::StartTls(tls()?),
+            ("smtp", None | Some("tls=required")) => Encryption::StartTls,
             _ => return Err(InvalidSmtpUrl),
         };
-        let default_port = if matches!(encryption, Encryption::Tls(_)) { SUBMISSIONS } else { SUBMISSION };
+        let default_port = if encryption == Encryption::Tls { SUBMISSIONS } else { SUBMISSION };
         let (port, credentials) = (url.port().unwrap_or(default_port), credentials(&url)?);
         Ok(Self { host, port, encryption, credentials })
     }
@@ -89,33 +83,28 @@ fn is_loopback(host: &str) -> bool {
 mod tests {
     use super::*;
 
-    fn read(text: &str) -> Option<(String, u16, &'static str, bool)> {
-        let server = Server::parse(text, &[]).ok()?;
-        let encryption = match server.encryption {
-            Encryption::Tls(_) => "tls",
-            Encryption::StartTls(_) => "starttls",
-            Encryption::Plain => "plain",
-        };
-        Some((server.host, server.port, encryption, server.credentials.is_some()))
+    fn read(text: &str) -> Option<(String, u16, Encryption, bool)> {
+        let server = Server::parse(text).ok()?;
+        Some((server.host, server.port, server.encryption, server.credentials.is_some()))
     }
 
     #[test]
     fn connections_are_encrypted_except_on_loopback_or_with_tls_none() {
         for (text, port, encryption) in [
-            ("smtps://mail.example", 465, "tls"),
-            ("smtps://mail.example:2465", 2465, "tls"),
-            ("smtp://mail.example", 587, "starttls"),
-            ("smtp://mail.example/?tls=required", 587, "starttls"),
-            ("smtp://mail.example:25?tls=none", 25, "plain"),
+            ("smtps://mail.example", 465, Encryption::Tls),
+            ("smtps://mail.example:2465", 2465, Encryption::Tls),
+            ("smtp://mail.example", 587, Encryption::StartTls),
+            ("smtp://mail.example/?tls=required", 587, Encryption::StartTls),
+            ("smtp://mail.example:25?tls=none", 25, Encryption::Plain),
         ] {
             assert_eq!(read(text), Some(("mail.example".to_owned(), port, encryption, false)), "{text}");
         }
         for (text, host, encryption) in [
-            ("smtp://localhost", "localhost", "plain"),
-            ("smtp://127.0.0.1", "127.0.0.1", "plain"),
-            ("smtp://[::1]", "::1", "plain"),
-            ("smtp://127.0.0.1?tls=required", "127.0.0.1", "starttls"),
-            ("smtps://[2001:db8::1]", "2001:db8::1", "tls"),
+            ("smtp://localhost", "localhost", Encryption::Plain),
+            ("smtp://127.0.0.1", "127.0.0.1", Encryption::Plain),
+            ("smtp://[::1]", "::1", Encryption::Plain),
+            ("smtp://127.0.0.1?tls=required", "127.0.0.1", Encryption::StartTls),
+            ("smtps://[2001:db8::1]", "2001:db8::1", Encryption::Tls),
         ] {
             let server = read(text).unwrap();
             assert_eq!((server.0.as_str(), server.2), (host, encryption), "{text}");
@@ -124,7 +113,7 @@ mod tests {
 
     #[test]
     fn user_and_password_are_decoded() {
-        let server = Server::parse("smtps://me%40example:p%3Aw%2F@mail.example", &[]).unwrap();
+        let server = Server::parse("smtps://me%40example:p%3Aw%2F@mail.example").unwrap();
         assert_eq!(server.credentials, Some(Credentials::new("me@example".to_owned(), "p:w/".to_owned())));
     }
 
