@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::process::Command;
 
+use async_nats::jetstream::context::ConsumerInfoErrorKind;
 use bus::{Config, Connection, ConsumerLogins, Created, DurableFilter, Durables, EventStreams, Profile};
 use contract::paths::Upstream;
 use e2e::{Process, Services, api_client, program};
@@ -107,12 +108,14 @@ async fn all_logins_of_one_reload_read_also_if_there_are_more_than_empty_account
         std::fs::read_to_string(&file).unwrap().contains("\"consumer-69\"").then_some(())
     })
     .await;
-    let usable = join_all(created.iter().map(async |(logins, created)| {
+    let reading = created.iter().map(async |(logins, created)| {
         let password = created.password.as_ref().unwrap();
-        logins.wait_until_usable(&created.durable, password.expose()).await
-    }))
-    .await;
-    assert_eq!(usable.iter().filter(|usable| !**usable).count(), 0, "{}", process.output());
+        wait_until("the login reads", async || {
+            logins.wait_until_usable(&created.durable, password.expose()).await.then_some(())
+        })
+        .await;
+    });
+    join_all(reading).await;
 }
 
 #[tokio::test]
@@ -168,8 +171,13 @@ impl System {
     ) -> (e2e::Service, Client) {
         let (mut ingest, client) = self.ingest().await;
         self.broker.hold(Some(text));
+        // While the broker reloads its configuration, requests get 503.
+        let served = wait_until("the request is served", async || {
+            let response = request(client.clone()).await;
+            (response.status != 503).then_some(response)
+        });
         tokio::select! {
-            response = request(client) => panic!("not held at {text}: {response}"),
+            response = served => panic!("not held at {text}: {response}"),
             () = self.broker.wait_until_held() => {}
         }
         ingest.process.signal(Signal::KILL);
@@ -193,17 +201,22 @@ impl System {
         file.contains("user: \"siem\"")
     }
 
-    /// The streams that have the durable.
+    /// The streams that have the durable. During a reload, the broker rejects logins and answers no requests.
     async fn streams(&self) -> Vec<&'static str> {
-        let client = testkit::nats::connect(&self.services.nats.url, "administrator").await.unwrap();
-        let context = async_nats::jetstream::new(client);
-        let mut found = Vec::new();
-        for stream in ["UDM_00_31", "UDM_32_63"] {
-            if context.get_stream(stream).await.unwrap().consumer_info("siem").await.is_ok() {
-                found.push(stream);
+        wait_until("the broker answers", async || {
+            let client = testkit::nats::connect(&self.services.nats.url, "administrator").await.ok()?;
+            let context = async_nats::jetstream::new(client);
+            let mut found = Vec::new();
+            for stream in ["UDM_00_31", "UDM_32_63"] {
+                match context.get_stream(stream).await.ok()?.consumer_info("siem").await {
+                    Ok(_) => found.push(stream),
+                    Err(error) if error.kind() == ConsumerInfoErrorKind::NotFound => {}
+                    Err(_) => return None,
+                }
             }
-        }
-        found
+            Some(found)
+        })
+        .await
     }
 
     async fn create(client: Client) -> TestResponse {

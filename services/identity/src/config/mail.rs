@@ -17,8 +17,9 @@ const SMTP_URL: Variable =
             with `?tls=none` are not encrypted. Without `SVC_SMTP_URL` and `SVC_MAIL_DIR`, no mail can be sent. A changed \
             file is used for the next mail.",
     );
-const SMTP_CA_FILE: Variable = Variable::new("SVC_SMTP_CA_FILE", "file of certificates (PEM)")
-    .meaning("Additional CA certificates that are trusted for the mail server. The file is read at each connection.");
+const SMTP_CA_FILE: Variable = Variable::new("SVC_SMTP_CA_FILE", "file of certificates (PEM)").meaning(
+    "Additional CA certificates that are trusted for the mail server. The file is read at each connection.",
+);
 
 service::variables! {
     struct MailVariables {
@@ -60,16 +61,24 @@ impl Variables for MailSettings {
     }
 
     fn read(reader: &mut Reader<'_>) -> Option<Self> {
-        let MailVariables { from, server: ServerSettings(server, authorities), timeout, connections, directory } =
-            MailVariables::read(reader)?;
+        let MailVariables {
+            from,
+            server: ServerSettings(server, authorities),
+            timeout,
+            connections,
+            directory,
+        } = MailVariables::read(reader)?;
         let delivery = match (server, directory) {
             (Some(_), Some(_)) => {
                 reader.error("SVC_SMTP_URL and SVC_MAIL_DIR are both set; remove one of them");
                 return None;
             }
-            (Some(server), None) => {
-                Some(MailDelivery::Smtp(Box::new(Smtp { server, authorities, hello: ClientId::default(), timeout })))
-            }
+            (Some(server), None) => Some(MailDelivery::Smtp(Box::new(Smtp {
+                server,
+                authorities,
+                hello: ClientId::default(),
+                timeout,
+            }))),
             (None, directory) => directory.map(MailDelivery::Directory),
         };
         Some(Self { from, delivery, connections })

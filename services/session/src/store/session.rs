@@ -10,7 +10,9 @@ use sqlx::PgExecutor;
 use tenancy::{SessionId, TenantId, UserId};
 
 use crate::domain::account_status::AccountVersions;
-use crate::domain::session::{EXPIRY_DELAY, MAX_SESSIONS, NewSession, Session, SessionLifecycle, TOUCH_INTERVAL};
+use crate::domain::session::{
+    EXPIRY_DELAY, MAX_SESSIONS, NewSession, Session, SessionLifecycle, TOUCH_INTERVAL,
+};
 
 /// A session with the digest of its token.
 pub(crate) struct StoredSession {
