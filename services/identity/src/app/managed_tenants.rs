@@ -64,7 +64,8 @@ impl App {
             status: Some(desired.status),
             quota: Some(desired.quota),
             second_factor: Some(desired.second_factor),
-            password_min_length: desired.password_min_length.or(u32::try_from(self.policy.min_length).ok()),
+            // Also one below that of the installation, which is larger after a change of the configuration.
+            password_min_length: desired.password_min_length.or(Some(0)),
         };
         let mut written = WrittenTenant { changed: false, invite: None };
         let mut ownership;

@@ -21,8 +21,9 @@ impl App {
     /// Creates a tenant, and the invite of its first administrator in the same transaction.
     #[tracing::instrument(skip_all)]
     pub(crate) async fn create_tenant(&self, request: &CreateTenant) -> Result<Tenant, Problem> {
+        let password_min_length = self.own_min_length(request.password_min_length)?;
         let mut tx = self.begin(&request.tenant_id, Actor::PlatformAdmin).await?;
-        let tenant = tx.create_tenant(request).await?;
+        let tenant = tx.create_tenant(&CreateTenant { password_min_length, ..request.clone() }).await?;
         tx.commit().await?;
         Ok(self.effective(tenant))
     }
@@ -56,8 +57,9 @@ impl App {
         tenant_id: &TenantId,
         patch: &PatchTenant,
     ) -> Result<Tenant, Problem> {
+        let password_min_length = self.own_min_length(patch.password_min_length)?;
         let mut tx = self.begin(tenant_id, Actor::PlatformAdmin).await?;
-        match tx.change_tenant(patch).await? {
+        match tx.change_tenant(&PatchTenant { password_min_length, ..patch.clone() }).await? {
             Some(changed) => {
                 tx.commit().await?;
                 Ok(self.effective(changed))
@@ -65,10 +67,22 @@ impl App {
             None => Ok(self.effective(tenant::find(&mut tx).await?.ok_or(ProblemKind::NotFound)?)),
         }
     }
+
+    /// Returns the minimum length of passwords to store; 0 for that of the installation, which can change.
+    fn own_min_length(&self, length: Option<u32>) -> Result<Option<u32>, Problem> {
+        let min = u32::try_from(self.policy.min_length).unwrap_or(u32::MAX);
+        if length.is_none_or(|length| (min..=MAX_PASSWORD_MIN_LENGTH).contains(&length)) {
+            return Ok(length.map(|length| if length == min { 0 } else { length }));
+        }
+        let message =
+            format!("must be {min} to {MAX_PASSWORD_MIN_LENGTH}; {min} is the minimum of the installation");
+        Err(invalid("/password_min_length", message))
+    }
 }
 
 impl Work<'_> {
-    /// Creates the tenant of the transaction, and the invite of its first administrator.
+    /// Creates the tenant of the transaction, and the invite of its first administrator. The minimum length of passwords is stored as it
+    /// is.
     pub(super) async fn create_tenant(&mut self, request: &CreateTenant) -> Result<Tenant, Problem> {
         let name = valid_name(&request.display_name)?;
         let quota = request.quota.unwrap_or_default();
@@ -82,9 +96,7 @@ impl Work<'_> {
             status: TenantStatus::Active,
             quota,
             second_factor: request.second_factor,
-            password_min_length: request
-                .password_min_length
-                .map_or(Ok(0), |length| self.own_min_length(length))?,
+            password_min_length: request.password_min_length.unwrap_or(0),
             created_at: self.now(),
             invite: None,
         };
@@ -106,21 +118,20 @@ impl Work<'_> {
         Ok(Tenant { invite, ..tenant })
     }
 
-    /// Changes the fields that are present. Returns `None` if the tenant has these values already.
+    /// Changes the fields that are present. The minimum length of passwords is stored as it is. Returns `None` if the tenant has these
+    /// values already.
     pub(super) async fn change_tenant(&mut self, patch: &PatchTenant) -> Result<Option<Tenant>, Problem> {
         let name = patch.display_name.as_deref().map(valid_name).transpose()?;
         if let Some(quota) = &patch.quota {
             validate_quota(quota)?;
         }
-        let own_min_length =
-            patch.password_min_length.map(|length| self.own_min_length(length)).transpose()?;
         let found = tenant::find_for_update(self).await?.ok_or(ProblemKind::NotFound)?;
         let changed = Tenant {
             display_name: name.map_or_else(|| found.display_name.clone(), str::to_owned),
             status: patch.status.unwrap_or(found.status),
             quota: patch.quota.unwrap_or(found.quota),
             second_factor: patch.second_factor.unwrap_or(found.second_factor),
-            password_min_length: own_min_length.unwrap_or(found.password_min_length),
+            password_min_length: patch.password_min_length.unwrap_or(found.password_min_length),
             ..found.clone()
         };
         let rule_changed = changed.second_factor != found.second_factor;
@@ -152,17 +163,6 @@ impl Work<'_> {
         }
         self.send(&Message::PushTenantStatus);
         Ok(Some(changed))
-    }
-
-    /// Returns the minimum length of passwords to store; 0 for that of the installation, which can change.
-    fn own_min_length(&self, length: u32) -> Result<u32, Problem> {
-        let min = u32::try_from(self.app.policy.min_length).unwrap_or(u32::MAX);
-        if (min..=MAX_PASSWORD_MIN_LENGTH).contains(&length) {
-            return Ok(if length == min { 0 } else { length });
-        }
-        let message =
-            format!("must be {min} to {MAX_PASSWORD_MIN_LENGTH}; {min} is the minimum of the installation");
-        Err(invalid("/password_min_length", message))
     }
 
     /// Without the key, the users could not set up the second factor that the tenant requires.

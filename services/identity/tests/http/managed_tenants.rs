@@ -111,13 +111,29 @@ async fn the_operator_sets_the_rules_for_logins_and_restores_them() {
     assert!(stored(&operator).await.is_drifted);
     assert!(put(&operator, &strict(1)).await.changed);
     assert_eq!(rules(&read(&running).await), (second_factor, 20));
-    let short = operator
-        .put(&tenant_path(&acme()), &ManagedTenant { password_min_length: Some(11), ..desired(2) })
-        .await;
-    short.expect_problem(422, "validation_failed");
     // Without them in the resource, those of the installation apply.
     put(&operator, &desired(2)).await;
     assert_eq!(rules(&read(&running).await), (SecondFactorPolicy::Optional, 12));
+}
+
+#[tokio::test]
+async fn a_minimum_length_of_passwords_below_that_of_the_installation_is_raised_and_other_changes_are_accepted()
+ {
+    let running = SystemWithOperator::start().await.unwrap();
+    let operator = running.operator_at_identity();
+    // As after the installation's was raised: it is 12 in this system.
+    let short = |generation| ManagedTenant { password_min_length: Some(11), ..desired(generation) };
+    put(&operator, &short(1)).await;
+    assert_eq!(read(&running).await.password_min_length, 12);
+    assert!(!put(&operator, &short(1)).await.changed, "the stored value is that of the resource");
+    let renamed = ManagedTenant { display_name: "Acme Inc.".to_owned(), ..short(2) };
+    assert!(put(&operator, &renamed).await.changed);
+    let tenant = read(&running).await;
+    assert_eq!((tenant.display_name.as_str(), tenant.password_min_length), ("Acme Inc.", 12));
+    let patch = json!({ "password_min_length": 11 });
+    let patched = running.system.platform_admin().patch("/tenants/acme", &patch).await;
+    let problem = patched.expect_problem(422, "validation_failed");
+    assert!(problem.errors[0].message.contains("12 is the minimum of the installation"), "{problem:?}");
 }
 
 #[tokio::test]
