@@ -216,7 +216,7 @@ async fn set_up(context: &Context, tenant: &TenantId, challenge: &Secret) -> Res
     show_secret(&call.json(&request)?.fetch().await?);
     let issued = complete(context, tenant, challenge, false, "Code of the app").await?;
     print_line(
-        "Recovery codes. Each replaces one code of the app. Store them now: they are not shown again.",
+        "Recovery codes. Each replaces the second factor once. Store them now: they are not shown again.",
     );
     for code in issued.recovery_codes.iter().flatten() {
         print_line(&escape(code.expose()));
