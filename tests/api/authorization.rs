@@ -25,7 +25,9 @@ async fn send(system: &TestSystem, route: &Route, case: &Case, caller: &Caller, 
     }
     for header in route.headers {
         client = match header {
-            Header::Tenant | Header::TenantOrField => client.header("X-Tenant-ID", caller.tenant_id),
+            Header::Tenant | Header::TenantOrField | Header::OptionalTenant => {
+                client.header("X-Tenant-ID", caller.tenant_id)
+            }
             Header::TenantOfPlatformAdmin if caller.is_platform_admin() => {
                 client.header("X-Tenant-ID", caller.tenant_id)
             }

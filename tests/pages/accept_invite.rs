@@ -17,6 +17,7 @@ async fn create_invite(browser: &Browser) -> String {
         quota: None,
         second_factor: SecondFactorPolicy::Optional,
         password_min_length: None,
+        passkey_login: None,
     };
     let tenant: Tenant = browser.system.platform_admin().post("/tenants", &create).await.expect(201);
     tenant.invite.unwrap().token.unwrap().expose().to_owned()

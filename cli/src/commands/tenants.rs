@@ -1,6 +1,6 @@
 //! `svc tenants`: tenants, managed by the platform administrator.
 
-use clap::builder::{PossibleValue, RangedI64ValueParser, TypedValueParser};
+use clap::builder::{PossibleValue, PossibleValuesParser, RangedI64ValueParser, TypedValueParser};
 use clap::{ArgGroup, Args};
 use contract::identity::{
     CreateTenant, Delivery, MAX_PASSWORD_MIN_LENGTH, MAX_QUOTA, PatchTenant, Quota, SecondFactorPolicy,
@@ -42,6 +42,7 @@ impl CommandOutput for Tenant {
             ("bytes per second", limit(self.quota.bytes_per_second)),
             ("second factor", Some(text(self.second_factor))),
             ("minimum password length", Some(text(self.password_min_length))),
+            ("passkey login", Some(text(if self.passkey_login { "on" } else { "off" }))),
             ("created", Some(time(&self.created_at))),
             ("administrator", invite.map(|invite| text(&invite.email))),
             ("invite expires", invite.map(|invite| time(&invite.expires_at))),
@@ -90,6 +91,9 @@ pub(crate) struct Create {
     /// Minimum number of characters of a new password, at least that of the installation [default: that of the installation].
     #[arg(long, value_name = "CHARACTERS", value_parser = length_parser())]
     password_min_length: Option<u32>,
+    /// Whether users can log in with a passkey alone.
+    #[arg(long, value_name = "STATE", default_value = "on", value_parser = switch_parser())]
+    passkey_login: bool,
 }
 
 impl Command for Create {
@@ -122,6 +126,7 @@ impl Command for Create {
             quota: limited.then_some(quota),
             second_factor: self.second_factor,
             password_min_length: self.password_min_length,
+            passkey_login: Some(self.passkey_login),
         };
         api.call(&routes::CREATE_TENANT, &[]).json(&request)?.fetch().await
     }
@@ -194,6 +199,9 @@ pub(crate) struct Update {
     /// New minimum number of characters of a new password, at least that of the installation.
     #[arg(long, value_name = "CHARACTERS", group = "change", value_parser = length_parser())]
     password_min_length: Option<u32>,
+    /// Whether users can log in with a passkey alone.
+    #[arg(long, value_name = "STATE", group = "change", value_parser = switch_parser())]
+    passkey_login: Option<bool>,
 }
 
 /// A new limit of a quota; `None` removes it.
@@ -220,6 +228,14 @@ fn policy_parser() -> impl TypedValueParser<Value = SecondFactorPolicy> {
         PossibleValue::new("administrators").help("The administrators"),
         PossibleValue::new("everyone").help("All users"),
     ])
+}
+
+fn switch_parser() -> impl TypedValueParser<Value = bool> {
+    let values = [
+        PossibleValue::new("on").help("A passkey is a login, or a second factor"),
+        PossibleValue::new("off").help("A passkey is only a second factor"),
+    ];
+    PossibleValuesParser::new(values).map(|value| value == "on")
 }
 
 fn quota_parser() -> RangedI64ValueParser<u32> {
@@ -252,6 +268,7 @@ impl Command for Update {
             display_name: self.display_name,
             second_factor: self.second_factor,
             password_min_length: self.password_min_length,
+            passkey_login: self.passkey_login,
             ..PatchTenant::default()
         };
         if self.events_per_second.is_some() || self.bytes_per_second.is_some() {

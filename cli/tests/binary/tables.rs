@@ -45,7 +45,7 @@ fn service(request: &StubRequest) -> (u16, String) {
         })],
         Some("GET /api/v1/tenants") => vec![json!({
             "tenant_id": "acme", "display_name": "Acme Corporation with a name that does not fit on the line",
-            "status": "active", "created_at": at(-500_000), "quota": {}, "second_factor": "optional", "password_min_length": 12,
+            "status": "active", "created_at": at(-500_000), "quota": {}, "second_factor": "optional", "password_min_length": 12, "passkey_login": true,
         })],
         Some("GET /api/v1/audit") => vec![json!({
             "position": "p17", "id": "01890a5d-ac96-774b-bcce-b302099a8057", "occurred_at": at(-90),

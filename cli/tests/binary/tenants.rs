@@ -26,7 +26,7 @@ fn tenant(id: &str) -> Value {
     json!({
         "tenant_id": id, "display_name": id, "status": "active", "created_at": "2026-01-01T00:00:00Z",
         "quota": {"events_per_second": null, "bytes_per_second": null}, "second_factor": "optional",
-        "password_min_length": 12,
+        "password_min_length": 12, "passkey_login": true,
     })
 }
 
@@ -117,7 +117,7 @@ fn suspends_and_resumes_a_tenant() {
     let stub = Stub::new(|request| {
         let tenant = json!({
             "tenant_id": "acme", "display_name": "Acme", "status": request.json()["status"], "quota": {},
-            "second_factor": "optional", "password_min_length": 12,
+            "second_factor": "optional", "password_min_length": 12, "passkey_login": true,
             "created_at": "2026-01-01T00:00:00Z",
         });
         (200, tenant.to_string())
@@ -184,21 +184,27 @@ fn sets_the_rules_for_logins_and_rejects_other_values() {
         (200, tenant.to_string())
     });
     let client = Client::for_url(&stub.url).with_variable("SVC_PLATFORM_TOKEN", "svc_pt_x");
-    let rules = ["--second-factor", "administrators", "--password-min-length", "20"];
+    let rules =
+        ["--second-factor", "administrators", "--password-min-length", "20", "--passkey-login", "off"];
     let update = [&["tenants", "update", "acme", "--output", "json"], &rules[..]].concat();
     let tenant = client.run(&update).json();
     assert_valid_output("tenants update", &tenant);
-    let sent = json!({"second_factor": "administrators", "password_min_length": 20});
+    let sent = json!({"second_factor": "administrators", "password_min_length": 20, "passkey_login": false});
     assert_eq!(stub.requests().last().unwrap().json(), sent);
     let shown = client.run(&[&["tenants", "update", "acme", "--output", "table"], &rules[..]].concat());
     assert!(shown.stdout.contains("administrators") && shown.stdout.contains("20"), "{shown:?}");
     assert_eq!(client.run(&[&["tenants", "create", "acme"], &rules[..]].concat()).code, Some(0));
     let created = stub.requests().last().unwrap().json();
     assert_eq!(
-        (&created["second_factor"], &created["password_min_length"]),
-        (&sent["second_factor"], &json!(20))
+        (&created["second_factor"], &created["password_min_length"], &created["passkey_login"]),
+        (&sent["second_factor"], &json!(20), &json!(false))
     );
-    for rule in ["--second-factor=all", "--password-min-length=129", "--password-min-length=none"] {
+    for rule in [
+        "--second-factor=all",
+        "--password-min-length=129",
+        "--password-min-length=none",
+        "--passkey-login=no",
+    ] {
         assert_eq!(client.run(&["tenants", "update", "acme", rule]).code, Some(2), "{rule}");
     }
 }

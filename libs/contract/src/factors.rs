@@ -78,6 +78,33 @@ pub struct PasskeyOptions {
     pub public_key: Value,
 }
 
+/// Options of a login with a passkey alone. They are valid for five minutes and one login.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[schemars(example = json!({
+    "expires_at": "2026-01-31T12:05:00Z",
+    "public_key": { "challenge": "…", "rpId": "svc.example", "allowCredentials": [], "userVerification": "required" },
+}))]
+pub struct PasskeyLoginOptions {
+    /// Expiry time of the challenge.
+    pub expires_at: DateTime<Utc>,
+    /// `PublicKeyCredentialRequestOptionsJSON` (WebAuthn Level 3, section 5.1.10), for `navigator.credentials.get`.
+    #[schemars(with = "serde_json::Map<String, Value>")]
+    pub public_key: Value,
+}
+
+/// Request body of `POST /auth/passkey/login`.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[schemars(example = json!({
+    "assertion": {
+        "id": "…",
+        "response": { "clientDataJSON": "…", "authenticatorData": "…", "signature": "…", "userHandle": "…" },
+    },
+}))]
+pub struct PasskeyLogin {
+    /// What the browser returned for the options. `userHandle` is required.
+    pub assertion: Assertion,
+}
+
 /// Request body of `POST /auth/factors/passkeys`.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[schemars(example = json!({

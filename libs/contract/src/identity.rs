@@ -52,6 +52,9 @@ pub struct CreateTenant {
     #[schemars(range(min = 12, max = 128))]
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub password_min_length: Option<u32>,
+    /// Whether users can log in with a passkey alone. Absent: yes.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub passkey_login: Option<bool>,
 }
 
 /// Largest minimum length of a password.
@@ -77,7 +80,7 @@ pub struct Quota {
 #[schemars(example = json!({
     "tenant_id": "acme", "display_name": "Acme", "status": "active",
     "quota": { "events_per_second": 500, "bytes_per_second": null }, "second_factor": "administrators",
-    "password_min_length": 12, "created_at": "2026-01-31T12:00:00Z",
+    "password_min_length": 12, "passkey_login": true, "created_at": "2026-01-31T12:00:00Z",
 }))]
 pub struct Tenant {
     /// Id.
@@ -92,6 +95,8 @@ pub struct Tenant {
     pub second_factor: SecondFactorPolicy,
     /// Minimum number of characters of a new password: the larger one of those of the tenant and of the installation.
     pub password_min_length: u32,
+    /// Whether users can log in with a passkey alone.
+    pub passkey_login: bool,
     /// Creation time.
     pub created_at: DateTime<Utc>,
     /// Invite of the first administrator. Only in the response that creates the tenant.
@@ -350,6 +355,9 @@ pub struct PatchTenant {
     #[schemars(range(min = 12, max = 128))]
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub password_min_length: Option<u32>,
+    /// Whether users can log in with a passkey alone. If not, a passkey is only a second factor. Existing sessions stay valid.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub passkey_login: Option<bool>,
 }
 
 /// Request body of `PATCH /users/{user_id}`. Absent fields are unchanged.

@@ -135,6 +135,9 @@ pub struct ManagedTenant {
     /// Minimum number of characters of a new password. `None`: that of the installation.
     #[serde(default)]
     pub password_min_length: Option<u32>,
+    /// Whether users can log in with a passkey alone. `None`: yes.
+    #[serde(default)]
+    pub passkey_login: Option<bool>,
     /// The first administrator, who is invited once.
     pub admin: Option<FirstAdmin>,
 }

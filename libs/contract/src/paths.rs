@@ -31,6 +31,7 @@ pub const PREFIXES: &[(&str, Upstream)] = &[
     ("/auth/password", Upstream::Identity),
     ("/auth/second-factor", Upstream::Identity),
     ("/auth/factors", Upstream::Identity),
+    ("/auth/passkey", Upstream::Identity),
     ("/mails", Upstream::Identity),
     ("/pages", Upstream::Identity),
     ("/problems", Upstream::Identity),

@@ -42,13 +42,16 @@ pub struct IssuedSession {
 /// Response of a login on the page of own sessions. The token is in a cookie.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[schemars(example = json!({
-    "user_id": "019c1373-2f00-7000-8000-000000000002", "tenant_id": "acme", "expires_at": "2026-01-31T12:15:00Z",
+    "user_id": "019c1373-2f00-7000-8000-000000000002", "tenant_id": "acme", "email": "ada@acme.example",
+    "expires_at": "2026-01-31T12:15:00Z",
 }))]
 pub struct PageSession {
     /// Id of the user.
     pub user_id: UserId,
     /// Tenant of the user.
     pub tenant_id: TenantId,
+    /// E-mail address of the user, normalized.
+    pub email: String,
     /// Expiry time.
     pub expires_at: DateTime<Utc>,
     /// Ten recovery codes. Only after a login that has set up a second factor, and only in this response.

@@ -104,6 +104,10 @@ impl Components {
                 "description": "The tenant that the request is about. Required from the platform administrator; for other \
                     callers the credential determines the tenant.",
             },
+            "OptionalTenant": {
+                "name": "X-Tenant-ID", "in": "header", "required": false, "schema": tenant,
+                "description": "The tenant that the credential must belong to.",
+            },
             "UserId": {
                 "name": "X-User-ID", "in": "header", "required": true,
                 // Without the format `uuid`: generated clients would pass an object where their HTTP library expects text.
@@ -145,6 +149,7 @@ pub(crate) fn header_parameter(header: Header) -> &'static str {
         Header::Tenant => "TenantId",
         Header::TenantOrField => "TenantOrField",
         Header::TenantOfPlatformAdmin => "TenantOfPlatformAdmin",
+        Header::OptionalTenant => "OptionalTenant",
         Header::User => "UserId",
         Header::Session => "SessionToken",
     }

@@ -189,6 +189,7 @@ impl TestSystem {
             quota: None,
             second_factor: SecondFactorPolicy::Optional,
             password_min_length: None,
+            passkey_login: None,
         };
         let tenant: Tenant = self.platform_admin().post("/tenants", &create).await.expect(201);
         self.accept_invite(tenant.invite.expect("the invite of the administrator")).await

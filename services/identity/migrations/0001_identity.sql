@@ -16,6 +16,8 @@ create table identity.tenants (
     second_factor text collate "C" not null default 'optional',
     -- Minimum number of characters of a new password; null for that of the installation, which is a lower bound in any case.
     password_min_length integer,
+    -- Whether a passkey alone is a login.
+    passkey_login boolean not null default true,
     -- Increases at every change. An older record never overwrites a newer one in another service.
     version bigint not null default 1,
     created_at timestamptz not null,
@@ -49,6 +51,9 @@ create table identity.users (
     api_key_version bigint not null default 1,
     -- Whether the user has a confirmed second factor. session creates no session without it.
     has_factor boolean not null default false,
+    -- The user handle of all passkeys (WebAuthn Level 3, section 5.4.3): random, and not the id, which others know. It never changes, so an
+    -- authenticator lists the account once.
+    user_handle uuid not null default gen_random_uuid(),
     version bigint not null default 1,
     created_at timestamptz not null,
     updated_at timestamptz not null,
@@ -173,8 +178,6 @@ create table identity.passkeys (
     credential_id bytea not null,
     -- As the authenticator sent it (COSE_Key, RFC 9052).
     public_key bytea not null,
-    -- Random, the same for all passkeys of the user. An authenticator returns it with a login.
-    user_handle bytea not null,
     -- The counter of the last login. An authenticator without a counter always sends 0.
     sign_count bigint not null,
     -- Whether the passkey can be copied to other devices. It never changes.
@@ -203,15 +206,24 @@ create table identity.login_challenges (
     user_id uuid not null constraint login_challenges_user_id_fkey references identity.users on delete cascade,
     -- The version of the verified password.
     credential_version bigint not null,
-    -- Whether it permits the set-up of a second factor, of a user who has none and must have one.
-    is_setup boolean not null,
-    -- Of the registration of a passkey. Null for a login.
-    user_handle bytea,
+    -- `set_up` permits the set-up of a second factor, of a user who has none and must have one.
+    purpose text collate "C" not null,
     attempts integer not null default 0,
     created_at timestamptz not null,
-    expires_at timestamptz not null
+    expires_at timestamptz not null,
+    constraint login_challenges_purpose_check check (purpose in ('log_in', 'set_up', 'register_passkey'))
 );
 create index login_challenges_user_idx on identity.login_challenges (user_id, created_at);
+
+-- Challenges of successful logins with a passkey alone, until they expire. An unused one has no row, because any client can request one. A new
+-- row deletes the expired ones of the user.
+create table identity.used_challenges (
+    challenge bytea primary key,
+    tenant_id text collate "C" not null constraint used_challenges_tenant_id_fkey references identity.tenants,
+    user_id uuid not null constraint used_challenges_user_id_fkey references identity.users on delete cascade,
+    expires_at timestamptz not null
+);
+create index used_challenges_user_idx on identity.used_challenges (user_id);
 
 -- include: outbox_1.sql
 
@@ -349,7 +361,7 @@ do $$
 declare
     name text;
 begin
-    foreach name in array array['totp_factors', 'passkeys', 'recovery_codes', 'login_challenges']
+    foreach name in array array['totp_factors', 'passkeys', 'recovery_codes', 'login_challenges', 'used_challenges']
     loop
         execute format('alter table identity.%I enable row level security', name);
         execute format('alter table identity.%I force row level security', name);
@@ -365,7 +377,7 @@ $$;
 
 grant select, insert, update on identity.tenants, identity.users, identity.invites, identity.resets to svc_identity;
 grant select, insert, update, delete on
-    identity.totp_factors, identity.passkeys, identity.recovery_codes, identity.login_challenges
+    identity.totp_factors, identity.passkeys, identity.recovery_codes, identity.login_challenges, identity.used_challenges
 to svc_identity;
 grant delete on identity.users, identity.invites to svc_identity;
 grant select, insert on identity.deleted_users to svc_identity;
@@ -529,7 +541,8 @@ returns table (
     tenant_version bigint,
     email_key text,
     has_factor boolean,
-    second_factor text
+    second_factor text,
+    passkey_login boolean
 )
 language plpgsql stable security definer set search_path = '' as $$
 begin
@@ -537,7 +550,8 @@ begin
     select
         users.user_id, users.role, users.status, users.password_digest, users.credential_version, users.kept_session_id,
         users.api_key_version, users.version, tenants.status, tenants.session_version, tenants.events_per_second, tenants.bytes_per_second,
-        tenants.version, users.email_key, users.has_factor, tenants.second_factor
+        tenants.version, users.email_key, users.has_factor, tenants.second_factor,
+        tenants.passkey_login
     from identity.tenants
     left join identity.users on users.tenant_id = tenants.tenant_id
         and users.user_id = coalesce(in_user_id, (
@@ -546,6 +560,27 @@ begin
         ))
     where tenants.tenant_id = in_tenant_id and tenants.status <> 'deleted';
 end
+$$;
+
+-- Login with a passkey alone: the passkey determines the tenant.
+create function identity.find_passkey(in_credential_id bytea)
+returns table (
+    tenant_id text,
+    user_id uuid,
+    email_key text,
+    user_handle uuid,
+    factor_id uuid,
+    public_key bytea,
+    sign_count bigint,
+    backup_eligible boolean
+)
+language sql stable security definer set search_path = '' as $$
+    select
+        passkeys.tenant_id, users.user_id, users.email_key, users.user_handle, passkeys.factor_id, passkeys.public_key, passkeys.sign_count,
+        passkeys.backup_eligible
+    from identity.passkeys
+    join identity.users on users.user_id = passkeys.user_id
+    where passkeys.credential_id = in_credential_id
 $$;
 
 -- Accept an invite: the token determines the tenant.

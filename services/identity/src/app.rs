@@ -10,6 +10,7 @@ pub(crate) mod login;
 mod login_attempt;
 mod mails;
 pub(crate) mod managed_tenants;
+pub(crate) mod passkey_login;
 mod passkeys;
 mod passwords;
 mod resets;
@@ -35,6 +36,7 @@ use tenancy::{Actor, TenantId};
 use tokio::sync::watch;
 use url::Url;
 
+use self::passkey_login::PasskeyLogins;
 use self::second_factor::FactorAttempts;
 use crate::breach_set::BreachSet;
 use crate::config::RateLimits;
@@ -99,6 +101,7 @@ pub(crate) struct Dependencies {
     /// Reset requests that sent no mail. Labels would reveal which accounts exist.
     pub(crate) resets_dropped: Counter,
     pub(crate) factor_attempts: FactorAttempts,
+    pub(crate) passkey_logins: PasskeyLogins,
 }
 
 /// The unit of work of a use case: a transaction with the audit events and messages of the service.

@@ -77,7 +77,8 @@ service::variables! {
         pub(crate) branding: Branding,
         pub(crate) connections: ConnectionSettings,
         pub(crate) rate_limits: RateLimits,
-        /// Key that hashes the e-mail addresses in the table of failed logins. Use the same key in every replica.
+        /// Key that hashes the e-mail addresses in the table of failed logins, and signs the options of logins with a passkey. Use the same
+        /// key in every replica.
         /// During a rotation, the second line is the previous key: failed logins recorded with it still count.
         pub(crate) limiter_keys: Live<LimiterKeys> =
             Variable::new("SVC_LIMITER_KEY", "32 or more characters").secret().required_live(LimiterKeys::parse),

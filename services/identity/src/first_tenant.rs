@@ -53,6 +53,7 @@ impl FirstTenant {
             quota: None,
             second_factor: SecondFactorPolicy::Optional,
             password_min_length: None,
+            passkey_login: None,
         };
         let response = self.request(Method::POST, "/tenants").json(&create).send().await?;
         if response.status() != StatusCode::CONFLICT {

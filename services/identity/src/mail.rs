@@ -250,6 +250,7 @@ mod tests {
             quota: Quota::default(),
             second_factor: SecondFactorPolicy::Optional,
             password_min_length: 12,
+            passkey_login: true,
             created_at: DateTime::UNIX_EPOCH,
             invite: None,
         }

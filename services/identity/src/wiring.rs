@@ -21,6 +21,7 @@ use service::telemetry::Telemetry;
 use tokio::sync::watch;
 
 use crate::app::factor_rotation::FactorRotation;
+use crate::app::passkey_login::PasskeyLogins;
 use crate::app::second_factor::FactorAttempts;
 use crate::app::{App, Dependencies};
 use crate::command::Command;
@@ -192,5 +193,6 @@ pub(crate) fn app(
         rate_limits: config.rate_limits,
         resets_dropped: metrics.metric("resets_dropped", "Password reset requests that sent no mail", &[]),
         factor_attempts: FactorAttempts::new(metrics),
+        passkey_logins: PasskeyLogins::new(metrics),
     }))
 }

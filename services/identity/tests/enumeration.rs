@@ -8,12 +8,14 @@ use std::sync::Arc;
 
 use contract::Role;
 use parking_lot::Mutex;
-use serde_json::json;
-use testkit::PASSWORD;
+use serde_json::{Value, json};
+use testkit::{Authenticator, PASSWORD};
 use testsystem::TestSystem;
 use tracing::field::{Field, Visit};
 use tracing::{Event, Subscriber};
 use tracing_subscriber::layer::{Context, Layer, SubscriberExt as _};
+
+const ORIGIN: &str = "https://svc.example";
 
 /// The first words of the statements that this thread has run.
 #[derive(Clone, Default)]
@@ -67,6 +69,36 @@ impl Observed {
         (statements, self.hashed().await - hashed)
     }
 
+    /// Adds a user with a passkey, or one of the administrator of a new tenant.
+    async fn passkey(&self, tenant: &str, name: &str) -> Authenticator {
+        let email = format!("{name}@{tenant}.example");
+        let client = if name == "admin" {
+            self.system.create_tenant(tenant).await.client
+        } else {
+            let admin = self.system.log_in(tenant, &format!("admin@{tenant}.example")).await;
+            let invite = json!({ "email": email, "delivery": "response" });
+            let admin = self.system.client().bearer(admin.session_id.expose());
+            let invite: Value = admin.post("/users/invite", &invite).await.expect(201);
+            let accept = json!({ "token": invite["token"], "password": PASSWORD });
+            self.system.client().post("/users/accept-invite", &accept).await.expect::<Value>(201);
+            let session = self.system.log_in(tenant, &email).await;
+            self.system.client().bearer(session.session_id.expose())
+        };
+        let options: Value = client.post("/auth/factors/passkeys/options", &Value::Null).await.expect(201);
+        let mut authenticator = Authenticator::new(ORIGIN);
+        let credential = authenticator.create(&options["public_key"]);
+        let add = json!({ "challenge": options["challenge"], "name": "x", "credential": credential });
+        client.post("/auth/factors/passkeys", &add).await.expect::<Value>(201);
+        authenticator
+    }
+
+    /// Returns the request of a login with a passkey alone.
+    async fn assertion(&self, authenticator: &Authenticator) -> Value {
+        let options: Value =
+            self.system.client().post("/auth/passkey/options", &Value::Null).await.expect(200);
+        json!({ "assertion": authenticator.get(&options["public_key"]) })
+    }
+
     async fn hashed(&self) -> u64 {
         let client = testkit::client::plain_http();
         let url = format!("{}/metrics", self.system.admin_url);
@@ -80,8 +112,12 @@ impl Observed {
 async fn populated() -> (Observed, tracing::subscriber::DefaultGuard) {
     let statements = Statements::default();
     let guard = tracing::subscriber::set_default(tracing_subscriber::registry().with(statements.clone()));
-    let variables =
-        [("SVC_LIMIT_LOGIN", "1000/s"), ("SVC_LIMIT_RESET", "1000/s"), ("SVC_AUDIT_PERSONAL", "ip,email")];
+    let variables = [
+        ("SVC_LIMIT_LOGIN", "1000/s"),
+        ("SVC_LIMIT_RESET", "1000/s"),
+        ("SVC_AUDIT_PERSONAL", "ip,email"),
+        ("SVC_PUBLIC_URL", ORIGIN),
+    ];
     let system = TestSystem::start_with(&variables).await.unwrap();
     let admin = system.create_tenant("acme").await;
     for name in ["backing-off", "locked", "disabled"] {
@@ -165,6 +201,77 @@ async fn every_rejected_login_does_the_same_work() {
         "session.insert",
     ];
     assert_eq!((names.as_slice(), hashed), (&expected[..], 1));
+}
+
+/// Rejected logins with a passkey alone: the same work without a valid signature, and the same work with one.
+#[tokio::test]
+async fn every_rejected_passkey_login_does_the_same_work() {
+    let (observed, _guard) = populated().await;
+    let system = &observed.system;
+    let mut keys = Vec::new();
+    for (tenant, name) in [
+        ("acme", "ok"),
+        ("acme", "gone"),
+        ("acme", "out"),
+        ("acme", "wait"),
+        ("acme", "lock"),
+        ("acme", "stop"),
+        ("halted", "admin"),
+        ("closed", "admin"),
+    ] {
+        keys.push((tenant, name, observed.passkey(tenant, name).await));
+    }
+    system
+        .run_sql(
+            "update identity.users set status = 'disabled' where email_key = 'out@acme.example';
+            delete from identity.passkeys where user_id = (select user_id from identity.users where email_key = 'gone@acme.example');
+            update identity.tenants set status = 'suspended' where tenant_id = 'halted';
+            update identity.tenants set passkey_login = false where tenant_id = 'closed';
+            update identity.passkeys set sign_count = 9 where user_id = (select user_id from identity.users where email_key = 'stop@acme.example')",
+        )
+        .await;
+    system.wait_for_empty_outbox().await;
+    let unsigned = ["-- limit.count with network_0 …", "-- passkey.find select tenant_id …"];
+    let signed = [
+        unsigned[0],
+        unsigned[1],
+        "-- login_attempt.load select coalesce(failures, …",
+        "-- login_attempt.start select saved.version, …",
+        "-- login_attempt.settle select identity.settle_attempt( …",
+    ];
+    let unknown = ("acme", "unknown", Authenticator::new(ORIGIN));
+    for (tenant, name, key) in keys.iter().chain([&unknown]) {
+        let mut body = observed.assertion(key).await;
+        body["assertion"]["response"]["signature"] = "AAAA".into();
+        let (statements, hashed) = observed.work_of("/auth/passkey/login", tenant, &body, 401).await;
+        assert_eq!((statements.as_slice(), hashed), (&unsigned.map(str::to_owned)[..], 0), "{name}");
+    }
+    for (tenant, name, key) in &keys {
+        // The tenant of the request is not that of the passkey.
+        let tenant = if *name == "ok" { "strict" } else { tenant };
+        let block = match *name {
+            "lock" => {
+                "update identity.login_failures set consecutive_failures = 100;
+                update identity.login_attempts set last_success_at = null"
+            }
+            "wait" => {
+                "update identity.login_attempts set failures = 5, back_off_until = now() + interval '1 hour'
+                where failures > 0"
+            }
+            _ => "",
+        };
+        if !block.is_empty() {
+            let email = format!("{name}@acme.example");
+            let body = json!({ "email": email, "password": "wrong-password-altogether" });
+            observed.work_of("/auth/password/login", "acme", &body, 401).await;
+            system.run_sql(block).await;
+        }
+        let expected: &[&str] = if *name == "gone" { &unsigned } else { &signed };
+        let body = observed.assertion(key).await;
+        let (statements, hashed) = observed.work_of("/auth/passkey/login", tenant, &body, 401).await;
+        let expected: Vec<_> = expected.iter().map(|text| (*text).to_owned()).collect();
+        assert_eq!((statements, hashed), (expected, 0), "{name}");
+    }
 }
 
 #[tokio::test]

@@ -32,6 +32,8 @@ mod openapi;
 mod page_session;
 #[path = "http/pages.rs"]
 mod pages;
+#[path = "http/passkey_login.rs"]
+mod passkey_login;
 #[path = "http/passkeys.rs"]
 mod passkeys;
 #[path = "http/password_change.rs"]

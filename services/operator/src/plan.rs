@@ -311,6 +311,7 @@ fn desired(resource: &SvcTenant, owner: Owner) -> ManagedTenant {
             RequiredFactor::Everyone => SecondFactorPolicy::Everyone,
         },
         password_min_length: spec.password_min_length,
+        passkey_login: Some(spec.passkey_login),
         admin: spec.admin_email.clone().map(|email| FirstAdmin {
             email,
             delivery: match spec.invite_delivery {

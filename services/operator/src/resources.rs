@@ -64,6 +64,9 @@ pub struct TenantSpec {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 12, max = 128))]
     pub password_min_length: Option<u32>,
+    /// Whether users can log in with a passkey alone. If not, a passkey is only a second factor.
+    #[serde(default = "enabled")]
+    pub passkey_login: bool,
     /// The namespaces, selected by their labels. Their producers may send events of any source for the tenant. Without a selector, no
     /// namespace is allowed.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -74,6 +77,10 @@ pub struct TenantSpec {
     /// Whether the resource takes over a tenant that exists and has no owner.
     #[serde(default)]
     pub adoption: Adoption,
+}
+
+const fn enabled() -> bool {
+    true
 }
 
 /// Delivery of the first invite.

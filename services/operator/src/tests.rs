@@ -180,11 +180,13 @@ async fn the_administrator_of_a_new_tenant_accepts_the_invite_of_the_secret_whic
     let cluster = Cluster::start().await;
     cluster.apply_tenant(&json!({
         "quota": { "eventsPerSecond": 5 }, "secondFactor": "Administrators", "passwordMinLength": 20,
+        "passkeyLogin": false,
     }));
     cluster.wait(ACME, "True", "Provisioned").await;
     let tenant = cluster.tenant().await;
     assert_eq!(tenant.quota.events_per_second, Some(5));
     assert_eq!((tenant.second_factor.as_str(), tenant.password_min_length), ("administrators", 20));
+    assert!(!tenant.passkey_login);
     let secret = cluster.secret().await;
     assert_eq!(secret["metadata"]["ownerReferences"][0]["kind"], "SvcTenant");
     let token = token_of(&secret);

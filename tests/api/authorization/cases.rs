@@ -39,12 +39,17 @@ pub(super) fn of(route: &Route) -> Option<Case> {
         // The body of an accepted caller is rejected before anything is looked up.
         "confirm_totp" => with(json!({ "code": "28708" })).getting(ProblemKind::ValidationFailed),
         // The origin of the test is an IP address.
-        "start_passkey" => plain().getting(ProblemKind::PasskeyUnavailable),
+        "start_passkey" | "start_passkey_login" => plain().getting(ProblemKind::PasskeyUnavailable),
         "add_passkey" => {
             let response = json!({ "clientDataJSON": "", "authenticatorData": "" });
             let credential = json!({ "id": "", "response": response });
             with(json!({ "challenge": unknown("ch"), "name": "", "credential": credential }))
                 .getting(ProblemKind::ValidationFailed)
+        }
+        "log_in_with_passkey" | "log_in_with_passkey_on_page" => {
+            let response = json!({ "clientDataJSON": "", "authenticatorData": "", "signature": "" });
+            with(json!({ "assertion": { "id": "", "response": response } }))
+                .getting(ProblemKind::PasskeyUnavailable)
         }
         "replace_recovery_codes" => plain().getting(ProblemKind::NotFound),
         "change_password" => with(json!({ "current_password": "not the one", "new_password": "another" }))

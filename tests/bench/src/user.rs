@@ -43,6 +43,7 @@ pub(crate) async fn tenant_admin(system: &System, tenant: String) -> anyhow::Res
         quota: None,
         second_factor: SecondFactorPolicy::Optional,
         password_min_length: None,
+        passkey_login: None,
     };
     let create = system.platform_request("POST", "/api/v1/tenants", &serde_json::to_vec(&create)?)?;
     let mut connection = Connection::open(system.address).await?;

@@ -28,6 +28,10 @@ impl ProblemText {
                 "The login is not active any more",
                 "Run `svc auth login` again: a login accepts five codes within five minutes.",
             ),
+            (P::TokenInvalid, "/auth/passkey/login" | "/pages/sessions/passkey") => (
+                "The options of the passkey are expired or used",
+                "Request new options, and send an assertion for them within five minutes.",
+            ),
             (P::RateLimited, "/auth/second-factor") => {
                 (kind.title(), "Wait, or run `svc auth login` again and enter a recovery code.")
             }

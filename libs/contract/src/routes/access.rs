@@ -69,6 +69,8 @@ pub enum Header {
     TenantOrField,
     /// `X-Tenant-ID`, required from the platform administrator only. Other callers may send their own tenant.
     TenantOfPlatformAdmin,
+    /// `X-Tenant-ID`, optional: the credential in the body determines the tenant, which must be this one.
+    OptionalTenant,
     /// `X-User-ID`, required.
     User,
     /// `X-Session-ID`, required: the raw session token.

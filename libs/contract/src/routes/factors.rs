@@ -3,8 +3,8 @@
 use super::{Access, Header, Operation, RateLimit, Route, RouteResponse, routes};
 use crate::ProblemKind;
 use crate::factors::{
-    AddPasskey, AddedPasskey, ConfirmTotp, Factors, NewTotp, PasskeyOptions, RecoveryCodes, StartSetup,
-    UseFactor,
+    AddPasskey, AddedPasskey, ConfirmTotp, Factors, NewTotp, PasskeyLogin, PasskeyLoginOptions,
+    PasskeyOptions, RecoveryCodes, StartSetup, UseFactor,
 };
 use crate::session::{IssuedSession, PageSession};
 
@@ -14,6 +14,14 @@ const LOGIN: &[ProblemKind] = &[
     ProblemKind::LoginFailed,
     ProblemKind::SecondFactorFailed,
     ProblemKind::TotpUnavailable,
+    ProblemKind::Overloaded,
+];
+
+/// Problems of a login with a passkey alone.
+const PASSKEY_LOGIN: &[ProblemKind] = &[
+    ProblemKind::TokenInvalid,
+    ProblemKind::LoginFailed,
+    ProblemKind::PasskeyUnavailable,
     ProblemKind::Overloaded,
 ];
 
@@ -61,6 +69,40 @@ routes! {
         .json::<UseFactor>()
         .responses(&[RouteResponse::json::<PageSession>(200, "The user of the session.")])
         .problems(LOGIN);
+
+    /// Request the options to log in with a passkey alone
+    ///
+    /// For a page of the origin `SVC_PUBLIC_URL`: `navigator.credentials.get({publicKey:
+    /// PublicKeyCredential.parseRequestOptionsFromJSON(public_key)})`. The request names no account, and the person chooses a passkey.
+    START_PASSKEY_LOGIN = Operation::post("/auth/passkey/options")
+        .access(&[Access::Public])
+        .responses(&[RouteResponse::json::<PasskeyLoginOptions>(200, "The options.")])
+        .problems(&[ProblemKind::PasskeyUnavailable]);
+
+    /// Log in with a passkey alone
+    ///
+    /// The passkey determines the user and the tenant. It is two factors at once, so no second step follows. `token_invalid` means that
+    /// the challenge is expired or used: request new options. Every other rejected login gets the same `login_failed` as a wrong password:
+    /// for example an unknown passkey, a wrong signature, a disabled or locked account, or a tenant with `passkey_login: false`. If the
+    /// request names a tenant, the passkey must belong to it.
+    LOG_IN_WITH_PASSKEY = Operation::post("/auth/passkey/login")
+        .access(&[Access::RequestSecret])
+        .rate_limit(RateLimit::Login)
+        .headers(&[Header::OptionalTenant])
+        .json::<PasskeyLogin>()
+        .responses(&[RouteResponse::json::<IssuedSession>(200, "The session. Send `session_id` as `Authorization: Bearer`.")])
+        .problems(PASSKEY_LOGIN);
+
+    /// Log in on the page of own sessions with a passkey alone
+    ///
+    /// For the page `sessions` only, as `POST /pages/sessions/login`.
+    LOG_IN_WITH_PASSKEY_ON_PAGE = Operation::post("/pages/sessions/passkey")
+        .access(&[Access::RequestSecret])
+        .rate_limit(RateLimit::Login)
+        .headers(&[Header::OptionalTenant])
+        .json::<PasskeyLogin>()
+        .responses(&[RouteResponse::json::<PageSession>(200, "The user of the session.")])
+        .problems(PASSKEY_LOGIN);
 
     /// List the own second factors
     LIST_FACTORS = Operation::get("/auth/factors")

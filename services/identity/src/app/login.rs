@@ -26,6 +26,13 @@ pub(crate) struct Client {
     pub(crate) user_agent: Option<String>,
 }
 
+/// A completed login.
+pub(crate) struct LoggedIn {
+    pub(crate) session: IssuedSession,
+    /// The address of the user.
+    pub(crate) email: EmailKey,
+}
+
 impl App {
     /// Verifies the password, then requests a session under the account status that was verified. If the user has a second
     /// factor or must have one, the login is completed by [`App::use_factor`] instead.
@@ -36,7 +43,7 @@ impl App {
         email: &str,
         raw_password: &str,
         client: Client,
-    ) -> Result<IssuedSession, Problem> {
+    ) -> Result<LoggedIn, Problem> {
         let email = EmailKey::from_typed(email);
         let account = AccountRef::Email(tenant_id, &email);
         let attempt = self.begin_attempt(account, account, client.address, Purpose::LogIn).await?;
@@ -58,7 +65,7 @@ impl App {
         account: Account,
         client: Client,
         amr: Vec<AuthMethod>,
-    ) -> Result<IssuedSession, Problem> {
+    ) -> Result<LoggedIn, Problem> {
         let request = IssueSession {
             subject: account.subject,
             tenant: account.tenant,
@@ -67,10 +74,11 @@ impl App {
             ip: Some(client.address),
             user_agent: client.user_agent,
         };
-        self.sessions.issue(&request).await.map_err(|error| match error {
-            IssueError::Outdated => ProblemKind::LoginFailed.into(),
+        let session = self.sessions.issue(&request).await.map_err(|error| match error {
+            IssueError::Outdated => Problem::from(ProblemKind::LoginFailed),
             IssueError::Unavailable(error) => error.into(),
-        })
+        })?;
+        Ok(LoggedIn { session, email: account.email })
     }
 
     /// Replaces a digest by one with the current parameters, best effort and in the background.

@@ -4,7 +4,8 @@
 //! same path: one start, one verification, one settlement, one response. No step reveals whether the account exists.
 //!
 //! [`App::begin_attempt`], [`App::verify`] and [`App::settle`] are separate steps. Between the last two, the use case can object to a
-//! correct password. [`App::resume`] takes the place of `verify` in the second step of a login with a second factor.
+//! correct password. [`App::resume`] takes the place of `verify` in the second step of a login with a second factor, and in a login with a
+//! passkey alone.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -162,16 +163,21 @@ impl App {
         Err(ProblemKind::LoginFailed.into())
     }
 
-    /// Continues a login after an earlier attempt has verified the password. The attempt does not count if the account cannot log in.
+    /// Continues a login after an earlier attempt has verified the password, or after the signature of a passkey. The attempt does not
+    /// count if the account cannot log in, or `permits` rejects it.
     ///
     /// # Errors
     /// 401 `login_failed`; 503 if the end of the attempt was not recorded.
-    pub(super) async fn resume(&self, attempt: Attempt) -> Result<Verified, Problem> {
-        let account = attempt.started.account.clone();
-        if let Some(account) = account.filter(|account| attempt.permit.is_allowed() && account.may_log_in()) {
+    pub(super) async fn resume(
+        &self,
+        attempt: Attempt,
+        permits: impl FnOnce(&Account) -> bool,
+    ) -> Result<Verified, Problem> {
+        let account = attempt.started.account.clone().filter(Account::may_log_in);
+        if let Some(account) = account.filter(|account| attempt.permit.is_allowed() && permits(account)) {
             return Ok(Verified { attempt, account });
         }
-        self.record(&attempt, Outcome::Unverified).await?;
+        self.record(&attempt, Outcome::Rejected).await?;
         Err(ProblemKind::LoginFailed.into())
     }
 
@@ -259,14 +265,14 @@ fn audit_outcome(call: &mut TenantCall, attempt: &Attempt, outcome: Outcome, is_
     let (tenant_exists, user_id) = (attempt.started.tenant_exists, attempt.user_id());
     let failed = FailedAttempt { tenant_exists, user_id, source: &attempt.key.source };
     match (outcome, attempt.purpose) {
-        (Outcome::Success, Purpose::LogIn | Purpose::SecondFactor) => {
+        (Outcome::Success, Purpose::LogIn | Purpose::SecondFactor | Purpose::Passkey) => {
             let actor = user_id.map_or(Actor::Anonymous, |user_id| Actor::User { user_id });
             call.audit(attempt.event(EventName::AuthnLoginSuccess).by(actor));
         }
-        (Outcome::Failure, Purpose::LogIn | Purpose::SecondFactor) => {
+        (Outcome::Failure | Outcome::Rejected, Purpose::LogIn | Purpose::SecondFactor | Purpose::Passkey) => {
             call.audit_failure(failed, attempt.event(EventName::AuthnLoginFail));
         }
-        (Outcome::Failure, Purpose::ChangePassword) => {
+        (Outcome::Failure | Outcome::Rejected, Purpose::ChangePassword) => {
             call.audit_failure(failed, attempt.event(EventName::AuthnPasswordChangeFail));
         }
         (Outcome::Success | Outcome::Objection | Outcome::Unverified, _) => {}

@@ -66,6 +66,7 @@ impl App {
             second_factor: Some(desired.second_factor),
             // Also one below that of the installation, which is larger after a change of the configuration.
             password_min_length: desired.password_min_length.or(Some(0)),
+            passkey_login: Some(desired.passkey_login.unwrap_or(true)),
         };
         let mut written = WrittenTenant { changed: false, invite: None };
         let mut ownership;
@@ -179,6 +180,7 @@ fn creation(tenant_id: &TenantId, desired: &ManagedTenant) -> CreateTenant {
         quota: Some(desired.quota),
         second_factor: desired.second_factor,
         password_min_length: desired.password_min_length,
+        passkey_login: desired.passkey_login,
     }
 }
 

@@ -11,7 +11,7 @@ use tenancy::{Actor, FactorId, TenantId, UserId};
 use super::App;
 use super::second_factor::digest_of;
 use crate::domain::email::EmailKey;
-use crate::domain::passkey::{RelyingParty, StoredPasskey, USER_HANDLE_LEN};
+use crate::domain::passkey::{RelyingParty, StoredPasskey};
 use crate::message::{FactorChange, Message};
 use crate::store::factor::Purpose;
 use crate::store::{factor, passkey, user};
@@ -31,27 +31,14 @@ impl App {
         let version = user::lock_active(&mut tx, user_id).await?.ok_or(ProblemKind::NotFound)?;
         let existing = passkey::list(&mut tx, user_id).await?;
         check_count(&existing)?;
-        let user_handle = existing.first().map_or_else(
-            || {
-                let mut random = vec![0; USER_HANDLE_LEN];
-                self.entropy.fill(&mut random);
-                random
-            },
-            |existing| existing.user_handle.clone(),
-        );
+        let user_handle = passkey::user_handle(&mut tx, user_id).await?;
         let digest = token.digest();
-        let expires_at = factor::insert_challenge(
-            &mut tx,
-            user_id,
-            digest,
-            version,
-            Purpose::RegisterPasskey(&user_handle),
-        )
-        .await?;
+        let expires_at =
+            factor::insert_challenge(&mut tx, user_id, digest, version, Purpose::RegisterPasskey).await?;
         tx.commit().await?;
         let ids = existing.iter().map(|existing| &*existing.passkey.credential_id);
         let names = (&*format!("{account} ({tenant_id})"), &*account);
-        let public_key = party.creation_options(digest.as_bytes(), &user_handle, names, ids);
+        let public_key = party.creation_options(digest.as_bytes(), user_handle, names, ids);
         Ok(PasskeyOptions { challenge: Secret::new(token.expose()), expires_at, public_key })
     }
 
@@ -74,9 +61,10 @@ impl App {
         let account = tx.lock_account(user_id).await?.email;
         let has_factor = tx.check_factor_was_used(user_id, used_factor).await?;
         let version = user::lock_active(&mut tx, user_id).await?.ok_or(ProblemKind::NotFound)?;
-        let challenge = factor::count_attempt(&mut tx, user_id, digest, version).await?;
-        let user_handle = challenge.and_then(|challenge| challenge.user_handle);
-        let user_handle = user_handle.ok_or(ProblemKind::TokenInvalid)?;
+        let purpose = Purpose::RegisterPasskey;
+        if !factor::count_attempt(&mut tx, user_id, digest, version, purpose).await? {
+            return Err(ProblemKind::TokenInvalid.into());
+        }
         let passkey = match party.register(&request.credential, digest.as_bytes()) {
             Ok(passkey) => passkey,
             Err(error) => {
@@ -85,8 +73,8 @@ impl App {
             }
         };
         check_count(&passkey::list(&mut tx, user_id).await?)?;
-        let stored = StoredPasskey { factor_id: FactorId::generate(), user_handle, passkey };
-        passkey::insert(&mut tx, user_id, name, &stored).await.map_err(|error| {
+        let factor_id = FactorId::generate();
+        passkey::insert(&mut tx, user_id, factor_id, name, &passkey).await.map_err(|error| {
             if error.violates(passkey::CREDENTIAL_KEY) {
                 invalid("/credential", "is registered already".to_owned())
             } else {
@@ -104,7 +92,7 @@ impl App {
         };
         tx.factor_changed(user_id, &EmailKey::from_typed(&account), FactorChange::PasskeyAdded).await?;
         let factor = Factor {
-            factor_id: stored.factor_id,
+            factor_id,
             kind: FactorType::Passkey,
             name: Some(name.to_owned()),
             created_at: tx.now(),
@@ -114,7 +102,7 @@ impl App {
         Ok(AddedPasskey { factor, recovery_codes })
     }
 
-    fn relying_party(&self) -> Result<&RelyingParty, Problem> {
+    pub(super) fn relying_party(&self) -> Result<&RelyingParty, Problem> {
         Ok(self.relying_party.as_ref().ok_or(ProblemKind::PasskeyUnavailable)?)
     }
 }

@@ -13,7 +13,7 @@ use contract::Secret;
 use contract::factors::{Assertion, FactorMethod, NewTotp, RecoveryCodes, UseFactor};
 use contract::internal::SubjectRecord;
 use contract::problem::SecondFactor;
-use contract::session::{AuthMethod, IssuedSession};
+use contract::session::AuthMethod;
 use database::Error;
 use hashing::{RawToken, TokenDigest, TokenKind};
 use prometheus_client::metrics::counter::Counter;
@@ -22,7 +22,7 @@ use service::Problem;
 use service::telemetry::Metrics;
 use tenancy::{Actor, TenantId, UserId};
 
-use super::login::Client;
+use super::login::{Client, LoggedIn};
 use super::{App, Work};
 use crate::domain::account::{Account, AccountRef};
 use crate::domain::email::EmailKey;
@@ -138,13 +138,13 @@ impl App {
         tenant_id: &TenantId,
         request: &UseFactor,
         client: Client,
-    ) -> Result<IssuedSession, Problem> {
+    ) -> Result<LoggedIn, Problem> {
         let proof = proof_of(request)?;
         let digest = digest_of(&request.challenge)?;
         let Challenged { user_id, email, is_setup } = self.find_challenged(tenant_id, digest).await?;
         let (account, target) = (AccountRef::Email(tenant_id, &email), AccountRef::User(tenant_id, user_id));
         let attempt = self.begin_attempt(account, target, client.address, Purpose::SecondFactor).await?;
-        let verified = self.resume(attempt).await?;
+        let verified = self.resume(attempt, |_| true).await?;
         let checked = if is_setup {
             self.confirm_setup(verified.account(), digest, &proof).await
         } else {
@@ -156,8 +156,9 @@ impl App {
             account.subject = subject;
             codes.recovery_codes
         });
-        let issued = self.issue(account, client, amr).await?;
-        Ok(IssuedSession { recovery_codes, ..issued })
+        let mut login = self.issue(account, client, amr).await?;
+        login.session.recovery_codes = recovery_codes;
+        Ok(login)
     }
 
     /// Sets up an authenticator app with a challenge that permits it.
@@ -198,7 +199,7 @@ impl App {
     ) -> Result<(Vec<AuthMethod>, Option<(SubjectRecord, RecoveryCodes)>), Problem> {
         let (user_id, version) = (account.subject.user_id, account.subject.credential_version);
         let mut tx = self.begin(&account.tenant.tenant_id, Actor::User { user_id }).await?;
-        tx.count_attempt(user_id, digest, version).await?;
+        tx.count_attempt(user_id, digest, version, ChallengePurpose::SetUp).await?;
         // A factor that was added while the challenge was created is not bypassed.
         if factor::exists(&mut tx, user_id).await? {
             return Err(ProblemKind::TokenInvalid.into());
@@ -230,7 +231,7 @@ impl App {
     ) -> Result<Vec<AuthMethod>, Problem> {
         let (user_id, version) = (account.subject.user_id, account.subject.credential_version);
         let mut tx = self.begin(&account.tenant.tenant_id, Actor::User { user_id }).await?;
-        tx.count_attempt(user_id, digest, version).await?;
+        tx.count_attempt(user_id, digest, version, ChallengePurpose::LogIn).await?;
         let accepted = match proof {
             Proof::Totp(code) => {
                 tx.use_totp(user_id, *code).await.map(|is_right| is_right.then_some(Some(AuthMethod::Otp)))
@@ -272,9 +273,10 @@ impl Work<'_> {
         user_id: UserId,
         digest: TokenDigest,
         credential_version: i64,
+        purpose: ChallengePurpose,
     ) -> Result<(), Problem> {
         let is_current = user::lock_active(self, user_id).await? == Some(credential_version)
-            && factor::count_attempt(self, user_id, digest, credential_version).await?.is_some();
+            && factor::count_attempt(self, user_id, digest, credential_version, purpose).await?;
         if is_current { Ok(()) } else { Err(ProblemKind::TokenInvalid.into()) }
     }
 
@@ -315,8 +317,8 @@ impl Work<'_> {
         let (Some(stored), Some(party)) = (found, &self.app.relying_party) else { return Ok(None) };
         match party.verify(assertion, &stored, challenge.as_bytes()) {
             Ok(sign_count) => {
-                store::passkey::mark_used(self, stored.factor_id, sign_count).await?;
-                Ok(Some(stored.passkey.amr()))
+                let is_used = store::passkey::mark_used(self, stored.factor_id, sign_count).await?;
+                Ok(is_used.then(|| stored.passkey.amr()))
             }
             Err(error) => {
                 let (tenant_id, factor_id) = (self.tenant_id(), stored.factor_id);

@@ -97,6 +97,7 @@ impl Work<'_> {
             quota,
             second_factor: request.second_factor,
             password_min_length: request.password_min_length.unwrap_or(0),
+            passkey_login: request.passkey_login.unwrap_or(true),
             created_at: self.now(),
             invite: None,
         };
@@ -132,14 +133,16 @@ impl Work<'_> {
             quota: patch.quota.unwrap_or(found.quota),
             second_factor: patch.second_factor.unwrap_or(found.second_factor),
             password_min_length: patch.password_min_length.unwrap_or(found.password_min_length),
+            passkey_login: patch.passkey_login.unwrap_or(found.passkey_login),
             ..found.clone()
         };
         let rule_changed = changed.second_factor != found.second_factor;
+        let passkeys_changed = changed.passkey_login != found.passkey_login;
         let values = |tenant: &Tenant| {
             (tenant.display_name.clone(), tenant.status, tenant.quota, tenant.password_min_length)
         };
         let others_changed = values(&changed) != values(&found);
-        if !rule_changed && !others_changed {
+        if !rule_changed && !passkeys_changed && !others_changed {
             return Ok(None);
         }
         let suspends = changed.status == TenantStatus::Suspended && found.status == TenantStatus::Active;
@@ -156,6 +159,10 @@ impl Work<'_> {
                 SecondFactorPolicy::Everyone => "second_factor_everyone",
             });
             self.audit(AuditEvent { about, ..AuditEvent::new(EventName::AuthzAdmin) });
+        }
+        if passkeys_changed {
+            let about = if changed.passkey_login { "passkey_login_on" } else { "passkey_login_off" };
+            self.audit(AuditEvent { about: Some(about), ..AuditEvent::new(EventName::AuthzAdmin) });
         }
         tenant::update(self, &changed, suspends).await?;
         if others_changed {

@@ -24,6 +24,8 @@ pub(crate) struct Account {
     pub(crate) email: EmailKey,
     /// Which users of the tenant must have a second factor.
     pub(crate) second_factor: SecondFactorPolicy,
+    /// Whether the tenant permits logins with a passkey alone.
+    pub(crate) passkey_login: bool,
     /// `None` until the invite is accepted.
     pub(crate) password_digest: Option<PasswordDigest>,
 }
@@ -65,6 +67,11 @@ impl LimiterKey {
         };
         // Neither the tenant id nor the kind can contain a zero byte.
         self.digest_of(&format!("{}\0{kind}\0{name}", tenant_id.as_str()))
+    }
+
+    /// The MAC of a challenge. The text of an account begins with a tenant id, and that of a recipient with another kind.
+    fn mac_of_challenge(&self, message: &[u8]) -> Hmac<Sha256> {
+        self.0.clone().chain_update("\0challenge\0").chain_update(message)
     }
 
     fn digest_of(&self, text: &str) -> [u8; 32] {
@@ -133,6 +140,17 @@ impl LimiterKeys {
         self.recipient_key("mailbox", tenant_id, mailbox)
     }
 
+    /// Returns the MAC of a challenge.
+    pub(crate) fn sign_challenge(&self, message: &[u8]) -> [u8; 32] {
+        self.current.mac_of_challenge(message).finalize().into_bytes().into()
+    }
+
+    /// Returns whether a MAC is that of a challenge, in constant time.
+    pub(crate) fn has_signed_challenge(&self, message: &[u8], mac: &[u8]) -> bool {
+        let keys = [Some(&self.current), self.previous.as_ref()];
+        keys.into_iter().flatten().any(|key| key.mac_of_challenge(message).verify_slice(mac).is_ok())
+    }
+
     fn recipient_key(&self, kind: &str, tenant_id: Option<&TenantId>, email: &EmailKey) -> String {
         let tenant_id = tenant_id.map_or("", TenantId::as_str);
         // The key of an account begins with a tenant id.
@@ -181,7 +199,9 @@ mod tests {
             };
             let email = EmailKey::from_stored("ada@acme.example".to_owned());
             let second_factor = SecondFactorPolicy::Optional;
-            Account { subject, tenant, email, second_factor, password_digest: None }.may_log_in()
+            let passkey_login = true;
+            Account { subject, tenant, email, second_factor, passkey_login, password_digest: None }
+                .may_log_in()
         };
         assert!(account(UserStatus::Active, TenantStatus::Active));
         assert!(!account(UserStatus::Disabled, TenantStatus::Active));

@@ -116,6 +116,7 @@ mod tests {
             quota: Quota::default(),
             second_factor: SecondFactorPolicy::Optional,
             password_min_length: None,
+            passkey_login: None,
             admin: None,
         }
     }

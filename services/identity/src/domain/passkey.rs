@@ -3,9 +3,11 @@
 //! Without attestation, nothing signs a registration. A client that is no browser can register any key, but only for its own user. An
 //! assertion is signed by the authenticator.
 
+use chrono::{DateTime, SubsecRound as _, Utc};
 use contract::factors::{Assertion, Registration};
 use contract::session::AuthMethod;
 use data_encoding::BASE64URL_NOPAD;
+use hashing::Entropy;
 use ring::signature::{
     ECDSA_P256_SHA256_ASN1, ED25519, RSA_PKCS1_2048_8192_SHA256, RsaPublicKeyComponents, UnparsedPublicKey,
 };
@@ -14,11 +16,15 @@ use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 use tenancy::FactorId;
 use url::{Host, Url};
+use uuid::Uuid;
 
+use super::account::LimiterKeys;
 use super::factor::CHALLENGE_TTL;
 
-/// Length of a user handle, at most 64 (section 5.4.3).
-pub(crate) const USER_HANDLE_LEN: usize = 32;
+/// Length of the random part of a [`LoginChallenge`] (section 13.4.3).
+const NONCE_LEN: usize = 16;
+/// Length of its expiry time.
+const EXPIRY_LEN: usize = 8;
 /// Maximum length of a credential id (section 7.1).
 const MAX_CREDENTIAL_ID: usize = 1023;
 
@@ -43,7 +49,7 @@ pub(crate) struct NewPasskey {
 /// A registered passkey.
 pub(crate) struct StoredPasskey {
     pub(crate) factor_id: FactorId,
-    pub(crate) user_handle: Vec<u8>,
+    pub(crate) user_handle: Uuid,
     pub(crate) passkey: NewPasskey,
 }
 
@@ -68,6 +74,14 @@ pub(crate) enum InvalidPasskey {
     Signature,
     #[error("has a counter that is not above the stored one: the passkey may have been copied")]
     Counter,
+}
+
+/// A challenge of a login with a passkey alone: a nonce and an expiry time (Unix time in milliseconds), with their MAC. It is not stored,
+/// because any client can request any number of them. Only a used one is.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct LoginChallenge {
+    bytes: Vec<u8>,
+    expires_at: DateTime<Utc>,
 }
 
 /// The relying party: the host and the origin of the pages.
@@ -118,14 +132,14 @@ impl RelyingParty {
     pub(crate) fn creation_options<'a>(
         &self,
         challenge: &[u8],
-        user_handle: &[u8],
+        user_handle: Uuid,
         (name, display_name): (&str, &str),
         existing: impl Iterator<Item = &'a [u8]>,
     ) -> Value {
         let algorithms = [-7, -8, -257].map(|algorithm| json!({ "type": "public-key", "alg": algorithm }));
         json!({
             "rp": { "id": self.id, "name": self.product },
-            "user": { "id": encode(user_handle), "name": name, "displayName": display_name },
+            "user": { "id": encode(user_handle.as_bytes()), "name": name, "displayName": display_name },
             "challenge": encode(challenge),
             "pubKeyCredParams": algorithms,
             "timeout": CHALLENGE_TTL.num_milliseconds(),
@@ -191,7 +205,7 @@ impl RelyingParty {
         let response = &assertion.response;
         let returned =
             response.user_handle.as_deref().map(|handle| decode(handle, "userHandle")).transpose()?;
-        if returned.is_some_and(|returned| returned != *user_handle) {
+        if returned.is_some_and(|returned| returned != user_handle.as_bytes()) {
             return Err(InvalidPasskey::User);
         }
         let client_data = decode(&response.client_data_json, "clientDataJSON")?;
@@ -211,6 +225,20 @@ impl RelyingParty {
             return Err(InvalidPasskey::Counter);
         }
         Ok(data.sign_count)
+    }
+
+    /// Verifies an assertion that names its user with the user handle. Returns the new counter. If the error is
+    /// [`InvalidPasskey::Counter`], everything else is valid.
+    pub(crate) fn verify_discoverable(
+        &self,
+        assertion: &Assertion,
+        stored: &StoredPasskey,
+        challenge: &[u8],
+    ) -> Result<u32, InvalidPasskey> {
+        if assertion.response.user_handle.is_none() {
+            return Err(InvalidPasskey::User);
+        }
+        self.verify(assertion, stored, challenge)
     }
 
     fn check_client_data(&self, json: &[u8], kind: &str, challenge: &[u8]) -> Result<(), InvalidPasskey> {
@@ -242,6 +270,38 @@ impl RelyingParty {
             return Err(malformed);
         }
         Ok(AuthenticatorData { flags: *flags, sign_count: u32::from_be_bytes(*counter), rest })
+    }
+}
+
+impl LoginChallenge {
+    /// Creates a challenge.
+    pub(crate) fn issue(keys: &LimiterKeys, entropy: &dyn Entropy, now: DateTime<Utc>) -> Self {
+        let expires_at = (now + CHALLENGE_TTL).trunc_subsecs(3);
+        let mut bytes = vec![0; NONCE_LEN];
+        entropy.fill(&mut bytes);
+        bytes.extend(expires_at.timestamp_millis().to_be_bytes());
+        let mac = keys.sign_challenge(&bytes);
+        bytes.extend(mac);
+        Self { bytes, expires_at }
+    }
+
+    /// Returns the challenge that an assertion answers; `None` if it is expired or another one.
+    pub(crate) fn of(assertion: &Assertion, keys: &LimiterKeys, now: DateTime<Utc>) -> Option<Self> {
+        let json = decode(&assertion.response.client_data_json, "clientDataJSON").ok()?;
+        let data: ClientData = serde_json::from_slice(&json).ok()?;
+        let bytes = decode(&data.challenge, "challenge").ok()?;
+        let (signed, mac) = bytes.split_at_checked(NONCE_LEN + EXPIRY_LEN)?;
+        let expiry = signed.last_chunk::<EXPIRY_LEN>().filter(|_| keys.has_signed_challenge(signed, mac))?;
+        let expires_at = DateTime::from_timestamp_millis(i64::from_be_bytes(*expiry))?;
+        (expires_at > now).then_some(Self { bytes, expires_at })
+    }
+
+    pub(crate) fn as_bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    pub(crate) fn expires_at(&self) -> DateTime<Utc> {
+        self.expires_at
     }
 }
 

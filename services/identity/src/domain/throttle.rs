@@ -33,13 +33,15 @@ pub(crate) enum Purpose {
     LogIn,
     /// The second step of a login, after the right password. It counts as a login in flight.
     SecondFactor,
+    /// A login with a passkey alone, after its signature was verified. It counts as a login in flight.
+    Passkey,
     ChangePassword,
 }
 
 impl Purpose {
     /// Returns whether the attempt needs a hash.
     pub(crate) fn verifies_password(self) -> bool {
-        self != Self::SecondFactor
+        matches!(self, Self::LogIn | Self::ChangePassword)
     }
 }
 
@@ -52,6 +54,9 @@ pub(crate) enum Outcome {
     Objection,
     /// The password is wrong, or the account cannot log in.
     Failure,
+    /// The user has authenticated without the password, but cannot log in now. Recorded as a failed login. It does not count: no secret can
+    /// be guessed with it.
+    Rejected,
     /// The password was not verified. The attempt does not count.
     Unverified,
 }
@@ -121,7 +126,7 @@ impl SourceAttempts {
 
     fn in_flight(&mut self, purpose: Purpose) -> &mut Vec<DateTime<Utc>> {
         match purpose {
-            Purpose::LogIn | Purpose::SecondFactor => &mut self.in_flight,
+            Purpose::LogIn | Purpose::SecondFactor | Purpose::Passkey => &mut self.in_flight,
             Purpose::ChangePassword => &mut self.changes_in_flight,
         }
     }
@@ -174,7 +179,7 @@ impl Throttle {
         match outcome {
             Outcome::Success => self.succeed(now),
             Outcome::Failure if permit.counts => self.fail(now),
-            Outcome::Failure | Outcome::Objection | Outcome::Unverified => {}
+            Outcome::Failure | Outcome::Objection | Outcome::Rejected | Outcome::Unverified => {}
         }
         outcome
     }
@@ -356,6 +361,7 @@ mod tests {
             3 => Just(Step::Settle(Outcome::Failure)),
             1 => Just(Step::Settle(Outcome::Success)),
             1 => Just(Step::Settle(Outcome::Objection)),
+            1 => Just(Step::Settle(Outcome::Rejected)),
             1 => Just(Step::Settle(Outcome::Unverified)),
         ];
         let seconds = prop_oneof![4 => Just(0_i64), 4 => 0_i64..90, 1 => 0_i64..100_000];
@@ -403,7 +409,7 @@ mod tests {
                                 prop_assert_eq!(source.back_off_until, before.source.back_off_until.max(end));
                                 prop_assert_eq!(source.last_success_at, before.source.last_success_at);
                             }
-                            Outcome::Objection | Outcome::Unverified => {
+                            Outcome::Objection | Outcome::Rejected | Outcome::Unverified => {
                                 let in_flight = source.in_flight.clone();
                                 let source = SourceAttempts { in_flight, ..before.source };
                                 prop_assert_eq!(&throttle, &Throttle { source, ..before });
@@ -436,7 +442,7 @@ mod tests {
         fn an_attempt_that_does_not_count_changes_nothing(
             failures in 0_i32..60,
             seconds in 0_i64..80_000,
-            outcome in prop_oneof![Just(Outcome::Objection), Just(Outcome::Unverified)],
+            outcome in prop_oneof![Just(Outcome::Objection), Just(Outcome::Rejected), Just(Outcome::Unverified)],
         ) {
             let mut throttle = throttle(failures);
             throttle.source.failures = failures;

@@ -19,7 +19,7 @@ use tokio::time::timeout;
 
 use super::callers::OptionalCaller;
 use crate::app::App;
-use crate::app::login::Client;
+use crate::app::login::{Client, LoggedIn};
 
 /// `POST /auth/password/login`.
 pub(super) async fn login(
@@ -30,7 +30,7 @@ pub(super) async fn login(
     LimitedJson(login): LimitedJson<Login>,
 ) -> Result<Json<IssuedSession>, Problem> {
     let client = client(address, &headers, SessionMethod::Password);
-    Ok(Json(app.log_in(&tenant_id, &login.email, login.password.expose(), client).await?))
+    Ok(Json(app.log_in(&tenant_id, &login.email, login.password.expose(), client).await?.session))
 }
 
 /// `POST /pages/sessions/login`. The browser keeps the token in a cookie that scripts cannot read.
@@ -42,18 +42,19 @@ pub(super) async fn login_on_page(
     LimitedJson(login): LimitedJson<Login>,
 ) -> Result<([(HeaderName, String); 1], Json<PageSession>), Problem> {
     let client = client(address, &headers, SessionMethod::Page);
-    let session = app.log_in(&tenant_id, &login.email, login.password.expose(), client).await?;
-    Ok(page_session(&app, session))
+    let login = app.log_in(&tenant_id, &login.email, login.password.expose(), client).await?;
+    Ok(page_session(&app, login))
 }
 
 /// The response of a login on the page of own sessions.
 pub(super) fn page_session(
     app: &App,
-    session: IssuedSession,
+    LoggedIn { session, email }: LoggedIn,
 ) -> ([(HeaderName, String); 1], Json<PageSession>) {
     let IssuedSession { session_id, user_id, tenant_id, expires_at, recovery_codes, .. } = session;
     let cookie = page_session_cookie(session_id.expose(), &app.public_url);
-    ([(SET_COOKIE, cookie)], Json(PageSession { user_id, tenant_id, expires_at, recovery_codes }))
+    let email = email.as_str().to_owned();
+    ([(SET_COOKIE, cookie)], Json(PageSession { user_id, tenant_id, email, expires_at, recovery_codes }))
 }
 
 pub(super) fn client(address: IpAddr, headers: &HeaderMap, method: SessionMethod) -> Client {

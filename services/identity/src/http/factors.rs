@@ -1,12 +1,12 @@
-//! `/auth/second-factor`, `/auth/factors` and `/users/{user_id}/factors`.
+//! `/auth/second-factor`, `/auth/passkey`, `/auth/factors` and `/users/{user_id}/factors`.
 
 use authn::{AnyCaller, Caller};
 use axum::Json;
 use axum::extract::{FromRequestParts, State};
 use contract::ProblemKind;
 use contract::factors::{
-    AddPasskey, AddedPasskey, ConfirmTotp, Factors, NewTotp, PasskeyOptions, RecoveryCodes, StartSetup,
-    UseFactor,
+    AddPasskey, AddedPasskey, ConfirmTotp, Factors, NewTotp, PasskeyLogin, PasskeyLoginOptions,
+    PasskeyOptions, RecoveryCodes, StartSetup, UseFactor,
 };
 use contract::session::{IssuedSession, PageSession, SessionMethod};
 use http::request::Parts;
@@ -27,7 +27,7 @@ pub(super) async fn use_factor(
     LimitedJson(request): LimitedJson<UseFactor>,
 ) -> Result<Json<IssuedSession>, Problem> {
     let client = client(address, &headers, SessionMethod::Password);
-    Ok(Json(app.use_factor(&tenant_id, &request, client).await?))
+    Ok(Json(app.use_factor(&tenant_id, &request, client).await?.session))
 }
 
 /// `POST /pages/sessions/second-factor`: sets the cookie of the login of the page.
@@ -40,6 +40,40 @@ pub(super) async fn use_factor_on_page(
 ) -> Result<([(HeaderName, String); 1], Json<PageSession>), Problem> {
     let client = client(address, &headers, SessionMethod::Page);
     Ok(page_session(&app, app.use_factor(&tenant_id, &request, client).await?))
+}
+
+/// `POST /auth/passkey/options`: anyone.
+pub(super) async fn start_passkey_login(
+    State(app): State<App>,
+) -> Result<Json<PasskeyLoginOptions>, Problem> {
+    Ok(Json(app.start_passkey_login()?))
+}
+
+/// `POST /auth/passkey/login`: a caller with a passkey, which determines the tenant.
+pub(super) async fn log_in_with_passkey(
+    tenant: Option<TenantHeader>,
+    State(app): State<App>,
+    ClientAddress(address): ClientAddress,
+    headers: HeaderMap,
+    LimitedJson(request): LimitedJson<PasskeyLogin>,
+) -> Result<Json<IssuedSession>, Problem> {
+    let client = client(address, &headers, SessionMethod::Password);
+    let tenant_id = tenant.map(|TenantHeader(tenant_id)| tenant_id);
+    Ok(Json(app.log_in_with_passkey(tenant_id.as_ref(), &request.assertion, client).await?.session))
+}
+
+/// `POST /pages/sessions/passkey`: sets the cookie of the login of the page.
+pub(super) async fn log_in_with_passkey_on_page(
+    tenant: Option<TenantHeader>,
+    State(app): State<App>,
+    ClientAddress(address): ClientAddress,
+    headers: HeaderMap,
+    LimitedJson(request): LimitedJson<PasskeyLogin>,
+) -> Result<([(HeaderName, String); 1], Json<PageSession>), Problem> {
+    let client = client(address, &headers, SessionMethod::Page);
+    let tenant_id = tenant.map(|TenantHeader(tenant_id)| tenant_id);
+    let login = app.log_in_with_passkey(tenant_id.as_ref(), &request.assertion, client).await?;
+    Ok(page_session(&app, login))
 }
 
 /// `POST /auth/second-factor/totp`: a caller with a challenge for the set-up.

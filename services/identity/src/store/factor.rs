@@ -20,18 +20,22 @@ pub(crate) struct Deleted {
 }
 
 /// What a challenge permits.
-pub(crate) enum Purpose<'a> {
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Purpose {
     LogIn,
     /// To set up a factor and log in.
     SetUp,
-    /// To register a passkey with this user handle.
-    RegisterPasskey(&'a [u8]),
+    RegisterPasskey,
 }
 
-/// An active challenge.
-pub(crate) struct Challenge {
-    /// Of the registration of a passkey; `None` for a login.
-    pub(crate) user_handle: Option<Vec<u8>>,
+impl Purpose {
+    const fn as_str(self) -> &'static str {
+        match self {
+            Self::LogIn => "log_in",
+            Self::SetUp => "set_up",
+            Self::RegisterPasskey => "register_passkey",
+        }
+    }
 }
 
 /// An authenticator app.
@@ -322,13 +326,8 @@ pub(crate) async fn insert_challenge(
     user_id: UserId,
     digest: TokenDigest,
     credential_version: i64,
-    purpose: Purpose<'_>,
+    purpose: Purpose,
 ) -> Result<DateTime<Utc>, Error> {
-    let (is_setup, user_handle) = match purpose {
-        Purpose::LogIn => (false, None),
-        Purpose::SetUp => (true, None),
-        Purpose::RegisterPasskey(user_handle) => (false, Some(user_handle)),
-    };
     let expires_at = tx.now() + CHALLENGE_TTL;
     let delete = sqlx::query!(
         "-- factor.delete_old_challenges
@@ -344,16 +343,15 @@ pub(crate) async fn insert_challenge(
     let insert = sqlx::query!(
         "-- factor.insert_challenge
         insert into identity.login_challenges
-            (digest, tenant_id, user_id, credential_version, user_handle, created_at, expires_at, is_setup)
-        values ($1, $2, $3, $4, $5, $6, $7, $8)",
+            (digest, tenant_id, user_id, credential_version, purpose, created_at, expires_at)
+        values ($1, $2, $3, $4, $5, $6, $7)",
         digest.as_bytes(),
         tx.tenant_id().as_str(),
         user_id.0,
         credential_version,
-        user_handle,
+        purpose.as_str(),
         tx.now(),
-        expires_at,
-        is_setup
+        expires_at
     );
     tx.execute(insert).await?;
     Ok(expires_at)
@@ -374,11 +372,11 @@ pub(crate) async fn find_challenged(
 ) -> Result<Option<Challenged>, Error> {
     let row = sqlx::query!(
         r#"-- factor.find_challenged
-        select users.user_id as "user_id: UserId", users.email_key, challenges.is_setup
+        select users.user_id as "user_id: UserId", users.email_key, challenges.purpose = 'set_up' as "is_setup!"
         from identity.login_challenges as challenges
         join identity.users using (user_id)
         where challenges.digest = $1 and challenges.attempts < $2 and challenges.expires_at > $3
-            and challenges.user_handle is null"#,
+            and challenges.purpose <> 'register_passkey'"#,
         digest.as_bytes(),
         MAX_ATTEMPTS,
         tx.now()
@@ -392,27 +390,29 @@ pub(crate) async fn find_challenged(
     }))
 }
 
-/// Counts an attempt at a challenge. Returns `None` if the challenge is not active, or the password has changed since it was verified.
+/// Counts an attempt at a challenge. Returns false if the challenge is not active or for another purpose, or the password has changed
+/// since it was verified.
 pub(crate) async fn count_attempt(
     tx: &mut TenantTx,
     user_id: UserId,
     digest: TokenDigest,
     credential_version: i64,
-) -> Result<Option<Challenge>, Error> {
-    let statement = sqlx::query_as!(
-        Challenge,
+    purpose: Purpose,
+) -> Result<bool, Error> {
+    let statement = sqlx::query!(
         "-- factor.count_attempt
         update identity.login_challenges
         set attempts = attempts + 1
         where digest = $1 and user_id = $2 and credential_version = $3 and attempts < $4 and expires_at > $5
-        returning user_handle",
+            and purpose = $6",
         digest.as_bytes(),
         user_id.0,
         credential_version,
         MAX_ATTEMPTS,
-        tx.now()
+        tx.now(),
+        purpose.as_str()
     );
-    Ok(statement.fetch_optional(tx.connection()).await?)
+    Ok(tx.execute(statement).await? == 1)
 }
 
 /// Deletes the challenges of a user, or one of them.

@@ -126,7 +126,7 @@ pub(crate) async fn start(
             found.session_version as "session_version?", found.events_per_second as "events_per_second?",
             found.bytes_per_second as "bytes_per_second?", found.tenant_version as "tenant_version?",
             found.email_key as "email_key?", found.has_factor as "has_factor?",
-            found.second_factor as "second_factor?: SecondFactorPolicy"
+            found.second_factor as "second_factor?: SecondFactorPolicy", found.passkey_login as "passkey_login?"
         from identity.save_attempts(row($1, $2, $3, $4, $5, $6, $7, $8)::identity.source_attempts, $9) as saved (version)
         left join identity.find_account($10, $11, $12) as found on true"#,
         key.account.current.as_slice(),
@@ -164,6 +164,7 @@ pub(crate) async fn start(
             email_key: row.email_key?,
             has_factor: row.has_factor?,
             second_factor: row.second_factor?,
+            passkey_login: row.passkey_login?,
         })
     };
     let account = account_row().map(|account| account.account(tenant_id)).transpose()?;

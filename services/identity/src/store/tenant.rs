@@ -18,6 +18,7 @@ struct TenantRow {
     bytes_per_second: Option<i32>,
     second_factor: SecondFactorPolicy,
     password_min_length: Option<i32>,
+    passkey_login: bool,
     created_at: DateTime<Utc>,
 }
 
@@ -32,6 +33,7 @@ impl TryFrom<TenantRow> for Tenant {
             quota: quota(row.events_per_second, row.bytes_per_second)?,
             second_factor: row.second_factor,
             password_min_length: length(row.password_min_length)?,
+            passkey_login: row.passkey_login,
             created_at: row.created_at,
             invite: None,
         })
@@ -66,15 +68,16 @@ pub(crate) async fn insert(tx: &mut TenantTx, tenant: &Tenant) -> Result<(), Err
         insert into identity.tenants
             (
                 tenant_id, display_name, status, events_per_second, bytes_per_second, second_factor, password_min_length,
-                created_at, updated_at
+                passkey_login, created_at, updated_at
             )
-        values ($1, $2, 'active', $3, $4, $5, $6, $7, $7)",
+        values ($1, $2, 'active', $3, $4, $5, $6, $7, $8, $8)",
         tx.tenant_id().as_str(),
         tenant.display_name,
         tenant.quota.events_per_second.map(u32::cast_signed),
         tenant.quota.bytes_per_second.map(u32::cast_signed),
         tenant.second_factor.as_str(),
         length_column(tenant),
+        tenant.passkey_login,
         tx.now()
     );
     tx.execute(statement).await.map(drop)
@@ -87,7 +90,8 @@ pub(crate) async fn find(tx: &mut TenantTx) -> Result<Option<Tenant>, Error> {
         r#"-- tenant.find
         select
             tenant_id as "tenant_id: TenantId", display_name, status as "status: TenantStatus", events_per_second,
-            bytes_per_second, second_factor as "second_factor: SecondFactorPolicy", password_min_length, created_at
+            bytes_per_second, second_factor as "second_factor: SecondFactorPolicy", password_min_length,
+            passkey_login, created_at
         from identity.tenants
         where tenant_id = $1 and status <> 'deleted'"#,
         tx.tenant_id().as_str()
@@ -104,7 +108,8 @@ pub(crate) async fn find_for_update(tx: &mut TenantTx) -> Result<Option<Tenant>,
         r#"-- tenant.find_for_update
         select
             tenant_id as "tenant_id: TenantId", display_name, status as "status: TenantStatus", events_per_second,
-            bytes_per_second, second_factor as "second_factor: SecondFactorPolicy", password_min_length, created_at
+            bytes_per_second, second_factor as "second_factor: SecondFactorPolicy", password_min_length,
+            passkey_login, created_at
         from identity.tenants
         where tenant_id = $1 and status <> 'deleted'
         for update"#,
@@ -123,7 +128,7 @@ pub(crate) async fn list(database: &Database, after: &str, limit: i64) -> Result
         select
             tenant_id as "tenant_id!: TenantId", display_name as "display_name!", status as "status!: TenantStatus",
             events_per_second, bytes_per_second, second_factor as "second_factor!: SecondFactorPolicy",
-            password_min_length, created_at as "created_at!"
+            password_min_length, passkey_login as "passkey_login!", created_at as "created_at!"
         from identity.list_tenants($1, $2)"#,
         after,
         i32::try_from(limit).unwrap_or(i32::MAX)
@@ -140,7 +145,7 @@ pub(crate) async fn update(tx: &mut TenantTx, tenant: &Tenant, revokes_sessions:
         update identity.tenants
         set display_name = $2, status = $3, events_per_second = $4, bytes_per_second = $5,
             session_version = session_version + $6, version = version + 1, updated_at = $7,
-            second_factor = $8, password_min_length = $9
+            second_factor = $8, password_min_length = $9, passkey_login = $10
         where tenant_id = $1",
         tenant.tenant_id.as_str(),
         tenant.display_name,
@@ -150,7 +155,8 @@ pub(crate) async fn update(tx: &mut TenantTx, tenant: &Tenant, revokes_sessions:
         i64::from(revokes_sessions),
         tx.now(),
         tenant.second_factor.as_str(),
-        length_column(tenant)
+        length_column(tenant),
+        tenant.passkey_login
     );
     tx.execute(statement).await.map(drop)
 }

@@ -35,6 +35,7 @@ pub(super) struct AccountRow {
     pub(super) email_key: String,
     pub(super) has_factor: bool,
     pub(super) second_factor: SecondFactorPolicy,
+    pub(super) passkey_login: bool,
 }
 
 impl AccountRow {
@@ -62,6 +63,7 @@ impl AccountRow {
             },
             email: EmailKey::from_stored(self.email_key),
             second_factor: self.second_factor,
+            passkey_login: self.passkey_login,
             password_digest: self.password_digest,
         })
     }

@@ -30,6 +30,7 @@ fn desired(generation: i64) -> ManagedTenant {
         quota: Quota { events_per_second: Some(100), bytes_per_second: None },
         second_factor: SecondFactorPolicy::Optional,
         password_min_length: None,
+        passkey_login: None,
         admin: Some(FirstAdmin { email: "ada@acme.example".to_owned(), delivery: Delivery::Response }),
     }
 }
@@ -101,19 +102,23 @@ async fn the_operator_sets_the_rules_for_logins_and_restores_them() {
     let running = SystemWithOperator::start().await.unwrap();
     let (operator, platform) = (running.operator_at_identity(), running.system.platform_admin());
     let second_factor = SecondFactorPolicy::Everyone;
-    let strict =
-        |generation| ManagedTenant { second_factor, password_min_length: Some(20), ..desired(generation) };
+    let strict = |generation| ManagedTenant {
+        second_factor,
+        password_min_length: Some(20),
+        passkey_login: Some(false),
+        ..desired(generation)
+    };
     put(&operator, &strict(1)).await;
-    let rules = |tenant: &Tenant| (tenant.second_factor, tenant.password_min_length);
-    assert_eq!(rules(&read(&running).await), (second_factor, 20));
-    let patch = json!({ "second_factor": "optional", "password_min_length": 12 });
+    let rules = |tenant: &Tenant| (tenant.second_factor, tenant.password_min_length, tenant.passkey_login);
+    assert_eq!(rules(&read(&running).await), (second_factor, 20, false));
+    let patch = json!({ "second_factor": "optional", "password_min_length": 12, "passkey_login": true });
     platform.patch("/tenants/acme", &patch).await.expect::<Tenant>(200);
     assert!(stored(&operator).await.is_drifted);
     assert!(put(&operator, &strict(1)).await.changed);
-    assert_eq!(rules(&read(&running).await), (second_factor, 20));
+    assert_eq!(rules(&read(&running).await), (second_factor, 20, false));
     // Without them in the resource, those of the installation apply.
     put(&operator, &desired(2)).await;
-    assert_eq!(rules(&read(&running).await), (SecondFactorPolicy::Optional, 12));
+    assert_eq!(rules(&read(&running).await), (SecondFactorPolicy::Optional, 12, true));
 }
 
 #[tokio::test]

@@ -9,31 +9,31 @@ use testsystem::{TestSystem, TestUser};
 
 use super::second_factor::set_up;
 
-const ORIGIN: &str = "https://svc.example";
-const EMAIL: &str = "admin@acme.example";
-const OPTIONS: &str = "/auth/factors/passkeys/options";
-const PASSKEYS: &str = "/auth/factors/passkeys";
+pub(super) const ORIGIN: &str = "https://svc.example";
+pub(super) const EMAIL: &str = "admin@acme.example";
+pub(super) const OPTIONS: &str = "/auth/factors/passkeys/options";
+pub(super) const PASSKEYS: &str = "/auth/factors/passkeys";
 
-async fn started() -> (TestSystem, TestUser) {
+pub(super) async fn started() -> (TestSystem, TestUser) {
     let system = TestSystem::start_with(&[("SVC_PUBLIC_URL", ORIGIN)]).await.unwrap();
     let admin = system.create_tenant("acme").await;
     (system, admin)
 }
 
 /// Returns the request that registers a passkey.
-async fn registration(client: &Client, authenticator: &mut Authenticator, name: &str) -> Value {
+pub(super) async fn registration(client: &Client, authenticator: &mut Authenticator, name: &str) -> Value {
     let options: Value = client.post(OPTIONS, &Value::Null).await.expect(201);
     let credential = authenticator.create(&options["public_key"]);
     json!({ "challenge": options["challenge"], "name": name, "credential": credential })
 }
 
-async fn register(client: &Client, authenticator: &mut Authenticator, name: &str) -> AddedPasskey {
+pub(super) async fn register(client: &Client, authenticator: &mut Authenticator, name: &str) -> AddedPasskey {
     let request = registration(client, authenticator, name).await;
     client.post(PASSKEYS, &request).await.expect(201)
 }
 
 /// Logs in with the password. Returns the problem with the challenge.
-async fn challenge(system: &TestSystem, email: &str) -> Value {
+pub(super) async fn challenge(system: &TestSystem, email: &str) -> Value {
     let (_, tenant) = email.split_once('@').unwrap();
     let client = system.client().header("X-Tenant-ID", tenant.split('.').next().unwrap());
     let response =
@@ -42,7 +42,7 @@ async fn challenge(system: &TestSystem, email: &str) -> Value {
     response.json()
 }
 
-async fn answer(system: &TestSystem, challenge: &Value, assertion: &Value) -> TestResponse {
+pub(super) async fn answer(system: &TestSystem, challenge: &Value, assertion: &Value) -> TestResponse {
     let client = system.client().header("X-Tenant-ID", "acme");
     let body = json!({ "challenge": challenge["challenge"], "assertion": assertion });
     client.post("/auth/second-factor", &body).await
@@ -225,9 +225,9 @@ async fn what_an_authenticator_would_not_send_is_rejected() {
 }
 
 /// Changes what an authenticator sends.
-type Change = fn(&mut Authenticator);
+pub(super) type Change = fn(&mut Authenticator);
 
-const CHANGES: &[(Change, &str)] = &[
+pub(super) const CHANGES: &[(Change, &str)] = &[
     (|sent| sent.origin = "https://svc.example.net".into(), "another address"),
     (|sent| sent.rp_id = "example".into(), "another relying party"),
     (|sent| sent.flags = 1, "without verification of the user"),
@@ -260,6 +260,26 @@ async fn a_challenge_is_for_one_purpose_and_one_person() {
     let other = system.create_tenant("other").await;
     let again = registration(&other.client, &mut authenticator, "again").await;
     other.client.post(PASSKEYS, &again).await.expect_problem(422, "validation_failed");
+}
+
+#[tokio::test]
+async fn a_user_has_one_user_handle_also_in_open_registrations_and_after_all_passkeys_are_removed() {
+    let (system, admin) = started().await;
+    let handle = async |client: &Client| {
+        let options: Value = client.post(OPTIONS, &Value::Null).await.expect(201);
+        assert_eq!(options["public_key"]["authenticatorSelection"]["residentKey"], "required");
+        options["public_key"]["user"]["id"].clone()
+    };
+    let (first, second) = tokio::join!(handle(&admin.client), handle(&admin.client));
+    assert_eq!(first, second);
+    let mut authenticator = Authenticator::new(ORIGIN);
+    let added = register(&admin.client, &mut authenticator, "first").await;
+    let client = log_in(&system, &authenticator).await;
+    client.delete(&format!("/auth/factors/{}", added.factor.factor_id)).await.expect_empty(204);
+    let session = system.log_in("acme", EMAIL).await;
+    assert_eq!(handle(&system.client().bearer(session.session_id.expose())).await, first);
+    let other = system.add_user(&admin, "ada@acme.example", Role::Member).await;
+    assert_ne!(handle(&other.client).await, first);
 }
 
 #[tokio::test]

@@ -108,6 +108,7 @@ async fn only_the_documented_functions_access_several_tenants() {
             "identity.find_account",
             "identity.find_deleted_tenant",
             "identity.find_invite",
+            "identity.find_passkey",
             "identity.find_reset",
             "identity.list_factors_of_key",
             "identity.list_mails",

@@ -316,7 +316,7 @@ async fn a_challenge_for_the_set_up_does_not_bypass_a_passkey_that_was_added_mea
     let start = json!({ "challenge": permit });
     let app: NewTotp = answer(&system, "/auth/second-factor/totp", &start).await.expect(201);
     // As if the passkey was added before the challenge was stored: otherwise it deletes the challenge.
-    let added = "insert into identity.passkeys select gen_random_uuid(), tenant_id, user_id, 'key', 'id', 'key', 'handle', 0, false, now()
+    let added = "insert into identity.passkeys select gen_random_uuid(), tenant_id, user_id, 'key', 'id', 'key', 0, false, now()
         from identity.users where email = 'admin@acme.example'";
     system.run_sql(added).await;
     let confirm = json!({ "challenge": permit, "code": totp_after(app.secret.expose(), 0) });

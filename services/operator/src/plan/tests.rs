@@ -37,6 +37,7 @@ fn tenant(name: &str, number: u128, generation: i64) -> SvcTenant {
         quota: QuotaSpec::default(),
         second_factor: RequiredFactor::Optional,
         password_min_length: None,
+        passkey_login: true,
         allowed_namespaces: Some(NamespaceSelector {
             match_labels: [("tenant".to_owned(), name.to_owned())].into(),
             match_expressions: Vec::new(),

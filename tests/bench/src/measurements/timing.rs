@@ -112,6 +112,7 @@ impl Bench<'_> {
             quota: None,
             second_factor: SecondFactorPolicy::Optional,
             password_min_length: None,
+            passkey_login: None,
         };
         let create = request("POST", "/api/v1/tenants", &headers, &serde_json::to_vec(&create)?);
         let mut connection = Connection::open(self.system.address).await?;

@@ -1,4 +1,6 @@
+use chrono::TimeDelta;
 use contract::factors::AssertionResponse;
+use hashing::SystemEntropy;
 use proptest::prelude::*;
 use testkit::Authenticator;
 
@@ -6,7 +8,7 @@ use super::*;
 
 const ORIGIN: &str = "https://svc.example";
 const CHALLENGE: &[u8] = &[7; 32];
-const HANDLE: &[u8] = &[9; 32];
+const HANDLE: Uuid = Uuid::from_bytes([9; 16]);
 
 fn party() -> RelyingParty {
     RelyingParty::new(&ORIGIN.parse().unwrap(), "svc").unwrap()
@@ -25,7 +27,7 @@ fn get(authenticator: &Authenticator, challenge: &[u8]) -> Assertion {
 fn registered(mut authenticator: Authenticator) -> (Authenticator, StoredPasskey) {
     let registration = create(&mut authenticator, CHALLENGE);
     let passkey = party().register(&registration, CHALLENGE).unwrap();
-    let stored = StoredPasskey { factor_id: FactorId::generate(), user_handle: HANDLE.to_vec(), passkey };
+    let stored = StoredPasskey { factor_id: FactorId::generate(), user_handle: HANDLE, passkey };
     (authenticator, stored)
 }
 
@@ -70,7 +72,7 @@ fn an_rsa_signature_is_verified() {
     let public_key =
         [&b"\xa4\x01\x03\x03\x39\x01\x00\x20\x59\x01\x00"[..], &*modulus, b"\x21\x43\x01\x00\x01"].concat();
     let passkey = NewPasskey { credential_id: vec![1], public_key, sign_count: 6, backup_eligible: false };
-    let stored = StoredPasskey { factor_id: FactorId::generate(), user_handle: HANDLE.to_vec(), passkey };
+    let stored = StoredPasskey { factor_id: FactorId::generate(), user_handle: HANDLE, passkey };
     let mut assertion = get(&Authenticator::new(ORIGIN), &[0; 32]);
     assertion.response = AssertionResponse {
         client_data_json: "eyJ0eXBlIjogIndlYmF1dGhuLmdldCIsICJjaGFsbGVuZ2UiOiAiQUFBQUFBQUFBQUFBQUFBQUFBQUFBQUFBQUFBQUFBQUFBQUFBQUFBQUFBQS\
@@ -168,6 +170,66 @@ fn a_counter_grows_or_stays_zero() {
         let expected = if is_accepted { Ok(sent) } else { Err(InvalidPasskey::Counter) };
         assert_eq!(verified, expected, "{stored_count} {sent}");
     }
+}
+
+fn keys(text: &str) -> LimiterKeys {
+    LimiterKeys::parse(text).unwrap()
+}
+
+/// Returns the challenge that an assertion for a text answers, at some seconds after the start.
+fn answered(challenge: &[u8], keys: &LimiterKeys, seconds: i64) -> Option<LoginChallenge> {
+    let assertion = get(&Authenticator::new(ORIGIN), challenge);
+    LoginChallenge::of(&assertion, keys, DateTime::UNIX_EPOCH + TimeDelta::seconds(seconds))
+}
+
+#[test]
+fn a_challenge_of_a_login_is_valid_for_five_minutes() {
+    let keys = keys(&"k".repeat(32));
+    let challenge = LoginChallenge::issue(&keys, &SystemEntropy, DateTime::UNIX_EPOCH);
+    assert_eq!(answered(challenge.as_bytes(), &keys, 299).as_ref(), Some(&challenge));
+    assert_eq!(answered(challenge.as_bytes(), &keys, 300), None);
+    let other = LoginChallenge::issue(&keys, &SystemEntropy, DateTime::UNIX_EPOCH);
+    assert_ne!(other, challenge, "each one is different");
+}
+
+#[test]
+fn a_changed_challenge_and_one_of_another_installation_are_invalid() {
+    let keys = keys(&"k".repeat(32));
+    let challenge = LoginChallenge::issue(&keys, &SystemEntropy, DateTime::UNIX_EPOCH);
+    let other = LimiterKeys::parse(&"o".repeat(32)).unwrap();
+    assert_eq!(answered(challenge.as_bytes(), &other, 0), None);
+    for at in 0..challenge.as_bytes().len() {
+        let mut changed = challenge.as_bytes().to_vec();
+        changed[at] ^= 1;
+        assert_eq!(answered(&changed, &keys, 0), None, "byte {at}");
+        assert_eq!(answered(&challenge.as_bytes()[..at], &keys, 0), None, "{at} bytes");
+    }
+}
+
+#[test]
+fn a_challenge_under_the_previous_key_is_valid() {
+    let (old, new) = ("o".repeat(32), "n".repeat(32));
+    let both = format!("{new}\n{old}");
+    let steps = [keys(&old), keys(&both), keys(&new)];
+    for (issuer, verifier) in [(0, 0), (0, 1), (1, 0), (1, 1), (1, 2), (2, 1), (2, 2)] {
+        let challenge = LoginChallenge::issue(&steps[issuer], &SystemEntropy, DateTime::UNIX_EPOCH);
+        let is_valid = answered(challenge.as_bytes(), &steps[verifier], 0).is_some();
+        // Except in a replica that has not read the new key yet.
+        assert_eq!(is_valid, (issuer, verifier) != (1, 0), "{issuer} {verifier}");
+    }
+}
+
+#[test]
+fn a_login_with_a_passkey_alone_needs_the_user_handle() {
+    let (mut authenticator, stored) = registered(Authenticator::new(ORIGIN));
+    let verify = |authenticator: &Authenticator| {
+        party().verify_discoverable(&get(authenticator, CHALLENGE), &stored, CHALLENGE)
+    };
+    assert_eq!(verify(&authenticator), Ok(0));
+    authenticator.user_handle = Some(encode(Uuid::from_bytes([8; 16]).as_bytes()));
+    assert_eq!(verify(&authenticator), Err(InvalidPasskey::User));
+    authenticator.user_handle = None;
+    assert_eq!(verify(&authenticator), Err(InvalidPasskey::User));
 }
 
 #[test]
