@@ -15,6 +15,7 @@ mod pages {
     mod failures;
     mod home;
     mod mails;
+    mod passkey_login;
     mod proxy;
     mod reset_password;
     mod sessions;

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use testsystem::TestSystem;
 
 /// Features that older browsers ignore, and what a person sees then.
-const ENHANCEMENTS: [(&str, &str); 12] = [
+const ENHANCEMENTS: [(&str, &str); 13] = [
     ("cursor: pointer", "a telephone has no pointer"),
     ("cursor: progress", "a telephone has no pointer"),
     ("outline", "the outline of the focus has no round corners"),
@@ -19,6 +19,7 @@ const ENHANCEMENTS: [(&str, &str); 12] = [
     ("(scripting", "without scripts, two notices instead of one"),
     ("inputmode=", "another keyboard on a telephone"),
     ("autocapitalize=", "a capital letter that the person or the page corrects"),
+    ("isConditionalMediationAvailable", "passkeys are not among the suggestions for the address"),
     ("keepalive", "a page that is closed possibly leaves its session to the idle timeout"),
 ];
 
@@ -166,8 +167,8 @@ async fn pages_use_no_feature_that_the_oldest_supported_browsers_lack() {
     // Scripts of pages import them.
     let script = files.iter().find(|file| extension(file) == "js").unwrap();
     let directory = script.rsplit_once('/').unwrap().0.to_owned();
-    files.extend(["token.js", "login.js"].map(|file| format!("{directory}/{file}")));
-    assert_eq!(files.len(), 10, "{files:?}");
+    files.extend(["token.js", "login.js", "passkey.js"].map(|file| format!("{directory}/{file}")));
+    assert_eq!(files.len(), 11, "{files:?}");
     for file in &files {
         let content = system.client().get(file).await.body;
         if extension(file) == "css" {

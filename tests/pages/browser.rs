@@ -4,6 +4,7 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use contract::factors::AddedPasskey;
 use e2e::Process;
 use fantoccini::actions::{InputSource as _, KeyAction, KeyActions};
 use fantoccini::wd::{WebDriverCompatibleCommand, WindowHandle};
@@ -13,7 +14,7 @@ use hyper_util::client::legacy::connect::HttpConnector;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use testkit::wait_until;
-use testsystem::TestSystem;
+use testsystem::{TestSystem, TestUser};
 use url::{ParseError, Url};
 
 /// Keys in the encoding of `WebDriver` (section 17.4.2).
@@ -60,7 +61,14 @@ impl Browser {
     /// Starts both, with `localhost` in the address of the pages and an authenticator with a verified user: browsers have no passkeys at
     /// an IP address. Returns the id of the authenticator too.
     pub(crate) async fn start_with_authenticator() -> Option<(Self, Value)> {
-        let browser = Self::start_with(&[("SVC_PUBLIC_URL", "http://localhost:0")]).await?;
+        let (browser, authenticator) = Self::start_current_with_authenticator().await?;
+        browser.be_old().await;
+        Some((browser, authenticator))
+    }
+
+    /// The same with the browser as it is.
+    pub(crate) async fn start_current_with_authenticator() -> Option<(Self, Value)> {
+        let browser = Self::start_current(&[("SVC_PUBLIC_URL", "http://localhost:0")]).await?;
         let origin = browser.system.base_url.replace("127.0.0.1", "localhost");
         let browser = browser.through(&origin);
         browser.dev_tools("WebAuthn.enable", json!({})).await;
@@ -78,8 +86,17 @@ impl Browser {
         self.dev_tools("WebAuthn.setUserVerified", parameters).await;
     }
 
+    /// Registers a passkey of a user with the script of the pages. A page must be open.
+    pub(crate) async fn register_passkey(&self, user: &TestUser) {
+        let options: Value =
+            user.client.post("/auth/factors/passkeys/options", &json!(null)).await.expect(201);
+        let created = self.create_passkey(&options["public_key"]).await;
+        let body = json!({ "challenge": options["challenge"], "name": "browser", "credential": created });
+        user.client.post("/auth/factors/passkeys", &body).await.expect::<AddedPasskey>(201);
+    }
+
     /// Creates a passkey with the script of the pages.
-    pub(crate) async fn create_passkey(&self, options: &Value) -> Value {
+    async fn create_passkey(&self, options: &Value) -> Value {
         let script = "const [options, done] = arguments;
             const { src } = document.querySelector('script[type=module]');
             import(new URL('passkey.js', src)).then(({ create }) => create(options)).then(done, (error) => done(String(error)));";

@@ -15,8 +15,8 @@ BROWSERS = {"chrome": 96, "firefox": 94, "safari": 15.1, "safari_ios": 15.1}
 # Interfaces that scripts of pages can use.
 INTERFACES = re.compile(
     "Abort.*|Blob|CSS|CSSStyle.*|Crypto|DOM.*|Document|DocumentFragment|Element|ElementInternals|Event|EventTarget|File|FormData|"
-    "HTML.*|Headers|History|KeyboardEvent|Location|MediaQueryList.*|Navigator|Node|NodeList|ReadableStream|Request|Response|"
-    "ShadowRoot|Storage|SubmitEvent|Text|URL.*|ValidityState|Window"
+    "HTML.*|Headers|History|KeyboardEvent|Location|MediaQueryList.*|Navigator|Node|NodeList|PublicKeyCredential|ReadableStream|"
+    "Request|Response|ShadowRoot|Storage|SubmitEvent|Text|URL.*|ValidityState|Window"
 )
 
 

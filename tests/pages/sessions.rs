@@ -1,10 +1,10 @@
 //! `/pages/sessions`
 
 use contract::device::{DeviceCodes, DeviceSession, GRANT_TYPE};
-use contract::factors::{AddedPasskey, Factors, NewTotp, RecoveryCodes};
+use contract::factors::{Factors, NewTotp, RecoveryCodes};
 use contract::session::{Session, SessionMethod};
 use contract::{Page, Role};
-use serde_json::{Value, json};
+use serde_json::json;
 use testkit::{PASSWORD, totp_after, wait_until};
 use testsystem::TestUser;
 
@@ -79,11 +79,8 @@ async fn a_login_with_a_second_factor_asks_for_the_code() {
 async fn a_login_with_a_passkey_uses_the_authenticator_of_the_browser() {
     let Some((browser, authenticator)) = Browser::start_with_authenticator().await else { return };
     let user = browser.system.create_tenant("acme").await;
-    let options: Value = user.client.post("/auth/factors/passkeys/options", &json!(null)).await.expect(201);
     browser.open(&browser.page("sessions")).await;
-    let created = browser.create_passkey(&options["public_key"]).await;
-    let body = json!({ "challenge": options["challenge"], "name": "browser", "credential": created });
-    user.client.post("/auth/factors/passkeys", &body).await.expect::<AddedPasskey>(201);
+    browser.register_passkey(&user).await;
 
     let log_in = async || {
         browser.open(&format!("{}#tenant=acme&email={EMAIL}", browser.page("sessions"))).await;

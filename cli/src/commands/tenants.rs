@@ -1,7 +1,7 @@
 //! `svc tenants`: tenants, managed by the platform administrator.
 
 use clap::builder::{PossibleValue, PossibleValuesParser, RangedI64ValueParser, TypedValueParser};
-use clap::{ArgGroup, Args};
+use clap::{ArgAction, ArgGroup, Args};
 use contract::identity::{
     CreateTenant, Delivery, MAX_PASSWORD_MIN_LENGTH, MAX_QUOTA, PatchTenant, Quota, SecondFactorPolicy,
     Tenant,
@@ -92,7 +92,7 @@ pub(crate) struct Create {
     #[arg(long, value_name = "CHARACTERS", value_parser = length_parser())]
     password_min_length: Option<u32>,
     /// Whether users can log in with a passkey alone.
-    #[arg(long, value_name = "STATE", default_value = "on", value_parser = switch_parser())]
+    #[arg(long, value_name = "STATE", default_value = "on", action = ArgAction::Set, value_parser = switch_parser())]
     passkey_login: bool,
 }
 

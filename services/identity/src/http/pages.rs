@@ -25,6 +25,7 @@ use url::Url;
 
 use self::files::Files;
 use crate::branding::{Branding, Support};
+use crate::domain::passkey::RelyingParty;
 use crate::texts::{Language, Texts};
 
 /// Pages load scripts, styles and images from this service only. `data:` images are the icons of Swagger UI.
@@ -62,6 +63,8 @@ struct PageContext {
     has_dark_logo: bool,
     min_length: usize,
     can_mail: bool,
+    /// Whether browsers have passkeys at the public origin.
+    has_passkeys: bool,
     /// The texts that scripts use, as JSON.
     script_texts: String,
 }
@@ -108,6 +111,7 @@ impl PageContext {
             has_dark_logo: branding.logo_dark.is_some(),
             min_length,
             can_mail,
+            has_passkeys: RelyingParty::new(public_url, &branding.product).is_some(),
             script_texts,
         })
     }

@@ -12,9 +12,16 @@ export const adopt = (session_id) => (session = session_id);
 
 // Logs in with the fields of a form. Returns the user.
 export async function logIn(fields) {
-  const paths = { password: "auth/password/login", secondFactor: "auth/second-factor" };
+  const paths = { password: "auth/password/login", secondFactor: "auth/second-factor", passkey: "auth/passkey/login" };
   const { session_id, user_id } = await page.logIn(paths, fields);
   session = session_id;
+  try {
+    // After a login with a passkey alone.
+    if (!fields.email.value) fields.email.value = (await page.send("GET", `users/${user_id}`, { headers: bearer() })).email;
+  } catch (error) {
+    await logOut();
+    throw error;
+  }
   return user_id;
 }
 

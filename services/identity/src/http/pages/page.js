@@ -75,6 +75,7 @@ export function prefill(...inputs) {
   }
   for (const { elements } of document.forms) if (elements.username) offerUserName(elements);
   inputs.find((input) => !input.value)?.focus();
+  suggestPasskeys();
 }
 
 // A link to another page with the account filled in.
@@ -197,51 +198,112 @@ export const post = (path, body, headers) => send("POST", path, { body, headers 
 // The challenge of a login that needs a second factor, with the options of a passkey. It belongs to the account and the password in
 // the form.
 let challenge = null;
-// The answer of a passkey to the challenge, until it is sent.
+// The answer of a passkey, until it is sent: to the challenge or, without one, that of a login with a passkey alone.
 let assertion = null;
+// The button for such a login. A passkey belongs to the address of the installation.
+const passkeyLogin = element("passkey-login");
+const canUsePasskeyAlone = () =>
+  Boolean(passkeyLogin) && passkey.isAvailable() && location.origin === document.body.dataset.origin;
+// Shorter than the options of a login are valid.
+const SUGGESTION_TIME = 240_000;
+let isSuggesting = false;
 
 // The field of the code is in the page only while there is a challenge: password managers do not expect it in other forms.
 function setChallenge(value) {
   challenge = value;
   element("otp")?.closest(".field").remove();
   const template = element("otp-field");
+  if (passkeyLogin) passkeyLogin.hidden = Boolean(value) || !canUsePasskeyAlone();
   if (!value) return;
+  passkey.cancel();
   template.after(template.content.cloneNode(true));
   element("use-passkey").hidden = !value.options || !passkey.isAvailable();
-  element("use-passkey").addEventListener("click", usePasskey);
+  element("use-passkey").addEventListener("click", usePasskeyAsFactor);
 }
 
-// Submits the form with an assertion in place of a code.
-async function usePasskey() {
-  const { form } = element("otp");
+// The fields that an assertion replaces.
+const replacedFields = () => (challenge ? ["otp"] : ["tenant", "email", "password"]);
+
+function submit(form, answer) {
+  assertion = answer;
+  form.dispatchEvent(new Event("submit", { cancelable: true }));
+}
+
+// Submits a form with an assertion in place of some of its fields.
+async function usePasskey(form, input, get, unused) {
   clearErrors(form);
+  validate(form, replacedFields());
+  if (form.querySelector("[aria-invalid]")) return focusError(form);
   try {
-    assertion = await busy(() => passkey.get(challenge.options));
-    form.dispatchEvent(new Event("submit", { cancelable: true }));
+    submit(form, await busy(get));
   } catch (error) {
-    showError(element("otp"), error instanceof DOMException ? text("passkey.none") : message(error));
+    showError(input, error instanceof DOMException ? text(unused) : message(error));
     focusError(form);
+    suggestPasskeys();
   }
 }
 
+const usePasskeyAsFactor = () =>
+  usePasskey(element("otp").form, element("otp"), () => passkey.get(challenge.options), "passkey.none");
+
+async function getPasskeyAlone(mediation) {
+  const { public_key } = await post("auth/passkey/options");
+  return passkey.get(public_key, mediation);
+}
+
+passkeyLogin?.addEventListener("click", () => {
+  usePasskey(passkeyLogin.form, undefined, () => getPasskeyAlone(), "passkey.unused");
+});
+
+// Offers passkeys among the suggestions of the browser for the address, while the form is shown. Another request of the page ends the offer.
+async function suggestPasskeys() {
+  const isShown = () => canUsePasskeyAlone() && passkeyLogin.getClientRects().length > 0 && !challenge;
+  if (isSuggesting || !isShown()) return;
+  isSuggesting = true;
+  let isExpired = false;
+  const timer = setTimeout(() => {
+    isExpired = true;
+    passkey.cancel();
+  }, SUGGESTION_TIME);
+  try {
+    if (!(await passkey.canSuggest())) return;
+    element("email").autocomplete = "email webauthn";
+    const answer = await getPasskeyAlone("conditional");
+    if (isShown()) submit(passkeyLogin.form, answer);
+  } catch {
+    // The person has not asked for it, and logs in with the form.
+  } finally {
+    isSuggesting = false;
+    clearTimeout(timer);
+  }
+  if (isExpired && document.hidden) addEventListener("visibilitychange", suggestPasskeys, { once: true });
+  else if (isExpired) suggestPasskeys();
+}
+
 element("otp-field")?.closest("form").addEventListener("input", ({ target }) => {
-  if (target.id !== "otp" && challenge) setChallenge(null);
+  if (target.id === "otp" || !challenge) return;
+  setChallenge(null);
+  suggestPasskeys();
 });
 
 // Logs in with the fields of a form. With a second factor, a login has two requests: the first submission of the form sends the
-// password and shows the field of the code, the next one sends the code.
+// password and shows the field of the code, the next one sends the code. A login with a passkey alone fills in the account, without the
+// address if the response does not contain it.
 export async function logIn(paths, { tenant, email, password }) {
   const headers = { "x-tenant-id": tenant.value };
   const code = element("otp")?.value ?? "";
   const kind = /^[\d\s]*$/.test(code) ? "code" : "recovery_code";
   const sent = assertion ? { assertion } : { [kind]: code };
+  const isPasskeyAlone = Boolean(assertion) && !challenge;
   assertion = null;
+  if (isPasskeyAlone) return logInWithPasskey(paths.passkey, sent, { tenant, email });
   const request = challenge
     ? post(paths.secondFactor, { challenge: challenge.challenge, ...sent }, headers)
     : post(paths.password, { email: email.value, password: password.value }, headers);
   try {
     const session = await request;
     setChallenge(null);
+    passkey.cancel();
     return session;
   } catch (error) {
     if (error.code === "second_factor_setup_required") openSetup(error.challenge, { tenant, email });
@@ -252,6 +314,17 @@ export async function logIn(paths, { tenant, email, password }) {
     if (error.code !== "token_invalid") throw error;
     setChallenge(null);
     throw new Problem(null, text("error.otp_expired"));
+  }
+}
+
+async function logInWithPasskey(path, body, { tenant, email }) {
+  try {
+    const session = await post(path, body);
+    [tenant.value, email.value] = [session.tenant_id, session.email ?? ""];
+    return session;
+  } catch (error) {
+    const key = { login_failed: "passkey.rejected", token_invalid: "passkey.expired" }[error.code];
+    throw key ? new Problem(null, text(key)) : error;
   }
 }
 
@@ -307,12 +380,13 @@ for (const { elements } of document.forms) {
   }
 }
 
-function validate(form) {
+// Shows the errors of the fields, except of those that are not needed.
+function validate(form, needless) {
   if (form.elements.username) splitUserName(form.elements, form.elements.email);
   for (const input of form.querySelectorAll("input:not([readonly])")) {
     if (["tenant", "email"].includes(input.id)) input.value = input.value.trim();
     if (input.id === "tenant") input.value = input.value.toLowerCase();
-    if (input.validity.valid || (assertion && input.id === "otp")) continue;
+    if (input.validity.valid || needless.includes(input.id)) continue;
     showError(input, text(input.validity.valueMissing ? "error.required" : input.dataset.invalid));
   }
 }
@@ -341,15 +415,20 @@ export function focusError(form) {
 // Shows a form, validates it when it is submitted, and runs the action. `fieldOf` returns the field of a problem code, if it has one.
 export function onSubmit(form, { check = () => {}, action, fieldOf = () => undefined }) {
   form.hidden = false;
+  if (passkeyLogin?.form === form) passkeyLogin.hidden = !canUsePasskeyAlone();
   form.addEventListener("submit", async (event) => {
     event.preventDefault();
     clearErrors(form);
-    validate(form);
+    const isPasskey = Boolean(assertion);
+    validate(form, isPasskey ? replacedFields() : []);
     check();
     if (!form.querySelector("[aria-invalid]")) {
       await busy(action).catch((error) => showError(fieldOf(error.code), message(error)));
     }
+    assertion = null;
     focusError(form);
+    // Not again after a passkey: a program that answers by itself would repeat a failed login without end.
+    if (!isPasskey) suggestPasskeys();
   });
 }
 

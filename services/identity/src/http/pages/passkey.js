@@ -13,10 +13,24 @@ export const isAvailable = () => Boolean(window.PublicKeyCredential && navigator
 export const canBeCreated = () =>
   isAvailable() && "getAuthenticatorData" in window.AuthenticatorAttestationResponse.prototype;
 
-// Returns an assertion for request options.
-export async function get(options) {
+// Returns whether the browser can offer passkeys among its suggestions for a field.
+export const canSuggest = async () =>
+  isAvailable() && Boolean(await window.PublicKeyCredential.isConditionalMediationAvailable?.());
+
+// The request that waits for the person. A browser has one at a time, so a new one replaces it.
+let pending = null;
+
+export function cancel() {
+  pending?.abort();
+  pending = null;
+}
+
+// Returns an assertion for request options. With the mediation `conditional`, the browser offers the passkeys among its suggestions.
+export async function get(options, mediation) {
+  cancel();
   const publicKey = { ...challengeOf(options), allowCredentials: descriptors(options.allowCredentials) };
-  const { id, response } = await navigator.credentials.get({ publicKey });
+  pending = new AbortController();
+  const { id, response } = await navigator.credentials.get({ publicKey, mediation, signal: pending.signal });
   const [clientDataJSON, authenticatorData, signature] =
     [response.clientDataJSON, response.authenticatorData, response.signature].map(textOf);
   const userHandle = response.userHandle ? textOf(response.userHandle) : undefined;
@@ -25,6 +39,7 @@ export async function get(options) {
 
 // Creates a passkey for creation options.
 export async function create(options) {
+  cancel();
   const user = { ...options.user, id: bytesOf(options.user.id) };
   const publicKey = { ...challengeOf(options), user, excludeCredentials: descriptors(options.excludeCredentials) };
   const { id, response } = await navigator.credentials.create({ publicKey });

@@ -165,7 +165,9 @@ async function open() {
 }
 
 async function logIn() {
-  const paths = { password: "pages/sessions/login", secondFactor: "pages/sessions/second-factor" };
+  const paths = {
+    password: "pages/sessions/login", secondFactor: "pages/sessions/second-factor", passkey: "pages/sessions/passkey",
+  };
   const { user_id, tenant_id } = await page.logIn(paths, { tenant, email, password });
   page.keep.set(STORAGE, JSON.stringify({ user_id, tenant: tenant_id, email: email.value }));
   page.forget();
