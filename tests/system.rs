@@ -13,6 +13,7 @@ mod system {
     mod consumer_accounts;
     mod consumer_clients;
     mod consumer_examples;
+    mod consumer_floods;
     mod device_login;
     mod doctor;
     mod documents;

@@ -201,6 +201,9 @@ class Nats(unittest.TestCase):
         self.assertEqual(set(dict(named_secrets(chart.of_kind(objects, "Pod", "Deployment")))), {"svc-nats-passwords"})
         keep = next(each for each in pod["containers"] if each["name"] == "accounts")
         self.assertEqual(keep["args"][:2], ["accounts", "keep"])
+        server = next(each for each in pod["containers"] if each["name"] == "nats")
+        monitor = next(port["containerPort"] for port in server["ports"] if port["name"] == "monitor")
+        self.assertEqual(keep["args"][-2:], ["--monitor", f"http://127.0.0.1:{monitor}"])
         self.assertIs(pod["shareProcessNamespace"], True)
 
     @unittest.skipUnless(NATS_CHART, "NATS_CHART is not set")

@@ -76,7 +76,8 @@ def pod():
     }
     file = ["--file", "/data/consumers.conf"]
     url = {"name": "SVC_NATS_URL", "valueFrom": {"secretKeyRef": {"name": "svc-nats", "key": "ingest-url"}}}
-    keep = {"name": "accounts", **accounts, "args": ["accounts", "keep", *file, "--pid-file", "/data/nats.pid"], "env": [url]}
+    options = ["--pid-file", "/data/nats.pid", "--monitor", "http://127.0.0.1:8222"]
+    keep = {"name": "accounts", **accounts, "args": ["accounts", "keep", *file, *options], "env": [url]}
     return {
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,

@@ -6,6 +6,7 @@
 
 mod api;
 mod clock;
+mod consumers;
 mod environment;
 mod events;
 mod postgres;
@@ -17,6 +18,7 @@ mod svc;
 
 pub use api::{ApiUser, api_client, expect_no_internals, token_in, wait_for_mail};
 pub use clock::WrongClock;
+pub use consumers::{KeptAccounts, accounts, flood};
 pub use environment::{installed, program, program_path, required_variable, tools, variable};
 pub use events::{EventStream, Producers, expect_rejected_events};
 pub use postgres::{PostgresServer, ReplicatedPostgres};

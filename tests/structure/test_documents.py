@@ -79,6 +79,17 @@ CONSTANTS = {
         ("docs/limits.md", r"in flight \| 64 per replica, ([\d,]+) of all consumers"),
     ],
     ("libs/bus/src/durables/accounts.rs", r"max_conn: (\d+)"): [("docs/limits.md", r"connections of a consumer \| (\d+)")],
+    ("libs/bus/src/durables/keep.rs", r"MESSAGES_PER_SECOND: u64 = ([\d_]+)"): [
+        ("docs/limits.md", r"messages of a consumer to a server \| ([\d,]+) per second"),
+        ("docs/limits.md", r"The limit of ([\d,]+) per second\s+is in addition"),
+    ],
+    ("libs/bus/src/durables/message_rates.rs", r"MESSAGES_PER_EVENT: u64 = (\d+)"): [
+        ("docs/limits.md", r"in addition to (\w+) for each event that it reads"),
+        ("docs/limits.md", r"A consumer may send (\w+) messages for each event"),
+    ],
+    ("libs/bus/src/durables/message_rates.rs", r"READINGS: u8 = (\d+)"): [
+        ("docs/limits.md", r"above the limit in (\w+) consecutive readings"),
+    ],
     ("libs/bus/src/durables/accounts.rs", r"max_subs: (\d+)"): [("docs/limits.md", r"subscriptions of a connection \| (\d+)")],
     ("libs/bus/src/streams.rs", r"MAX_DEAD_LETTERS: i64 = ([\d_]+)"): [
         ("docs/limits.md", r"dead letters of a tenant and consumer \| ([\d,]+), of"),

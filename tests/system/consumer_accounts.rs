@@ -1,23 +1,16 @@
 //! `svc-ingest accounts`, next to a nats-server that includes the file.
 
 use std::path::Path;
-use std::process::Command;
 
 use async_nats::jetstream::context::ConsumerInfoErrorKind;
 use bus::{Config, Connection, ConsumerLogins, Created, DurableFilter, Durables, EventStreams, Profile};
 use contract::paths::Upstream;
-use e2e::{Process, Services, api_client, program};
+use e2e::{Process, Services, accounts, api_client};
 use futures::future::join_all;
 use hashing::SystemEntropy;
 use rustix::process::Signal;
 use serde_json::{Value, json};
 use testkit::{Client, Forwarder, NatsServer, TestResponse, wait_until};
-
-fn accounts(arguments: &[&str], file: &Path) -> Command {
-    let mut command = program("svc-ingest");
-    command.arg("accounts").args(arguments).arg("--file").arg(file);
-    command
-}
 
 /// Starts a server that includes the file. The path of an include is relative to the configuration.
 async fn start_server(file: &Path) -> NatsServer {

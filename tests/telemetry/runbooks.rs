@@ -7,13 +7,13 @@ use std::process::{Child, Command, Stdio};
 
 use contract::paths::Upstream;
 use e2e::{
-    ALL_SERVICES, ApiUser, Proxy, Service, Services, Svc, api_client, installed, program_path,
+    ALL_SERVICES, ApiUser, KeptAccounts, Proxy, Service, Services, Svc, api_client, installed, program_path,
     required_variable,
 };
 use serde_json::{Value, json};
 use sqlx::{AssertSqlSafe, Connection as _, PgConnection};
 use tempfile::TempDir;
-use testkit::{NatsServer, wait_until};
+use testkit::wait_until;
 
 mod commands;
 mod factors;
@@ -35,6 +35,7 @@ const NOT_EXECUTED: &[(&str, &str)] = &[("nats stream edit", "its options depend
 /// Running services that Prometheus watches.
 struct Watched {
     services: Services,
+    accounts: KeptAccounts,
     running: Vec<Option<Service>>,
     proxy: Proxy,
     platform: Svc,
@@ -61,10 +62,7 @@ impl Watched {
     /// `None` without Prometheus.
     async fn start(variables: &[(&str, &str)]) -> Option<Self> {
         installed("prometheus").and(installed("nats_cli"))?;
-        let monitoring = e2e::free_address();
-        let accounts = testkit::nats::accounts(str::to_owned);
-        let mut nats = NatsServer::start_with(&format!("http: \"{monitoring}\"\n{accounts}")).await.unwrap();
-        nats.url = nats.url_of("administrator");
+        let (accounts, nats) = KeptAccounts::start_server().await;
         let services = Services::prepare_with(nats).await;
         services.migrate_all().await;
         let mut running = Vec::new();
@@ -79,7 +77,7 @@ impl Watched {
             .with_variable("SVC_PLATFORM_TOKEN", &services.platform_token);
         let (prometheus, address) = start_prometheus(&services);
         let values = vec![
-            ("localhost:8222", monitoring.to_string()),
+            ("localhost:8222", accounts.monitor.to_string()),
             ("localhost:9090", services.admin(Upstream::Ingest).to_string()),
             ("<tenant>", "acme".to_owned()),
             ("<consumer>", "archive".to_owned()),
@@ -89,6 +87,7 @@ impl Watched {
         let home = tempfile::Builder::new().prefix("svc-e2e-runbook-").tempdir().unwrap();
         Some(Self {
             services,
+            accounts,
             running,
             proxy,
             platform,

@@ -61,6 +61,14 @@ fn fields(consumer: &Consumer) -> Vec<(&'static str, Option<Cell>)> {
         ("ack wait", Some(text(format!("{} s", consumer.ack_wait_seconds)))),
         ("max unacked", Some(text(consumer.max_ack_pending))),
         ("paused", consumer.paused.then(|| text("yes"))),
+        ("suspended until", consumer.suspension.as_ref().map(|suspension| time(&suspension.until))),
+        (
+            "suspended because",
+            consumer
+                .suspension
+                .as_ref()
+                .map(|it| text(format!("{} messages per second", it.messages_per_second))),
+        ),
         ("start", Some(start(consumer))),
         ("subjects", Some(text(consumer.filter_subjects.join(" ")))),
     ]
@@ -71,7 +79,7 @@ impl Row for Consumer {
 
     fn columns(&self) -> Vec<(&'static str, Cell)> {
         vec![
-            ("CONSUMER", text(format!("{}{}", self.name, if self.paused { " (paused)" } else { "" }))),
+            ("CONSUMER", text(format!("{}{}", self.name, state(self)))),
             ("TENANT", text(tenant(self))),
             ("EVENT TYPES", text(event_types(self))),
             ("START", start(self)),
@@ -81,6 +89,15 @@ impl Row for Consumer {
             ("BEHIND", optional(oldest_unread(self))),
             ("LAST ACK", optional(self.last_acknowledged_at.as_ref().map(time))),
         ]
+    }
+}
+
+/// Why the consumer gets no events.
+const fn state(consumer: &Consumer) -> &'static str {
+    match consumer {
+        Consumer { suspension: Some(_), .. } => " (suspended)",
+        Consumer { paused: true, .. } => " (paused)",
+        _ => "",
     }
 }
 

@@ -25,6 +25,18 @@ fn with_login(name: &str, active: bool) -> String {
     created.to_string()
 }
 
+/// A consumer with a login that is suspended.
+fn flooding(with_login: bool) -> String {
+    let mut consumer = consumer("flooding");
+    consumer["suspension"] = json!({
+        "since": "2026-01-01T00:01:00Z", "until": "2026-01-01T00:02:00Z", "messages_per_second": 81_000,
+    });
+    if with_login {
+        consumer["login"] = json!({ "user": "flooding", "password": "svc_cl_secret", "active": false });
+    }
+    consumer.to_string()
+}
+
 fn service(request: &StubRequest) -> (u16, String) {
     match request.line.as_str() {
         "POST /api/v1/consumers" if request.json()["name"] == "taken" => problem(ProblemKind::ConsumerExists),
@@ -35,6 +47,8 @@ fn service(request: &StubRequest) -> (u16, String) {
         }
         "POST /api/v1/consumers" => (201, with_login("acme-logins", true)),
         "POST /api/v1/consumers/archive/rotate-login" => (200, with_login("archive", false)),
+        "POST /api/v1/consumers/flooding/rotate-login" => (200, flooding(true)),
+        "GET /api/v1/consumers/flooding" => (200, flooding(false)),
         "POST /api/v1/consumers/archive/pause"
         | "POST /api/v1/consumers/archive/resume"
         | "POST /api/v1/consumers/archive/reset"
@@ -47,7 +61,8 @@ fn service(request: &StubRequest) -> (u16, String) {
             let mut paused = consumer("b");
             paused["paused"] = true.into();
             paused["start"] = "2026-01-31T12:00:00Z".into();
-            (200, json!({"items": [paused]}).to_string())
+            let flooding: Value = serde_json::from_str(&flooding(false)).unwrap();
+            (200, json!({"items": [paused, flooding]}).to_string())
         }
         "DELETE /api/v1/consumers/archive" => (204, String::new()),
         _ => problem(ProblemKind::NotFound),
@@ -233,20 +248,34 @@ fn a_consumer_is_shown_paused_resumed_and_reset() {
 }
 
 #[test]
+fn a_suspension_of_a_login_is_shown_with_its_end_and_its_reason() {
+    let stub = Stub::new(service);
+    let client = client(&stub);
+    let shown = client.run(&["consumers", "get", "flooding"]).stdout;
+    let field = |name| shown.lines().find_map(|line| line.trim_start().strip_prefix(name)).map(str::trim);
+    assert_eq!(field("suspended until"), Some("2026-01-01T00:02:00Z"), "{shown}");
+    assert_eq!(field("suspended because"), Some("81000 messages per second"), "{shown}");
+    let rotated = client.run(&["consumers", "rotate-login", "flooding", "--yes"]).stderr;
+    let expected = "The login is suspended until 2026-01-01T00:02:00Z. `svc consumers resume flooding` ends";
+    assert!(rotated.contains(expected) && !rotated.contains("reload the broker"), "{rotated}");
+}
+
+#[test]
 fn list_reads_all_pages() {
     let stub = Stub::new(service);
     let listed = client(&stub).run(&["consumers", "list", "--output", "json"]).json();
     assert_valid_output("consumers list", &listed);
     let names: Vec<_> = listed["items"].as_array().unwrap().iter().map(|item| &item["name"]).collect();
-    assert_eq!(names, ["a", "b"]);
+    assert_eq!(names, ["a", "b", "flooding"]);
     let table = client(&stub).run(&["consumers", "list"]).stdout;
     assert!(table.starts_with("CONSUMER") && table.contains("USER_LOGIN"), "{table}");
     assert!(table.contains("BEHIND") && table.contains("  2 h\n"), "{table}");
     assert!(table.contains("\nb (paused)  ") && !table.contains("a (paused)"), "{table}");
+    assert!(table.contains("\nflooding (suspended)  "), "{table}");
     let column = table.find("START").unwrap();
     let starts: Vec<_> =
         table.lines().skip(1).map(|line| line[column..].split("  ").next().unwrap()).collect();
-    assert_eq!(starts, ["all", "2026-01-31T12:00:00Z"]);
+    assert_eq!(starts, ["all", "2026-01-31T12:00:00Z", "all"]);
     assert_eq!(listed["items"][0]["oldest_unread_seconds"], 7300);
 }
 

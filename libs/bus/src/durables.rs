@@ -8,7 +8,9 @@ mod filter;
 mod keep;
 mod lag;
 mod login;
+mod message_rates;
 mod requests;
+mod suspension;
 
 use std::collections::{BTreeMap, HashMap};
 use std::ops::RangeInclusive;
@@ -29,9 +31,10 @@ use tokio::time::{sleep, timeout};
 pub use accounts::{ACCOUNTS_HEADER, accounts_file};
 pub use definition::{DurableDefinition, Start};
 pub use filter::DurableFilter;
-pub use keep::{AccountsFile, CONSUMERS_SUBJECT, ConsumerLogins};
+pub use keep::{AccountsFile, CONSUMERS_SUBJECT, ConsumerLogins, MessageLimit};
 pub use login::Login;
 pub use requests::ConsumerRequests;
+pub use suspension::Suspension;
 
 use login::free_account;
 
@@ -66,6 +69,8 @@ pub struct Durable {
     pub definition: DurableDefinition,
     /// Its login. `None` for a durable without it in its metadata.
     pub login: Option<Login>,
+    /// The last suspension of the login.
+    pub suspension: Option<Suspension>,
     /// The owner of a durable that is managed, as [`Durables::put_owned`] got it.
     pub owner: Option<String>,
     /// Streams that contain it.
@@ -74,6 +79,10 @@ pub struct Durable {
     pub filter_subjects: Vec<String>,
     /// For each stream, the number up to which all events are acknowledged.
     pub ack_floors: Vec<u64>,
+    /// Number of deliveries, with repeated ones.
+    pub deliveries: u64,
+    /// The numbers up to which events were delivered, added up for all streams.
+    pub delivered_to: u64,
     /// Creation time of the oldest.
     pub created_at: DateTime<Utc>,
     /// Events that were not delivered yet.
@@ -244,16 +253,41 @@ impl Durables {
     }
 
     async fn with_login(&self, durable: Durable, login: Option<Login>) -> Result<Durable, DurableError> {
+        self.change_metadata(&durable, |metadata| match &login {
+            Some(login) => login.write(metadata),
+            None => Login::remove(metadata),
+        })
+        .await?;
+        Ok(Durable { login, ..durable })
+    }
+
+    /// Suspends the login of a durable, if it is not suspended at the start of this suspension.
+    ///
+    /// # Errors
+    /// The broker did not answer. The login may be suspended.
+    pub async fn suspend(&self, name: &str, suspension: Suspension) -> Result<(), DurableError> {
+        let Some(durable) = self.get(name).await? else { return Ok(()) };
+        self.change_metadata(&durable, |metadata| {
+            let last = Suspension::read(metadata);
+            if !last.is_some_and(|last| last.is_active(suspension.since)) {
+                suspension.write(metadata);
+            }
+        })
+        .await
+    }
+
+    async fn change_metadata(
+        &self,
+        durable: &Durable,
+        change: impl Fn(&mut HashMap<String, String>),
+    ) -> Result<(), DurableError> {
         for stream in &durable.streams {
             if let Some(mut info) = self.find(stream, &durable.name).await? {
-                match &login {
-                    Some(login) => login.write(&mut info.config.metadata),
-                    None => Login::remove(&mut info.config.metadata),
-                }
+                change(&mut info.config.metadata);
                 self.update_in(stream, info.config).await?;
             }
         }
-        Ok(Durable { login, ..durable })
+        Ok(())
     }
 
     /// Returns a durable that has a definition.
@@ -337,12 +371,15 @@ impl Durables {
         Ok(updated.map_err(failed(stream))?.cached_info().clone())
     }
 
-    /// Stops or continues the delivery of a durable. Returns whether it exists.
+    /// Stops or continues the delivery of a durable. The latter also ends a suspension. Returns whether it exists.
     ///
     /// # Errors
     /// The broker did not answer.
     pub async fn set_paused(&self, name: &str, is_paused: bool) -> Result<bool, DurableError> {
         let Some(durable) = self.get(name).await? else { return Ok(false) };
+        if durable.suspension.is_some() && !is_paused {
+            self.change_metadata(&durable, Suspension::remove).await?;
+        }
         for stream in &durable.streams {
             let handle = self.context.get_stream_no_info(stream).await.map_err(failed(stream))?;
             let changed = if is_paused {
@@ -422,6 +459,7 @@ fn merge(infos: impl IntoIterator<Item = Info>) -> BTreeMap<String, Durable> {
             name: info.name,
             definition,
             login: Login::read(&info.config.metadata),
+            suspension: Suspension::read(&info.config.metadata),
             owner: info.config.metadata.get(OWNER).cloned(),
             streams: vec![info.stream_name],
             filter_subjects: match info.config.filter_subject {
@@ -429,6 +467,8 @@ fn merge(infos: impl IntoIterator<Item = Info>) -> BTreeMap<String, Durable> {
                 subject => vec![subject],
             },
             ack_floors: vec![info.ack_floor.stream_sequence],
+            deliveries: info.delivered.consumer_sequence,
+            delivered_to: info.delivered.stream_sequence,
             created_at: time(info.created),
             pending: info.num_pending,
             ack_pending: info.num_ack_pending as u64,
@@ -446,6 +486,11 @@ fn merge(infos: impl IntoIterator<Item = Info>) -> BTreeMap<String, Durable> {
 }
 
 impl Durable {
+    /// Whether the broker rejects its login.
+    pub fn is_suspended(&self, now: DateTime<Utc>) -> bool {
+        self.suspension.is_some_and(|suspension| suspension.is_active(now))
+    }
+
     /// Adds the same durable of another stream.
     fn and(mut self, other: Self) -> Self {
         self.streams.extend(other.streams);
@@ -455,7 +500,13 @@ impl Durable {
         self.ack_floors.extend(other.ack_floors);
         Self {
             login: self.login.or(other.login),
+            suspension: [self.suspension, other.suspension]
+                .into_iter()
+                .flatten()
+                .max_by_key(|each| each.until),
             owner: self.owner.or(other.owner),
+            deliveries: self.deliveries + other.deliveries,
+            delivered_to: self.delivered_to + other.delivered_to,
             created_at: self.created_at.min(other.created_at),
             pending: self.pending + other.pending,
             ack_pending: self.ack_pending + other.ack_pending,

@@ -23,7 +23,8 @@ pub use connect::{Config, ConnectError, Connection, NatsSettings, NotConnected, 
 pub use dead_letters::{DeadLetter, DeadLetterError, DeadLetterSpace, DeadLetters, QUARANTINE};
 pub use durables::{
     ACCOUNTS_HEADER, AccountsFile, CONSUMERS_SUBJECT, ConsumerLogins, ConsumerRequests, Created, Durable,
-    DurableDefinition, DurableError, DurableFilter, Durables, Login, Start as DurableStart, accounts_file,
+    DurableDefinition, DurableError, DurableFilter, Durables, Login, MessageLimit, Start as DurableStart,
+    Suspension, accounts_file,
 };
 pub use invalidations::{
     FeedEvent, INVALIDATION_SUBJECT, Invalidation, InvalidationListener, InvalidationMessage,

@@ -173,6 +173,20 @@ pub struct ResetConsumer {
     pub to: ConsumerStart,
 }
 
+/// A time in which the broker rejects the login of a consumer, because it sent too many messages. The suspension ends by itself.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[schemars(example = json!({
+    "since": "2026-01-31T12:10:00Z", "until": "2026-01-31T12:11:00Z", "messages_per_second": 81_000,
+}))]
+pub struct ConsumerSuspension {
+    /// Start.
+    pub since: DateTime<Utc>,
+    /// End.
+    pub until: DateTime<Utc>,
+    /// Messages per second that the login sent to a server.
+    pub messages_per_second: u64,
+}
+
 /// A durable pull consumer of the event stream with explicit acknowledgement.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[schemars(example = json!({
@@ -219,6 +233,9 @@ pub struct Consumer {
     pub max_ack_pending: u32,
     /// Whether the broker delivers no events until the consumer is resumed.
     pub paused: bool,
+    /// The suspension of its login. Absent unless the login is suspended.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub suspension: Option<ConsumerSuspension>,
     /// The first event to read, as requested at the creation.
     pub start: ConsumerStart,
     /// Subjects of the events that it reads, as a client sends them that creates its consumer.

@@ -168,6 +168,11 @@ impl Servers {
     pub fn consumers_file(&self) -> PathBuf {
         self.nats.consumers_file()
     }
+
+    /// The URL of the monitoring port of the broker.
+    pub fn nats_monitor_url(&self) -> String {
+        self.nats.monitor_url()
+    }
 }
 
 impl Drop for Servers {

@@ -92,6 +92,7 @@ impl Nats {
             pid_file: directory.join(PID),
             identifying_arguments: identifying_arguments(&config.data),
             port: StoredPort::load(config.data.root().join("nats.port"))?,
+            monitor: Some(StoredPort::load(config.data.root().join("nats-monitor.port"))?),
         };
         let nats = Self {
             program: config.tools.nats_server.clone(),
@@ -111,6 +112,11 @@ impl Nats {
     pub(crate) fn url(&self, user: NatsUser) -> String {
         let (name, password) = (user.name(), &self.passwords[&user]);
         format!("nats://{name}:{password}@127.0.0.1:{}", self.instance.port.number())
+    }
+
+    /// The URL of its statistics.
+    pub(crate) fn monitor_url(&self) -> String {
+        format!("http://127.0.0.1:{}", self.instance.monitor.as_ref().map_or(0, StoredPort::number))
     }
 
     fn configuration_file(&self) -> PathBuf {
@@ -144,6 +150,9 @@ impl Server for Nats {
         let mut command = Command::new(&self.program);
         command.arg("-c").arg(self.configuration_file());
         command.args(["--addr", "127.0.0.1", "--port"]).arg(self.instance.port.number().to_string());
+        if let Some(monitor) = &self.instance.monitor {
+            command.arg("--http_port").arg(monitor.number().to_string());
+        }
         for (user, password) in &self.passwords {
             let user = user.name().to_uppercase().replace('-', "_");
             command.env(format!("SVC_NATS_{user}_PASSWORD"), password);

@@ -136,6 +136,7 @@ impl Postgres {
             pid_file: cluster.data_dir().join(PID),
             identifying_arguments: identifying_arguments(&cluster.data_dir()),
             port,
+            monitor: None,
         };
         Ok(Self { cluster, durability: config.durability, instance, passwords })
     }

@@ -66,6 +66,18 @@ pub(crate) struct Instance {
     pub(crate) identifying_arguments: String,
     /// The port that it listens on.
     pub(crate) port: StoredPort,
+    /// The port with its statistics, if it has one.
+    pub(crate) monitor: Option<StoredPort>,
+}
+
+impl Instance {
+    /// Changes the ports that another process has taken. Returns whether there is one.
+    fn change_taken_ports(&self) -> io::Result<bool> {
+        let ports = [Some(&self.port), self.monitor.as_ref()].into_iter().flatten();
+        let taken: Vec<_> = ports.filter(|port| port.is_taken()).collect();
+        taken.iter().try_for_each(|port| port.change())?;
+        Ok(!taken.is_empty())
+    }
 }
 
 /// A server that responds, and its process.
@@ -96,8 +108,10 @@ pub(crate) async fn start<S: Server>(
             Ok(process) => {
                 return Ok(RunningServer { server: Arc::new(server), process });
             }
-            Err(StartError::Exited(_)) if attempts > 0 && server.instance().port.is_taken() => {
-                server.instance().port.change().context("failed to find a free port")?;
+            Err(error @ StartError::Exited(_)) if attempts > 0 => {
+                if !server.instance().change_taken_ports().context("failed to find a free port")? {
+                    return Err(error);
+                }
             }
             Err(error) => return Err(error),
         }

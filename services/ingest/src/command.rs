@@ -3,13 +3,15 @@
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::time::Duration;
 
-use bus::{AccountStreams, AccountsFile, Connection, NatsSettings, StreamsCommand};
+use bus::{AccountStreams, AccountsFile, Connection, MessageLimit, NatsSettings, StreamsCommand};
 use rustix::process::{Pid, Signal, kill_process};
 use service::config::{ConfigErrors, Environment, Variables as _};
 use service::process::{Program as _, report_config_errors};
 use service::telemetry::{LOG, Output, install_logs};
 use service::{Tasks, chain};
+use url::Url;
 
 use crate::Ingest;
 use crate::config::{EventStreamSettings, event_streams};
@@ -42,10 +44,41 @@ pub enum AccountsCommand {
         /// File with the process id of the server (`pid_file` of its configuration)
         #[arg(long, value_name = "FILE", required_unless_present = "command")]
         pid_file: Option<PathBuf>,
+        #[command(flatten)]
+        limit: LimitOptions,
         /// Command that reloads the server instead, with its arguments
         #[arg(last = true, value_name = "COMMAND", conflicts_with = "pid_file")]
         command: Vec<String>,
     },
+}
+
+/// The limit of the messages that the login of a consumer sends to the server.
+#[derive(clap::Args)]
+pub struct LimitOptions {
+    /// Monitoring port of the server, such as `http://127.0.0.1:8222`. Without it, the messages of consumers have no limit
+    #[arg(long, value_name = "URL", value_parser = parse_monitor)]
+    monitor: Option<Url>,
+    /// Messages per second of a login, in addition to four for each event that it reads
+    #[arg(long, value_name = "NUMBER", requires = "monitor", default_value_t = MessageLimit::MESSAGES_PER_SECOND)]
+    max_messages_per_second: u64,
+    /// Seconds for which a login above the limit is suspended
+    #[arg(long, value_name = "SECONDS", requires = "monitor", default_value_t = MessageLimit::SUSPENSION_SECONDS)]
+    suspension: u64,
+}
+
+impl LimitOptions {
+    fn limit(self) -> Option<MessageLimit> {
+        Some(MessageLimit {
+            monitor: self.monitor?.into(),
+            messages_per_second: self.max_messages_per_second,
+            suspension: Duration::from_secs(self.suspension),
+        })
+    }
+}
+
+fn parse_monitor(text: &str) -> Result<Url, String> {
+    let url = text.parse::<Url>().ok().filter(|url| url.scheme() == "http" && url.has_host());
+    url.ok_or_else(|| "expected a URL such as http://127.0.0.1:8222".to_owned())
 }
 
 impl Command {
@@ -82,12 +115,12 @@ impl AccountsCommand {
                 Ok(()) => Ok(ExitCode::SUCCESS),
                 Err(error) => Err(Failure::Other(format!("cannot write {}: {error}", file.display()))),
             },
-            Self::Keep { file, pid_file, command } => {
+            Self::Keep { file, pid_file, limit, command } => {
                 let reload = move || match &pid_file {
                     Some(pid_file) => hang_up(pid_file),
                     None => run(&command),
                 };
-                keep(AccountsFile::new(file, reload), environment).await
+                keep(AccountsFile::new(file, reload).with_limit(limit.limit()), environment).await
             }
         }
     }

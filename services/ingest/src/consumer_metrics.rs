@@ -1,4 +1,4 @@
-//! Metrics of consumers: how far each is behind. Each replica measures all of them.
+//! Metrics of consumers: how far each is behind, and whether its login is suspended. Each replica measures all of them.
 
 use std::borrow::Cow;
 use std::collections::HashSet;
@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bus::{Connection, Durable, DurableError, Durables, EventStreams};
+use chrono::{DateTime, Utc};
 use parking_lot::Mutex;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
@@ -25,6 +26,7 @@ struct ConsumerMetrics {
     unacknowledged: Family<Labels, Gauge>,
     redelivered: Family<Labels, Gauge>,
     oldest: Family<Labels, Gauge>,
+    suspended: Family<Labels, Gauge>,
     unmeasured: Gauge,
     known: HashSet<String>,
 }
@@ -50,7 +52,7 @@ pub(crate) fn start(
                 Err(error) => Err(error.to_string()),
             };
             match found {
-                Ok((consumers, count)) => measured.lock().set(&consumers, count),
+                Ok((consumers, count)) => measured.lock().set(&consumers, count, clock.now()),
                 // The last values remain.
                 Err(error) => tracing::debug!(error, "failed to measure consumers"),
             }
@@ -58,12 +60,14 @@ pub(crate) fn start(
     });
 }
 
-/// Returns the first consumers by name, each with the age of its oldest unread event, and the number of all.
+/// Returns the first consumers, those that are suspended before the others and then by name, each with the age of its oldest unread
+/// event, and the number of all.
 async fn measure(
     durables: &Durables,
     clock: &dyn Clock,
 ) -> Result<(Vec<(Durable, Duration)>, usize), DurableError> {
-    let all = durables.list().await?;
+    let mut all = durables.list().await?;
+    all.sort_by_key(|durable| !durable.is_suspended(clock.now()));
     let count = all.len();
     let mut measured = Vec::new();
     for durable in all.into_iter().take(MAX_CONSUMERS) {
@@ -90,6 +94,10 @@ impl ConsumerMetrics {
                 "consumer_oldest_unread_seconds",
                 "Age of the oldest event that the consumer has not acknowledged, 0 without such an event",
             ),
+            suspended: metrics.family(
+                "consumer_suspended",
+                "Whether the login of the consumer is suspended, because it sent too many messages: 1 or 0",
+            ),
             unmeasured: metrics.metric(
                 "consumers_unmeasured",
                 "Consumers above the maximum of 500, without metrics",
@@ -99,7 +107,7 @@ impl ConsumerMetrics {
         }
     }
 
-    fn set(&mut self, consumers: &[(Durable, Duration)], count: usize) {
+    fn set(&mut self, consumers: &[(Durable, Duration)], count: usize, now: DateTime<Utc>) {
         let number = |count: u64| i64::try_from(count).unwrap_or(i64::MAX);
         for (consumer, age) in consumers {
             let labels = labels(&consumer.name);
@@ -107,11 +115,14 @@ impl ConsumerMetrics {
             self.unacknowledged.get_or_create(&labels).set(number(consumer.ack_pending));
             self.redelivered.get_or_create(&labels).set(number(consumer.redelivered));
             self.oldest.get_or_create(&labels).set(number(age.as_secs()));
+            self.suspended.get_or_create(&labels).set(consumer.is_suspended(now).into());
         }
         let measured: HashSet<_> = consumers.iter().map(|(consumer, _)| consumer.name.clone()).collect();
         for deleted in self.known.difference(&measured) {
             let labels = labels(deleted);
-            for family in [&self.pending, &self.unacknowledged, &self.redelivered, &self.oldest] {
+            for family in
+                [&self.pending, &self.unacknowledged, &self.redelivered, &self.oldest, &self.suspended]
+            {
                 family.remove(&labels);
             }
         }

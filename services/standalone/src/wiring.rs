@@ -173,8 +173,9 @@ async fn keep_consumers(servers: &Servers, environment: &Environment, tasks: &Ta
     };
     let connection = bus::Connection::open(&config).await?;
     let streams = ingest::event_streams(environment)?;
+    let limit = bus::MessageLimit::new(servers.nats_monitor_url());
     let accounts = bus::AccountsFile::new(servers.consumers_file(), reload).applied();
-    accounts.start(connection, streams, tasks);
+    accounts.with_limit(Some(limit)).start(connection, streams, tasks);
     Ok(())
 }
 

@@ -153,3 +153,24 @@ async fn a_tenant_above_its_quota_and_with_a_full_quarantine() {
     watched.expect_recovery(load).await;
     assert_eq!(client.post("/events/batch", &events).await.status, 202);
 }
+
+#[tokio::test]
+async fn a_consumer_that_sends_requests_without_pause() {
+    let Some(mut watched) = Watched::start(&[]).await else { return };
+    let monitor = format!("http://{}", watched.accounts.monitor);
+    let options = ["--monitor", &monitor, "--max-messages-per-second", "500", "--suspension", "600"];
+    let keeper = watched.accounts.keep(&watched.services.nats, &options);
+    let create = ["consumers", "create", "archive", "--tenant", "acme", "--output", "json"];
+    let created: Value = serde_json::from_str(&watched.platform.run_ok(&create, "").await).unwrap();
+    let address = watched.services.nats.url.rsplit_once('@').unwrap().1.to_owned();
+    e2e::flood(&address, "archive", created["login"]["password"].as_str().unwrap()).await;
+    let outputs = watched.expect(&["SvcConsumerSuspended"], async || ()).await;
+    let shown = &outputs["svc consumers get <consumer>"];
+    assert!(shown.contains("suspended until") && shown.contains("messages per second"), "{outputs:#?}");
+    watched.act("SvcConsumerSuspended", "svc consumers rotate-login <consumer>").await;
+    let resumed = watched.act("SvcConsumerSuspended", "svc consumers resume <consumer>").await;
+    assert!(!resumed.contains("suspended"), "{resumed}");
+    watched.expect_recovery(async || ()).await;
+    watched.act("SvcConsumerSuspended", "svc consumers delete <consumer>").await;
+    drop(keeper);
+}

@@ -41,6 +41,8 @@ impl Command for Pause {
 }
 
 /// Continue the delivery of events to a consumer.
+///
+/// Also ends a suspension of its login.
 #[derive(Args)]
 pub(crate) struct Resume {
     /// Name of the consumer.

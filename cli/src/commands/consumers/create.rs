@@ -2,7 +2,8 @@
 
 use clap::Args;
 use contract::consumers::{
-    ConsumerLogin, ConsumerName, ConsumerStart, CreateConsumer, CreatedConsumer, Partitions,
+    ConsumerLogin, ConsumerName, ConsumerStart, ConsumerSuspension, CreateConsumer, CreatedConsumer,
+    Partitions,
 };
 use contract::{ProblemKind, routes};
 
@@ -11,7 +12,7 @@ use crate::framework::catalog::{Errors, Examples, Names, Requirement, Routes};
 use crate::framework::command::Command;
 use crate::framework::context::Context;
 use crate::framework::error::{CliError, ErrorKind, Result};
-use crate::framework::output::{CommandOutput, Table, text};
+use crate::framework::output::{CommandOutput, Table, text, timestamp};
 
 /// Highest number of a partition.
 const MAX_PARTITION: u8 = 63;
@@ -128,7 +129,12 @@ fn explain(context: &Context, created: &CreatedConsumer) {
             "  NATS_URL=nats://HOST:4222 NATS_USER={user} NATS_PASSWORD=... nats consumer next {stream} {user} --ack"
         ));
     }
-    if !active {
+    if let Some(ConsumerSuspension { until, .. }) = &consumer.suspension {
+        context.notice_later(format!(
+            "The login is suspended until {}. `svc consumers resume {user}` ends the suspension.",
+            timestamp(until)
+        ));
+    } else if !active {
         context.notice_later(
             "The login cannot read yet: install the file that `svc consumers config` prints, and reload the broker (docs/consumers.md).",
         );
@@ -137,7 +143,7 @@ fn explain(context: &Context, created: &CreatedConsumer) {
 
 /// Replace the login of a consumer and print the new one.
 ///
-/// The previous password is not valid any more, and its connections are closed. Asks for confirmation.
+/// The previous password is not valid any more, and its connections are closed. A suspension remains. Asks for confirmation.
 #[derive(Args)]
 pub(crate) struct RotateLogin {
     /// Name of the consumer.

@@ -2,6 +2,8 @@
 
 use std::fmt::Write as _;
 
+use chrono::{DateTime, Utc};
+
 use super::Durable;
 use super::api_requests::MAPPED;
 use super::login::by_account;
@@ -21,11 +23,21 @@ const LIMITS: &str = "limits: { max_conn: 10, max_subs: 64, max_payload: 8KB }";
 
 /// Returns the file: an account for each durable that has a login, with exactly the requests that its client sends, and empty ones.
 pub fn accounts_file(durables: &[Durable]) -> String {
+    file(durables, |_| false)
+}
+
+/// Returns the file without the logins that are suspended.
+pub(super) fn accounts_file_at(durables: &[Durable], now: DateTime<Utc>) -> String {
+    file(durables, |durable| durable.is_suspended(now))
+}
+
+/// A login that is suspended keeps its account: the next reload suffices for its end.
+fn file(durables: &[Durable], is_suspended: impl Fn(&Durable) -> bool) -> String {
     let used = by_account(durables);
     let last = used.keys().next_back().map_or(0, |last| last / SPARE * SPARE + SPARE);
     let mut file = format!("{ACCOUNTS_HEADER}\n");
     for number in 0..last.saturating_add(SPARE) {
-        let _ = match used.get(&number) {
+        let _ = match used.get(&number).filter(|durable| !is_suspended(durable)) {
             Some(durable) => writeln!(file, "{ACCOUNT}{number} {}", account(durable)),
             None => writeln!(file, "{ACCOUNT}{number} {{ {LIMITS} }}"),
         };

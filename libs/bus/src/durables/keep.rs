@@ -1,17 +1,22 @@
-//! Keeps the file with the accounts of consumers, next to a nats-server that includes it.
+//! Keeps the file with the accounts of consumers, next to a nats-server that includes it, and suspends logins that send too many messages
+//! to this server.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_nats::Message;
 use futures::future::try_join_all;
 use futures::{FutureExt as _, StreamExt as _};
-use service::Tasks;
-use tokio::time::{sleep, timeout};
+use service::clock::SystemClock;
+use service::{Clock, Tasks};
+use tokio::time::{Instant, MissedTickBehavior, interval, sleep, sleep_until, timeout};
 
-use super::accounts::ACCOUNT;
+use super::accounts::{ACCOUNT, accounts_file_at};
+use super::message_rates::{MessageRates, Monitor};
+use super::suspension::Suspension;
 use super::{Durable, DurableError, Durables, accounts_file};
 use crate::connect::{Config, Connection, NotConnected, connect};
 use crate::streams::EventStreams;
@@ -33,12 +38,42 @@ const SECOND_RELOAD: Duration = Duration::from_millis(200);
 const RELOAD_ATTEMPTS: u32 = 10;
 const RELOAD_PAUSE: Duration = Duration::from_millis(100);
 
+/// Interval of the readings of the monitoring port.
+const READING_INTERVAL: Duration = Duration::from_secs(1);
+
 /// The file, and what reloads the broker.
 pub struct AccountsFile {
     path: PathBuf,
     reload: Box<dyn Fn() -> io::Result<()> + Send + Sync>,
     /// Whether the broker has read the file that exists.
     is_applied: bool,
+    limit: Option<MessageLimit>,
+    clock: Arc<dyn Clock>,
+}
+
+/// The limit of the messages that a login sends to the server.
+#[derive(Clone, Debug)]
+pub struct MessageLimit {
+    /// The `http` URL of the monitoring port of the server.
+    pub monitor: String,
+    /// Messages per second, in addition to four for each event that the login reads. A correct consumer sends progress
+    /// acknowledgements for at most the 10,000 events that were delivered to it (`max_ack_pending`).
+    pub messages_per_second: u64,
+    /// Duration of the first suspension. One within an hour after the last one is twice as long, up to an hour.
+    pub suspension: Duration,
+}
+
+impl MessageLimit {
+    /// Default of `messages_per_second`.
+    pub const MESSAGES_PER_SECOND: u64 = 10_000;
+    /// Default of `suspension`, in seconds.
+    pub const SUSPENSION_SECONDS: u64 = 60;
+
+    /// Returns the default limit.
+    pub const fn new(monitor: String) -> Self {
+        let suspension = Duration::from_secs(Self::SUSPENSION_SECONDS);
+        Self { monitor, messages_per_second: Self::MESSAGES_PER_SECOND, suspension }
+    }
 }
 
 /// The file was not derived.
@@ -50,12 +85,22 @@ enum KeepError {
     Durables(#[from] DurableError),
     #[error("failed to write the file or to reload the broker")]
     File(#[from] io::Error),
+    #[error("failed to read the monitoring port of the server")]
+    Monitor(#[from] reqwest::Error),
 }
 
 impl AccountsFile {
     /// Returns a file in a directory that exists. `reload` runs after each change.
     pub fn new(path: PathBuf, reload: impl Fn() -> io::Result<()> + Send + Sync + 'static) -> Self {
-        Self { path, reload: Box::new(reload), is_applied: false }
+        let reload = Box::new(reload);
+        Self { path, reload, is_applied: false, limit: None, clock: Arc::new(SystemClock) }
+    }
+
+    /// Suspends logins above a limit.
+    #[must_use]
+    pub fn with_limit(mut self, limit: Option<MessageLimit>) -> Self {
+        self.limit = limit;
+        self
     }
 
     /// The broker has started after the last change of the file, so it is not reloaded before the next one.
@@ -77,64 +122,180 @@ impl AccountsFile {
     pub fn start(self, connection: Connection, streams: EventStreams, tasks: &Tasks) {
         let stop = tasks.stopping().clone();
         tasks.spawn("accounts of consumers", async move {
-            stop.run_until_cancelled(self.keep(&connection, streams)).await;
+            stop.run_until_cancelled(Box::pin(self.keep(connection, streams))).await;
         });
     }
 
-    async fn keep(&self, connection: &Connection, streams: EventStreams) {
+    async fn keep(self, connection: Connection, streams: EventStreams) {
         let Ok(mut requests) = connection.client.subscribe(CONSUMERS_SUBJECT).await else { return };
-        let mut logged = String::new();
-        let mut pause = Duration::ZERO;
         // Otherwise, the server may have started before the file was changed: an earlier process may have ended before its reload.
         let known = self.is_applied.then(|| std::fs::read_to_string(&self.path).unwrap_or_default());
-        let mut applied = known.unwrap_or_default();
+        let mut keeper = Keeper {
+            rates: MessageRates::new(self.limit.as_ref().map_or(u64::MAX, |limit| limit.messages_per_second)),
+            file: self,
+            connection,
+            streams,
+            applied: known.unwrap_or_default(),
+            durables: Vec::new(),
+            unsaved: HashMap::new(),
+        };
+        let monitor = keeper.file.limit.as_ref().and_then(|limit| Monitor::new(&limit.monitor).ok());
+        let mut readings = interval(READING_INTERVAL);
+        readings.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let (mut logged, mut logged_reading) = (Logged::default(), Logged::default());
+        let mut next = Instant::now();
         loop {
             let first = tokio::select! {
                 Some(request) = requests.next() => Some(request),
-                () = sleep(pause) => None,
+                () = sleep_until(next) => None,
+                _ = readings.tick(), if monitor.is_some() => {
+                    if let Some(monitor) = &monitor {
+                        let read = keeper.suspend_above_limit(monitor).await;
+                        if !keeper.unsaved.is_empty() {
+                            next = next.min(Instant::now() + RETRY_INTERVAL);
+                        }
+                        logged_reading.log(read.err().as_ref(), "failed to limit the messages of consumers; retrying");
+                    }
+                    continue;
+                }
             };
             // One reload is for all changes that were requested meanwhile.
             let others = std::iter::from_fn(|| requests.next().now_or_never().flatten());
             let waiting: Vec<_> = first.into_iter().chain(others).collect();
-            match self.derive(connection, streams, &mut applied).await {
-                Ok(()) => {
-                    pause = INTERVAL;
-                    logged.clear();
-                    respond(connection, waiting).await;
-                }
-                Err(error) => {
-                    pause = RETRY_INTERVAL;
-                    let text = service::chain(&error);
-                    // While the server does not run, there is nothing to keep.
-                    if !matches!(error, KeepError::NotConnected(_)) && text != logged {
-                        tracing::warn!(error = text, "failed to keep the accounts of consumers; retrying");
-                        logged = text;
-                    }
-                }
+            let derived = keeper.derive().await;
+            if derived.is_ok() {
+                respond(&keeper.connection, waiting).await;
             }
+            next = Instant::now() + if derived.is_ok() { keeper.pause() } else { RETRY_INTERVAL };
+            logged.log(derived.err().as_ref(), "failed to keep the accounts of consumers; retrying");
         }
     }
+}
 
-    /// `applied` is the file that the server has read.
-    async fn derive(
-        &self,
-        connection: &Connection,
-        streams: EventStreams,
-        applied: &mut String,
-    ) -> Result<(), KeepError> {
-        let durables = Durables::over(connection, streams).await?.list().await?;
-        let content = accounts_file(&durables);
-        if content == *applied {
+/// Logs an error when it differs from the last one.
+#[derive(Default)]
+struct Logged(String);
+
+impl Logged {
+    fn log(&mut self, error: Option<&KeepError>, message: &str) {
+        let text = error.map(|error| service::chain(error)).unwrap_or_default();
+        // While the server does not run, there is nothing to keep.
+        if !text.is_empty() && text != self.0 && !matches!(error, Some(KeepError::NotConnected(_))) {
+            tracing::warn!(error = text, "{message}");
+        }
+        self.0 = text;
+    }
+}
+
+/// State of the server and the durables, as last read.
+struct Keeper {
+    file: AccountsFile,
+    connection: Connection,
+    streams: EventStreams,
+    rates: MessageRates,
+    /// The file that the server has read.
+    applied: String,
+    /// As they were last listed.
+    durables: Vec<Durable>,
+    /// Suspensions that are not in the metadata of their durables yet.
+    unsaved: HashMap<String, Suspension>,
+}
+
+impl Keeper {
+    async fn derive(&mut self) -> Result<(), KeepError> {
+        let durables = Durables::over(&self.connection, self.streams).await?;
+        self.durables = durables.list().await?;
+        let saved = self.save_suspensions(&durables).await;
+        self.apply().await?;
+        saved
+    }
+
+    /// Time until the file is derived again: a suspension ends by itself.
+    fn pause(&self) -> Duration {
+        let now = self.file.clock.now();
+        let suspensions = self.durables.iter().filter_map(|durable| durable.suspension);
+        let ends = suspensions
+            .filter(|suspension| suspension.is_active(now))
+            .map(|suspension| suspension.until - now);
+        let first = ends.min().and_then(|first| first.to_std().ok());
+        first.map_or(INTERVAL, |first| first.clamp(POLL, INTERVAL))
+    }
+
+    /// Writes the file of the known durables, if it differs from that of the server, and reloads the server.
+    async fn apply(&mut self) -> Result<(), KeepError> {
+        let content = accounts_file_at(&self.durables, self.file.clock.now());
+        if content == self.applied {
             return Ok(());
         }
-        write(&self.path, &content)?;
-        (self.reload)()?;
-        if uses_new_account(&content, applied) {
+        write(&self.file.path, &content)?;
+        (self.file.reload)()?;
+        if uses_new_account(&content, &self.applied) {
             sleep(SECOND_RELOAD).await;
-            (self.reload)()?;
+            (self.file.reload)()?;
         }
-        *applied = content;
-        tracing::info!(file = %self.path.display(), "accounts of consumers changed");
+        self.applied = content;
+        tracing::info!(file = %self.file.path.display(), "accounts of consumers changed");
+        Ok(())
+    }
+
+    /// Reads the monitoring port, and suspends the logins above the limit.
+    async fn suspend_above_limit(&mut self, monitor: &Monitor) -> Result<(), KeepError> {
+        let (received, at) = (monitor.received().await?, Instant::now());
+        let mut suspects = HashMap::new();
+        for name in self.rates.suspects(&received, &self.durables, at) {
+            let found = Durables::over(&self.connection, self.streams).await?.get(name).await?;
+            suspects.extend(found.map(|found| (name.to_owned(), found)));
+        }
+        let above = self.rates.above_limit(&received, &self.durables, &suspects, at);
+        for (name, rate) in &above {
+            self.suspend(name, *rate);
+        }
+        if above.is_empty() {
+            return Ok(());
+        }
+        // First, because the broker can be too slow for requests.
+        self.apply().await?;
+        let durables = Durables::over(&self.connection, self.streams).await?;
+        self.save_suspensions(&durables).await
+    }
+
+    fn suspend(&mut self, name: &str, messages_per_second: u64) {
+        let Some(duration) = self.file.limit.as_ref().map(|limit| limit.suspension) else { return };
+        let Some(durable) = self.durables.iter_mut().find(|durable| durable.name == name) else { return };
+        if durable.is_suspended(self.file.clock.now()) {
+            // The server has lost the request to reload.
+            self.applied.clear();
+            return;
+        }
+        let last = durable.suspension.as_ref();
+        let suspension = Suspension::start(last, duration, messages_per_second, self.file.clock.now());
+        durable.suspension = Some(suspension);
+        self.unsaved.insert(name.to_owned(), suspension);
+        let until = suspension.until.to_rfc3339();
+        tracing::warn!(
+            consumer = name,
+            messages_per_second,
+            until,
+            "login of consumer suspended: it sends more messages than it needs for the events that it reads"
+        );
+    }
+
+    /// Stores suspensions in the metadata, and requests that the other keepers follow.
+    #[expect(clippy::disallowed_methods, reason = "the other keepers derive the file in any case")]
+    async fn save_suspensions(&mut self, durables: &Durables) -> Result<(), KeepError> {
+        let now = self.file.clock.now();
+        self.unsaved.retain(|_, suspension| suspension.is_active(now));
+        if self.unsaved.is_empty() {
+            return Ok(());
+        }
+        for durable in &mut self.durables {
+            durable.suspension = self.unsaved.get(&durable.name).copied().or(durable.suspension);
+        }
+        for (name, suspension) in self.unsaved.clone() {
+            durables.suspend(&name, suspension).await?;
+            self.unsaved.remove(&name);
+        }
+        let _ = self.connection.client.publish(CONSUMERS_SUBJECT, "".into()).await;
         Ok(())
     }
 }

@@ -63,7 +63,7 @@ routes! {
 
     /// Replace the login of a consumer
     ///
-    /// The previous password is not valid any more, and its connections are closed.
+    /// The previous password is not valid any more, and its connections are closed. A suspension remains.
     ROTATE_CONSUMER_LOGIN = Operation::post("/consumers/{consumer_name}/rotate-login")
         .access(PLATFORM_ADMIN)
         .rate_limit(RateLimit::Unlimited)
@@ -79,6 +79,8 @@ routes! {
         .responses(&[RouteResponse::json::<Consumer>(200, "The consumer.")]);
 
     /// Resume a consumer
+    ///
+    /// Continues the delivery, and ends a suspension of its login.
     RESUME_CONSUMER = Operation::post("/consumers/{consumer_name}/resume")
         .idempotent()
         .access(PLATFORM_ADMIN)

@@ -6,11 +6,12 @@ use std::time::Duration;
 
 use bus::{
     ConsumerLogins, Created, Durable, DurableDefinition, DurableError, DurableFilter, DurableStart, Durables,
-    PARTITIONS, is_event_type,
+    PARTITIONS, Suspension, is_event_type,
 };
+use chrono::{DateTime, Utc};
 use contract::consumers::{
-    Consumer, ConsumerAccounts, ConsumerLogin, ConsumerName, ConsumerStart, CreateConsumer, CreatedConsumer,
-    MAX_ACK_PENDING, MAX_ACK_WAIT_SECONDS, MAX_EVENT_TYPES, Partitions,
+    Consumer, ConsumerAccounts, ConsumerLogin, ConsumerName, ConsumerStart, ConsumerSuspension,
+    CreateConsumer, CreatedConsumer, MAX_ACK_PENDING, MAX_ACK_WAIT_SECONDS, MAX_EVENT_TYPES, Partitions,
 };
 use contract::{FieldError, Page, ProblemKind};
 use futures::future::try_join_all;
@@ -66,13 +67,14 @@ impl App {
             None => None,
         };
         // Without a request to the broker: the login would be lost if it failed.
-        Ok(CreatedConsumer { consumer: consumer(created.durable, name, None), login })
+        Ok(CreatedConsumer { consumer: consumer(created.durable, name, None, self.clock.now()), login })
     }
 
-    /// Waits until the broker accepts a new login, if something keeps the accounts. Returns whether it does.
+    /// Waits until the broker accepts a new login, if something keeps the accounts. Returns whether it does. The broker rejects a login
+    /// that is suspended.
     pub(super) async fn activate(&self, durable: &Durable, password: &RawToken) -> bool {
-        let logins = self.logins();
-        logins.apply().await && logins.wait_until_usable(durable, password.expose()).await
+        let (logins, is_suspended) = (self.logins(), durable.is_suspended(self.clock.now()));
+        logins.apply().await && !is_suspended && logins.wait_until_usable(durable, password.expose()).await
     }
 
     /// Returns the file with the accounts of all consumers.
@@ -126,8 +128,9 @@ impl App {
         durable: Durable,
         name: ConsumerName,
     ) -> Result<Consumer, Problem> {
-        let age = durables.oldest_unread_age(&durable, self.clock.now()).await.map_err(problem)?;
-        Ok(consumer(durable, name, Some(age)))
+        let now = self.clock.now();
+        let age = durables.oldest_unread_age(&durable, now).await.map_err(problem)?;
+        Ok(consumer(durable, name, Some(age), now))
     }
 
     /// Deletes a durable consumer and its login.
@@ -145,13 +148,17 @@ impl App {
         Ok(())
     }
 
-    /// Stops or continues the delivery of a consumer.
+    /// Stops or continues the delivery of a consumer. The latter also ends a suspension of its login.
     ///
     /// # Errors
     /// 404 `not_found`, or 503 without the broker.
     pub(crate) async fn pause_consumer(&self, name: ConsumerName, pause: bool) -> Result<Consumer, Problem> {
         if !self.durables().await?.set_paused(name.as_str(), pause).await.map_err(problem)? {
             return Err(ProblemKind::NotFound.into());
+        }
+        if !pause {
+            // The end of a suspension.
+            self.logins().apply().await;
         }
         tracing::info!(consumer = %name, pause, "delivery of consumer changed");
         self.get_consumer(None, name).await
@@ -279,7 +286,13 @@ fn definition_errors(request: &CreateConsumer) -> Vec<FieldError> {
     errors
 }
 
-fn consumer(durable: Durable, name: ConsumerName, oldest_unread: Option<Duration>) -> Consumer {
+fn consumer(
+    durable: Durable,
+    name: ConsumerName,
+    oldest_unread: Option<Duration>,
+    now: DateTime<Utc>,
+) -> Consumer {
+    let suspension = durable.suspension.filter(|suspension| suspension.is_active(now));
     let DurableDefinition { filter, start, ack_wait_seconds, max_ack_pending } = durable.definition;
     Consumer {
         name,
@@ -297,6 +310,11 @@ fn consumer(durable: Durable, name: ConsumerName, oldest_unread: Option<Duration
         ack_wait_seconds: ack_wait_seconds.unwrap_or(DurableDefinition::ACK_WAIT_SECONDS),
         max_ack_pending: max_ack_pending.unwrap_or(DurableDefinition::MAX_ACK_PENDING),
         paused: durable.is_paused,
+        suspension: suspension.map(|Suspension { since, until, messages_per_second }| ConsumerSuspension {
+            since,
+            until,
+            messages_per_second,
+        }),
         start: consumer_start(start),
         filter_subjects: durable.filter_subjects,
     }
