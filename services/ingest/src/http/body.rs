@@ -7,16 +7,20 @@ use bus::{BudgetExceeded, MemoryBudget, Reservation};
 use bytes::Bytes;
 use contract::ProblemKind;
 use contract::internal::Subject;
-use flate2::read::MultiGzDecoder;
+use flate2::bufread::GzDecoder;
 use http::HeaderMap;
 use http::header::{CONTENT_ENCODING, CONTENT_LENGTH};
 use service::Problem;
 use service::http::body::{read_into, without_byte_order_mark};
+use zstd::zstd_safe::find_frame_compressed_size;
 
 use crate::app::{Allowance, TenantLimits};
 
 /// Maximum size of a compressed body.
 const MAX_COMPRESSED_BYTES: usize = 5 * 1024 * 1024;
+/// Frames of zstd or members of gzip in a body, also empty ones: each costs time without a byte of JSON. More than the events of a batch,
+/// which a sender may have compressed one by one.
+const MAX_FRAMES: usize = 1024;
 /// White space around the JSON of a body, which does not count against its maximum size: for example the final line break of a file.
 const WHITE_SPACE: usize = 1024;
 /// A larger body is decompressed on another thread, because it would delay other requests.
@@ -207,6 +211,9 @@ async fn decompress(
 
 fn malformed(error: &io::Error) -> Problem {
     let problem = Problem::new(ProblemKind::MalformedEncoding);
+    if error.kind() == io::ErrorKind::QuotaExceeded {
+        return problem.detail(format!("{error}. Compress the body as one."));
+    }
     // The library has no other sign of a window above the maximum.
     if error.to_string().contains("requires too much memory") {
         return problem
@@ -222,15 +229,45 @@ fn decompress_inline(encoding: Encoding, body: &[u8], max: usize) -> (Vec<u8>, i
     // One byte more than allowed shows that the body is too large.
     let limit = max as u64 + 1;
     let read = match encoding {
-        Encoding::Gzip => MultiGzDecoder::new(body).take(limit).read_to_end(&mut bytes),
-        Encoding::Zstd => zstd_decoder(body).and_then(|decoder| decoder.take(limit).read_to_end(&mut bytes)),
-        Encoding::Identity => body.take(limit).read_to_end(&mut bytes),
+        Encoding::Gzip => gunzip(body, limit, &mut bytes),
+        Encoding::Zstd => {
+            zstd_decoder(body).and_then(|decoder| decoder.take(limit).read_to_end(&mut bytes).map(drop))
+        }
+        Encoding::Identity => body.take(limit).read_to_end(&mut bytes).map(drop),
     };
-    (bytes, read.map(drop))
+    (bytes, read)
+}
+
+/// Decompresses the members of a file (RFC 1952, section 2.2).
+fn gunzip(mut body: &[u8], limit: u64, bytes: &mut Vec<u8>) -> io::Result<()> {
+    for _ in 0..MAX_FRAMES {
+        let mut member = GzDecoder::new(body);
+        (&mut member).take(limit - bytes.len() as u64).read_to_end(bytes)?;
+        body = member.into_inner();
+        if body.is_empty() || bytes.len() as u64 == limit {
+            return Ok(());
+        }
+    }
+    Err(too_many_frames())
+}
+
+fn too_many_frames() -> io::Error {
+    let message = format!("the body has more than {MAX_FRAMES} compressed parts");
+    io::Error::new(io::ErrorKind::QuotaExceeded, message)
 }
 
 /// A frame can request a window of any size. HTTP permits at most 8 MiB (RFC 9659).
 fn zstd_decoder(body: &[u8]) -> io::Result<zstd::Decoder<'_, &[u8]>> {
+    let (mut rest, mut frames) = (body, 0);
+    // The decoder reports a malformed frame.
+    while let Ok(length) = find_frame_compressed_size(rest)
+        && let Some(next) = rest.get(length..).filter(|next| !next.is_empty() && length > 0)
+    {
+        (rest, frames) = (next, frames + 1);
+        if frames == MAX_FRAMES {
+            return Err(too_many_frames());
+        }
+    }
     let mut decoder = zstd::Decoder::with_buffer(body)?;
     decoder.window_log_max(23)?;
     Ok(decoder)
@@ -308,6 +345,29 @@ mod tests {
         let bomb = vec![b' '; 200_000_000];
         assert_eq!(send("gzip", gzip(&bomb)).await, Err("event_too_large"));
         assert_eq!(send("zstd", zstd::encode_all(&*bomb, 3).unwrap()).await, Err("event_too_large"));
+    }
+
+    #[tokio::test]
+    async fn a_body_has_a_bounded_number_of_compressed_parts_also_of_empty_ones() {
+        let skippable = [&0x184d_2a50_u32.to_le_bytes()[..], &[0; 4]].concat();
+        let event = br#"{"source_id":"s"}"#;
+        let (zstd, empty) = (zstd::encode_all(&event[..], 3).unwrap(), zstd::encode_all(&[][..], 3).unwrap());
+        for (encoding, part, last) in [
+            ("zstd", empty, zstd.clone()),
+            ("zstd", skippable, zstd.clone()),
+            ("zstd", zstd.clone(), zstd),
+            ("gzip", gzip(b""), gzip(event)),
+            ("gzip", gzip(event), gzip(event)),
+        ] {
+            let body = |parts: usize| [part.repeat(parts - 1), last.clone()].concat();
+            let accepted = send(encoding, body(MAX_FRAMES)).await.unwrap();
+            assert!(accepted.ends_with(event), "{encoding}");
+            assert_eq!(send(encoding, body(MAX_FRAMES + 1)).await, Err("malformed_encoding"), "{encoding}");
+        }
+        let error =
+            zstd_decoder(&zstd::encode_all(&[][..], 3).unwrap().repeat(MAX_FRAMES + 1)).err().unwrap();
+        let problem = format!("{:?}", malformed(&error));
+        assert!(problem.contains("more than 1024 compressed parts"), "{problem}");
     }
 
     #[tokio::test]
