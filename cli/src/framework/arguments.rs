@@ -23,7 +23,7 @@ const MAX_DURATION: Duration = Duration::from_hours(24);
 #[command(next_help_heading = "Global options")]
 #[expect(clippy::struct_excessive_bools, reason = "command line switches; only quiet and verbose conflict")]
 pub(crate) struct Globals {
-    /// Service URL [default: of the context, else `http://127.0.0.1:8080`].
+    /// Service URL [default: of the context, else `http://localhost:8080`].
     #[arg(long, global = true, value_name = "URL", value_hint = ValueHint::Url, env = "SVC_BASE_URL", hide_env_values = true)]
     pub(crate) base_url: Option<String>,
     /// Tenant id [default: of the context].

@@ -9,8 +9,8 @@ use transport::{Endpoint, ProxyChoice};
 
 use crate::framework::error::{ErrorKind, Result};
 
-/// Base URL without option, variable and context.
-pub(crate) const DEFAULT_BASE_URL: &str = "http://127.0.0.1:8080";
+/// Base URL without option, variable and context: what `make up` prints. Passkeys need a host name.
+pub(crate) const DEFAULT_BASE_URL: &str = "http://localhost:8080";
 
 /// A normalized base URL: `http` or `https`, host, port and optional path prefix, without `/api/v1` and trailing slash.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]

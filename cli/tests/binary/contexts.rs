@@ -69,7 +69,7 @@ fn assert_failed(result: &CommandResult, code: i32, name: &str) -> Value {
 #[test]
 fn the_first_of_option_variable_context_and_default_wins() {
     let client = Client::new();
-    assert_eq!(setting(&client, "base-url", &[]), ("http://127.0.0.1:8080".into(), "default".into()));
+    assert_eq!(setting(&client, "base-url", &[]), ("http://localhost:8080".into(), "default".into()));
     assert_eq!(setting(&client, "tenant", &[]), ("none".into(), "none".into()));
     client.run(&["config", "set", "base-url", "https://svc.example/api/v1/"]).code.unwrap();
     client.run(&["config", "set", "tenant", "acme"]);

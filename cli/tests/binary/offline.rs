@@ -44,7 +44,7 @@ fn json_error_has_the_specified_fields() {
 #[test]
 fn text_error_contains_the_remediation() {
     let result = Client::new().run(&["auth", "whoami"]);
-    assert!(result.stderr.starts_with("error: not logged in to http://127.0.0.1:8080\n"), "{result:?}");
+    assert!(result.stderr.starts_with("error: not logged in to http://localhost:8080\n"), "{result:?}");
     assert!(result.stderr.contains("what to do: Run `svc auth login`"), "{result:?}");
     assert!(!result.stderr.contains('\u{1b}'), "no color without a terminal");
 }
