@@ -30,9 +30,9 @@ vocabulary! {
         AuthnPasswordChangeFail = "authn_password_change_fail",
         /// A second factor was added, removed or used up.
         AuthnFactorChange = "authn_factor_change",
-        /// A wrong code was entered after the right password.
+        /// A wrong code or passkey was used after the right password.
         AuthnFactorFail = "authn_factor_fail",
-        /// The codes of a user were locked after too many wrong ones.
+        /// The codes and passkeys of a user were locked after too many wrong ones.
         AuthnFactorLock = "authn_factor_lock",
         /// An invite or an API key was created, or a device grant approved.
         AuthnTokenCreated = "authn_token_created",

@@ -152,7 +152,7 @@ pub struct AddedPasskey {
     /// The passkey.
     #[serde(flatten)]
     pub factor: Factor,
-    /// Ten recovery codes, if the passkey is the first factor of the user. Otherwise, the existing ones stay valid.
+    /// Ten recovery codes, if the user has no unused ones. Otherwise, the existing ones stay valid.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub recovery_codes: Vec<Secret>,
 }
@@ -234,10 +234,11 @@ pub struct ConfirmTotp {
     pub code: Secret,
 }
 
-/// New recovery codes. Only this response contains them; earlier ones are invalid.
+/// New recovery codes. Only this response contains them.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[schemars(example = json!({ "recovery_codes": ["MZXW-6YTB-OI2D-G7QA"] }))]
 pub struct RecoveryCodes {
-    /// Ten codes, each of which replaces one code of the app.
+    /// Ten codes, each of which replaces the second factor once. Empty if an app was confirmed and the user has unused codes: they stay
+    /// valid.
     pub recovery_codes: Vec<Secret>,
 }

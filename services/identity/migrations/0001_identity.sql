@@ -54,6 +54,9 @@ create table identity.users (
     -- The user handle of all passkeys (WebAuthn Level 3, section 5.4.3): random, and not the id, which others know. It never changes, so an
     -- authenticator lists the account once.
     user_handle uuid not null default gen_random_uuid(),
+    -- Wrong answers to challenges of logins since the window of 24 hours began. Null: none.
+    factor_failures integer not null default 0,
+    factor_window_ends_at timestamptz,
     version bigint not null default 1,
     created_at timestamptz not null,
     updated_at timestamptz not null,
@@ -163,9 +166,6 @@ create table identity.totp_factors (
     last_used_at timestamptz,
     -- The time step of the last accepted code. Codes of it and of earlier ones are rejected.
     last_step bigint not null default 0,
-    -- Wrong codes of the user, also recovery codes, since the window of 24 hours began.
-    failures integer not null default 0,
-    window_ends_at timestamptz not null,
     constraint totp_factors_user_id_key unique (user_id)
 );
 
@@ -184,9 +184,10 @@ create table identity.passkeys (
     backup_eligible boolean not null,
     created_at timestamptz not null,
     last_used_at timestamptz,
-    constraint passkeys_credential_id_key unique (credential_id)
+    -- Per user: the answer to a registration must not depend on the passkeys of others. The user handle of a login determines the user.
+    constraint passkeys_credential_id_key unique (user_id, credential_id)
 );
-create index passkeys_user_idx on identity.passkeys (user_id);
+create index passkeys_credential_id_idx on identity.passkeys (credential_id);
 
 -- Unused recovery codes.
 create table identity.recovery_codes (
@@ -206,12 +207,13 @@ create table identity.login_challenges (
     user_id uuid not null constraint login_challenges_user_id_fkey references identity.users on delete cascade,
     -- The version of the verified password.
     credential_version bigint not null,
-    -- `set_up` permits the set-up of a second factor, of a user who has none and must have one.
+    -- `set_up` permits the set-up of a second factor, of a user who has none and must have one. `repeat_set_up` logs in and returns new recovery
+    -- codes: the set-up succeeded, but its response without them was an error.
     purpose text collate "C" not null,
     attempts integer not null default 0,
     created_at timestamptz not null,
     expires_at timestamptz not null,
-    constraint login_challenges_purpose_check check (purpose in ('log_in', 'set_up', 'register_passkey'))
+    constraint login_challenges_purpose_check check (purpose in ('log_in', 'set_up', 'repeat_set_up', 'register_passkey'))
 );
 create index login_challenges_user_idx on identity.login_challenges (user_id, created_at);
 
@@ -563,7 +565,7 @@ end
 $$;
 
 -- Login with a passkey alone: the passkey determines the tenant.
-create function identity.find_passkey(in_credential_id bytea)
+create function identity.find_passkey(in_credential_id bytea, in_user_handle uuid)
 returns table (
     tenant_id text,
     user_id uuid,
@@ -580,7 +582,7 @@ language sql stable security definer set search_path = '' as $$
         passkeys.backup_eligible
     from identity.passkeys
     join identity.users on users.user_id = passkeys.user_id
-    where passkeys.credential_id = in_credential_id
+    where passkeys.credential_id = in_credential_id and users.user_handle = in_user_handle
 $$;
 
 -- Accept an invite: the token determines the tenant.
@@ -670,7 +672,8 @@ language sql stable security definer set search_path = '' as $$
     group by 1
 $$;
 
--- Metric: active users of all tenants, and those of them with a second factor.
+create index users_active_idx on identity.users (has_factor) where status = 'active';
+-- Metric: active users of all tenants, and those of them with a second factor. Every replica counts each minute, so it reads the index only.
 create function identity.count_active_users()
 returns table (users bigint, with_factor bigint)
 language sql stable security definer set search_path = '' as $$

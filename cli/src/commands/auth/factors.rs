@@ -116,8 +116,8 @@ pub(super) fn show_secret(app: &NewTotp) {
 
 /// Set up an authenticator app.
 ///
-/// Shows a QR code and the secret for the app and prompts for the first code. Then each login needs a code. Prints ten recovery
-/// codes, each of which replaces one code: store them where you can find them without your phone. Requires a password login in the
+/// Shows a QR code and the secret for the app and prompts for the first code. Then each login needs a second factor. Prints ten
+/// recovery codes, unless you have unused ones: store them where you can find them without your phone. Requires a password login in the
 /// last ten minutes.
 #[derive(Args)]
 pub(crate) struct AddTotp {}
@@ -142,11 +142,15 @@ impl Command for AddTotp {
         loop {
             let code = prompt.secret("Code of the app", "code of the app", TERMINAL).await?;
             let call = api.call(&routes::CONFIRM_TOTP, &[]).json(&ConfirmTotp { code })?;
-            match call.fetch().await {
+            match call.fetch::<RecoveryCodes>().await {
                 Err(error) if error.code == "validation_failed" => print_line(&escape(&error.message)),
                 Err(error) => return Err(error),
                 Ok(codes) => {
-                    context.out().notice("Store the recovery codes now: they are not shown again.");
+                    context.out().notice(if codes.recovery_codes.is_empty() {
+                        "The app is added. Your recovery codes stay valid."
+                    } else {
+                        "Store the recovery codes now: they are not shown again."
+                    });
                     return Ok(codes);
                 }
             }

@@ -214,7 +214,15 @@ async fn set_up(context: &Context, tenant: &TenantId, challenge: &Secret) -> Res
     let api = context.api()?;
     let call = api.call(&routes::SET_UP_TOTP_AT_LOGIN, &[]).tenant(Some(tenant));
     show_secret(&call.json(&request)?.fetch().await?);
-    let issued = complete(context, tenant, challenge, false, "Code of the app").await?;
+    let issued = loop {
+        // The service may not have answered after the app was set up: the same code is accepted again, with new recovery codes.
+        match complete(context, tenant, challenge, false, "Code of the app").await {
+            Err(error) if error.retryable => {
+                context.out().notice(&format!("{} Enter the code again.", error.message))
+            }
+            result => break result?,
+        }
+    };
     print_line(
         "Recovery codes. Each replaces the second factor once. Store them now: they are not shown again.",
     );

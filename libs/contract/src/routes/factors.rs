@@ -33,8 +33,7 @@ routes! {
     /// A login of a user with a second factor gets 403 `second_factor_required` with a `challenge`. This request sends it with a
     /// code of the authenticator app, an assertion of a passkey for `public_key` or a recovery code, and gets the response of the
     /// login. A challenge is valid for five minutes, five attempts and one login. Then it is `token_invalid`: log in again. After 50
-    /// wrong codes within a day, codes of the app are `rate_limited` until a day after the first of them. Passkeys and recovery codes
-    /// still work.
+    /// wrong codes or passkeys within a day, codes of the app and passkeys are `rate_limited` for a day. Recovery codes still work.
     ///
     /// With the challenge of `second_factor_setup_required`, the first code of the new app confirms the app. The response also contains
     /// ten `recovery_codes`.
@@ -57,7 +56,13 @@ routes! {
         .headers(&[Header::Tenant])
         .json::<StartSetup>()
         .responses(&[RouteResponse::json::<NewTotp>(201, "The secret.")])
-        .problems(&[ProblemKind::TokenInvalid, ProblemKind::FactorExists, ProblemKind::TotpUnavailable]);
+        .problems(&[
+            ProblemKind::TokenInvalid,
+            ProblemKind::LoginFailed,
+            ProblemKind::FactorExists,
+            ProblemKind::TotpUnavailable,
+            ProblemKind::Overloaded,
+        ]);
 
     /// Complete a login on the page of own sessions with a second factor
     ///
@@ -125,7 +130,7 @@ routes! {
     CONFIRM_TOTP = Operation::post("/auth/factors/totp/confirm")
         .access(&[Access::RecentMember])
         .json::<ConfirmTotp>()
-        .responses(&[RouteResponse::json::<RecoveryCodes>(200, "The recovery codes.")])
+        .responses(&[RouteResponse::json::<RecoveryCodes>(200, "Recovery codes, if the user has none.")])
         .problems(&[ProblemKind::NotFound, ProblemKind::FactorExists, ProblemKind::TotpUnavailable]);
 
     /// Request the options to register a passkey
@@ -143,7 +148,7 @@ routes! {
     ADD_PASSKEY = Operation::post("/auth/factors/passkeys")
         .access(&[Access::RecentMember])
         .json::<AddPasskey>()
-        .responses(&[RouteResponse::json::<AddedPasskey>(201, "The passkey, and recovery codes with the first factor.")])
+        .responses(&[RouteResponse::json::<AddedPasskey>(201, "The passkey, and recovery codes if the user has none.")])
         .problems(&[ProblemKind::TokenInvalid, ProblemKind::PasskeyUnavailable, ProblemKind::TooManyPasskeys]);
 
     /// Replace the recovery codes

@@ -193,7 +193,7 @@ impl Work<'_> {
         Ok(user.ok_or(ProblemKind::NotFound)?)
     }
 
-    /// Confirms the authenticator app of a locked user. Returns the recovery codes; `None` if the code is wrong.
+    /// Confirms the authenticator app of a locked user. Returns new recovery codes, if the user has none; `None` if the code is wrong.
     ///
     /// # Errors
     /// 404 `not_found` if there is no app, or its secret is under another key; 409 `factor_exists` if it is confirmed already; 409
@@ -216,7 +216,7 @@ impl Work<'_> {
         // Their logins began without a factor.
         factor::delete_challenges(self, user_id, None).await?;
         user::mark_factor(self, user_id, true).await?;
-        let codes = self.create_recovery_codes(user_id).await?;
+        let codes = self.create_missing_recovery_codes(user_id).await?;
         self.send(&Message::PushUserStatus { user_id });
         self.factor_changed(user_id, email, FactorChange::TotpAdded).await?;
         Ok(Some(codes))
@@ -236,6 +236,17 @@ impl Work<'_> {
             return Err(ProblemKind::ReauthenticationRequired.into());
         }
         Ok(has_factor)
+    }
+
+    /// Creates the recovery codes of a user who has none. Otherwise returns none: the existing ones stay valid.
+    pub(super) async fn create_missing_recovery_codes(
+        &mut self,
+        user_id: UserId,
+    ) -> Result<RecoveryCodes, Error> {
+        if factor::count_recovery_codes(self, user_id).await? > 0 {
+            return Ok(RecoveryCodes { recovery_codes: Vec::new() });
+        }
+        self.create_recovery_codes(user_id).await
     }
 
     pub(super) async fn create_recovery_codes(&mut self, user_id: UserId) -> Result<RecoveryCodes, Error> {

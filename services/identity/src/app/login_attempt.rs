@@ -213,6 +213,17 @@ impl App {
         }
     }
 
+    /// Ends a verified attempt that a later request continues: it is no success and no failure.
+    ///
+    /// # Errors
+    /// 401 `login_failed` if the account was locked while the attempt was in flight; 503 if the end was not recorded.
+    pub(super) async fn postpone(&self, verified: Verified) -> Result<(), Problem> {
+        match self.record(&verified.attempt, Outcome::Objection).await? {
+            Outcome::Failure => Err(ProblemKind::LoginFailed.into()),
+            _ => Ok(()),
+        }
+    }
+
     /// Records an outcome, or releases the attempt if that fails. Returns the outcome that counts.
     async fn record(&self, attempt: &Attempt, outcome: Outcome) -> Result<Outcome, AttemptError> {
         let recorded = self.try_record(attempt, outcome).await;

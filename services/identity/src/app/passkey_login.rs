@@ -15,7 +15,7 @@ use tenancy::{Actor, TenantId};
 use super::App;
 use super::login::{Client, LoggedIn};
 use crate::domain::account::AccountRef;
-use crate::domain::passkey::{InvalidPasskey, LoginChallenge, credential_id};
+use crate::domain::passkey::{InvalidPasskey, LoginChallenge, credential_id, user_handle};
 use crate::domain::throttle::Purpose;
 use crate::store::passkey::FoundPasskey;
 use crate::store::{passkey, user};
@@ -80,8 +80,9 @@ impl App {
         let party = self.relying_party()?;
         let challenge = LoginChallenge::of(assertion, &self.limiter_keys.get(), self.clock.now());
         let challenge = challenge.ok_or(ProblemKind::TokenInvalid)?;
-        let id = credential_id(assertion).ok_or(ProblemKind::LoginFailed)?;
-        let found = passkey::find(&self.database, id).await?.ok_or(ProblemKind::LoginFailed)?;
+        let named_passkey = credential_id(assertion).zip(user_handle(assertion));
+        let (id, handle) = named_passkey.ok_or(ProblemKind::LoginFailed)?;
+        let found = passkey::find(&self.database, id, handle).await?.ok_or(ProblemKind::LoginFailed)?;
         let verified = party.verify_discoverable(assertion, &found.stored, challenge.as_bytes());
         if let Err(error) = &verified {
             let (tenant_id, user_id) = (&found.tenant_id, found.user_id);

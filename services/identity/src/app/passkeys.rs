@@ -83,13 +83,11 @@ impl App {
         })?;
         // With the first factor, also those of logins that began without one.
         factor::delete_challenges(&mut tx, user_id, has_factor.then_some(digest)).await?;
-        let recovery_codes = if has_factor {
-            Vec::new()
-        } else {
+        if !has_factor {
             user::mark_factor(&mut tx, user_id, true).await?;
             tx.send(&Message::PushUserStatus { user_id });
-            tx.create_recovery_codes(user_id).await?.recovery_codes
-        };
+        }
+        let recovery_codes = tx.create_missing_recovery_codes(user_id).await?.recovery_codes;
         tx.factor_changed(user_id, &EmailKey::from_typed(&account), FactorChange::PasskeyAdded).await?;
         let factor = Factor {
             factor_id,

@@ -1,11 +1,13 @@
 //! The second step of a login: a challenge after the right password, and the code or the passkey that answers it.
 //!
 //! The password step ends as an objection: neither a success nor a failure. The code step is a separate attempt, and only its success
-//! is the success of the login. Wrong codes are counted separately from wrong passwords. All steps lock the user first, so that a
-//! challenge, a code and a change of the factors cannot overlap.
+//! is the success of the login. Wrong codes and passkeys are counted separately from wrong passwords. All steps lock the user first, so
+//! that a challenge, a code and a change of the factors cannot overlap.
 //!
 //! A user who must have a factor and has none gets a challenge that permits only the set-up of an authenticator app. Its first code
 //! confirms the app and completes the login.
+
+use std::net::IpAddr;
 
 use audit::{AuditEvent, EventName, FailedAttempt};
 use contract::ProblemKind;
@@ -18,15 +20,16 @@ use database::Error;
 use hashing::{RawToken, TokenDigest, TokenKind};
 use prometheus_client::metrics::counter::Counter;
 use ratelimit::source;
-use service::Problem;
 use service::telemetry::Metrics;
+use service::{Problem, chain};
 use tenancy::{Actor, TenantId, UserId};
 
 use super::login::{Client, LoggedIn};
+use super::login_attempt::Verified;
 use super::{App, Work};
 use crate::domain::account::{Account, AccountRef};
 use crate::domain::email::EmailKey;
-use crate::domain::factor::{Proof, RecoveryCode, TotpCode};
+use crate::domain::factor::{Failures, Proof, RecoveryCode, TotpCode};
 use crate::domain::passkey;
 use crate::domain::throttle::Purpose;
 use crate::message::FactorChange;
@@ -36,6 +39,23 @@ use crate::store::{self, factor, user};
 /// Codes of logins, by factor and result.
 #[derive(Clone)]
 pub(crate) struct FactorAttempts([[Counter; 2]; 3]);
+
+/// An accepted code or passkey.
+struct Accepted {
+    /// How the user authenticated.
+    amr: Vec<AuthMethod>,
+    /// What the response of a set-up contains.
+    set_up: Option<SetUp>,
+}
+
+/// A completed set-up.
+struct SetUp {
+    /// The account status with the factor.
+    subject: SubjectRecord,
+    codes: RecoveryCodes,
+    /// The time step of the code.
+    step: i64,
+}
 
 /// The key of the secrets is not configured, or another one. The code was not verified.
 #[derive(Debug, thiserror::Error)]
@@ -141,42 +161,89 @@ impl App {
     ) -> Result<LoggedIn, Problem> {
         let proof = proof_of(request)?;
         let digest = digest_of(&request.challenge)?;
-        let Challenged { user_id, email, is_setup } = self.find_challenged(tenant_id, digest).await?;
-        let (account, target) = (AccountRef::Email(tenant_id, &email), AccountRef::User(tenant_id, user_id));
-        let attempt = self.begin_attempt(account, target, client.address, Purpose::SecondFactor).await?;
-        let verified = self.resume(attempt, |_| true).await?;
-        let checked = if is_setup {
-            self.confirm_setup(verified.account(), digest, &proof).await
+        let challenged = self.find_challenged(tenant_id, digest).await?;
+        let verified = self.resume_challenged(tenant_id, &challenged, client.address).await?;
+        let account = verified.account().clone();
+        let checked = if challenged.purpose == ChallengePurpose::SetUp {
+            self.confirm_setup(&account, digest, &proof).await
         } else {
-            let checked = self.check_factor(verified.account(), digest, &proof, &client).await;
-            checked.map(|amr| (amr, None))
+            self.check_factor(&account, digest, &proof, &client, challenged.purpose).await
         };
-        let (mut account, (amr, set_up)) = self.settle(verified, checked).await?;
-        let recovery_codes = set_up.map(|(subject, codes)| {
-            account.subject = subject;
-            codes.recovery_codes
+        let step =
+            checked.as_ref().ok().and_then(|accepted| accepted.set_up.as_ref()).map(|set_up| set_up.step);
+        let issued = self.complete(verified, checked, client).await;
+        if let (Err(_), Some(step)) = (&issued, step)
+            && let Err(error) = self.reopen_setup(&account, digest, step).await
+        {
+            tracing::warn!(error = chain(&error), %tenant_id, "failed to reopen the set-up of a second factor");
+        }
+        issued
+    }
+
+    /// Ends the attempt and requests the session.
+    async fn complete(
+        &self,
+        verified: Verified,
+        checked: Result<Accepted, Problem>,
+        client: Client,
+    ) -> Result<LoggedIn, Problem> {
+        let (mut account, Accepted { amr, set_up }) = self.settle(verified, checked).await?;
+        let recovery_codes = set_up.map(|set_up| {
+            account.subject = set_up.subject;
+            set_up.codes.recovery_codes
         });
         let mut login = self.issue(account, client, amr).await?;
         login.session.recovery_codes = recovery_codes;
         Ok(login)
     }
 
+    /// Permits a repetition of the request that has set up the app: the client did not get the recovery codes.
+    async fn reopen_setup(&self, account: &Account, digest: TokenDigest, step: i64) -> Result<(), Error> {
+        let (user_id, version) = (account.subject.user_id, account.subject.credential_version);
+        let mut tx = self.begin(&account.tenant.tenant_id, Actor::User { user_id }).await?;
+        if user::lock_active(&mut tx, user_id).await? == Some(version) {
+            factor::insert_challenge(&mut tx, user_id, digest, version, ChallengePurpose::RepeatSetUp)
+                .await?;
+            factor::release_step(&mut tx, user_id, step).await?;
+        }
+        tx.commit().await
+    }
+
     /// Sets up an authenticator app with a challenge that permits it.
     ///
     /// # Errors
-    /// 400 `token_invalid` if the challenge is not active or not one for a set-up; those of [`App::set_up_totp`].
+    /// 400 `token_invalid` if the challenge is not active or not one for a set-up; 401 `login_failed` if the account cannot log in; those
+    /// of [`App::set_up_totp`].
     #[tracing::instrument(skip_all)]
     pub(crate) async fn set_up_totp_at_login(
         &self,
         tenant_id: &TenantId,
         challenge: &Secret,
+        address: IpAddr,
     ) -> Result<NewTotp, Problem> {
         let digest = digest_of(challenge)?;
         let challenged = self.find_challenged(tenant_id, digest).await?;
-        if !challenged.is_setup {
+        if challenged.purpose != ChallengePurpose::SetUp {
             return Err(ProblemKind::TokenInvalid.into());
         }
+        let verified = self.resume_challenged(tenant_id, &challenged, address).await?;
+        self.postpone(verified).await?;
         self.set_up_totp(tenant_id, challenged.user_id).await
+    }
+
+    /// Begins the second step of a login.
+    async fn resume_challenged(
+        &self,
+        tenant_id: &TenantId,
+        challenged: &Challenged,
+        address: IpAddr,
+    ) -> Result<Verified, Problem> {
+        let (account, target) = (
+            AccountRef::Email(tenant_id, &challenged.email),
+            AccountRef::User(tenant_id, challenged.user_id),
+        );
+        let attempt = self.begin_attempt(account, target, address, Purpose::SecondFactor).await?;
+        self.resume(attempt, |_| true).await
     }
 
     async fn find_challenged(
@@ -188,15 +255,14 @@ impl App {
         Ok(factor::find_challenged(&mut tx, digest).await?.ok_or(ProblemKind::TokenInvalid)?)
     }
 
-    /// Confirms the new authenticator app of a user with its first code, which uses up all challenges. Returns how the user authenticated,
-    /// and the account status with the factor and the recovery codes. A wrong code counts at the challenge only: nothing can be guessed
-    /// with it.
+    /// Confirms the new authenticator app of a user with its first code, which uses up all challenges. A wrong code counts at the challenge
+    /// only: nothing can be guessed with it.
     async fn confirm_setup(
         &self,
         account: &Account,
         digest: TokenDigest,
         proof: &Proof<'_>,
-    ) -> Result<(Vec<AuthMethod>, Option<(SubjectRecord, RecoveryCodes)>), Problem> {
+    ) -> Result<Accepted, Problem> {
         let (user_id, version) = (account.subject.user_id, account.subject.credential_version);
         let mut tx = self.begin(&account.tenant.tenant_id, Actor::User { user_id }).await?;
         tx.count_attempt(user_id, digest, version, ChallengePurpose::SetUp).await?;
@@ -213,26 +279,39 @@ impl App {
             Err(problem) if problem.kind() == ProblemKind::NotFound => None,
             Err(problem) => return Err(problem),
         };
-        let subject = user::find_record(&mut tx, user_id).await?;
+        let set_up = match codes {
+            Some(codes) => tx.set_up(user_id, codes).await?,
+            None => None,
+        };
         tx.commit().await?;
-        match (codes, subject) {
-            (Some(codes), Some(subject)) => Ok((amr(Some(AuthMethod::Otp)), Some((subject, codes)))),
-            _ => Err(ProblemKind::SecondFactorFailed.into()),
+        self.factor_attempts.count(proof.method(), set_up.is_some());
+        if set_up.is_some() {
+            Ok(Accepted { amr: amr(Some(AuthMethod::Otp)), set_up })
+        } else {
+            Err(ProblemKind::SecondFactorFailed.into())
         }
     }
 
-    /// Checks a code or a passkey and uses it up with the challenge. Returns how the user authenticated.
+    /// Checks a code or a passkey and uses it up with the challenge.
     async fn check_factor(
         &self,
         account: &Account,
         digest: TokenDigest,
         proof: &Proof<'_>,
         client: &Client,
-    ) -> Result<Vec<AuthMethod>, Problem> {
+        purpose: ChallengePurpose,
+    ) -> Result<Accepted, Problem> {
         let (user_id, version) = (account.subject.user_id, account.subject.credential_version);
         let mut tx = self.begin(&account.tenant.tenant_id, Actor::User { user_id }).await?;
-        tx.count_attempt(user_id, digest, version, ChallengePurpose::LogIn).await?;
+        tx.count_attempt(user_id, digest, version, purpose).await?;
+        let failures = factor::find_failures(&mut tx, user_id).await?;
         let accepted = match proof {
+            Proof::Totp(_) | Proof::Passkey(_) if failures.is_locked(tx.now()) => {
+                let rest = (failures.window_ends_at - tx.now()).to_std().unwrap_or_default();
+                Err(Problem::new(ProblemKind::RateLimited)
+                    .detail("Too many answers were wrong. Use a recovery code, or wait.")
+                    .retry_after(rest))
+            }
             Proof::Totp(code) => {
                 tx.use_totp(user_id, *code).await.map(|is_right| is_right.then_some(Some(AuthMethod::Otp)))
             }
@@ -247,10 +326,16 @@ impl App {
         let result = match accepted {
             Ok(Some(method)) => {
                 factor::delete_challenges(&mut tx, user_id, Some(digest)).await?;
-                Ok(amr(method))
+                let set_up = if purpose == ChallengePurpose::RepeatSetUp {
+                    let codes = tx.create_recovery_codes(user_id).await?;
+                    tx.set_up(user_id, codes).await?
+                } else {
+                    None
+                };
+                Ok(Accepted { amr: amr(method), set_up })
             }
             Ok(None) => {
-                tx.count_wrong_code(account, client).await?;
+                tx.count_wrong_answer(account, client, failures).await?;
                 Err(ProblemKind::SecondFactorFailed.into())
             }
             // The attempt at the challenge counts.
@@ -280,17 +365,18 @@ impl Work<'_> {
         if is_current { Ok(()) } else { Err(ProblemKind::TokenInvalid.into()) }
     }
 
+    /// Returns what the response of a set-up contains, if the user still exists.
+    async fn set_up(&mut self, user_id: UserId, codes: RecoveryCodes) -> Result<Option<SetUp>, Error> {
+        let subject = user::find_record(self, user_id).await?;
+        let step = factor::find_totp(self, user_id).await?.map_or(0, |totp| totp.last_step);
+        Ok(subject.map(|subject| SetUp { subject, codes, step }))
+    }
+
     /// Uses a code of the authenticator app. Returns whether it is right and was not used before.
     async fn use_totp(&mut self, user_id: UserId, code: TotpCode) -> Result<bool, Problem> {
         let found = factor::find_totp(self, user_id).await?.filter(|totp| totp.is_confirmed);
         let Some(totp) = found else { return Ok(false) };
         let now = self.now();
-        if totp.failures.is_locked(now) {
-            let rest = (totp.failures.window_ends_at - now).to_std().unwrap_or_default();
-            return Err(Problem::new(ProblemKind::RateLimited)
-                .detail("Too many codes were wrong. Use a recovery code, or wait.")
-                .retry_after(rest));
-        }
         let (app, owner) = (self.app, (self.tenant_id(), user_id));
         let keys = app.factor_keys.as_ref().map(service::config::Live::get);
         let opened = keys.and_then(|keys| {
@@ -342,8 +428,13 @@ impl Work<'_> {
         Ok(is_used)
     }
 
-    /// Counts a wrong code. The last one of a day locks the app of the user.
-    async fn count_wrong_code(&mut self, account: &Account, client: &Client) -> Result<(), Error> {
+    /// Counts a wrong code or passkey. The last one of a day locks the app and the passkeys of the user.
+    async fn count_wrong_answer(
+        &mut self,
+        account: &Account,
+        client: &Client,
+        before: Failures,
+    ) -> Result<(), Error> {
         let (user_id, now) = (account.subject.user_id, self.now());
         let source = source(client.address).to_string();
         let attempt = FailedAttempt { tenant_exists: true, user_id: Some(user_id), source: &source };
@@ -353,10 +444,9 @@ impl Work<'_> {
             ..AuditEvent::new(name).by(Actor::Anonymous)
         };
         self.audit_failure(attempt, event(EventName::AuthnFactorFail));
-        let Some(totp) = factor::find_totp(self, user_id).await? else { return Ok(()) };
-        let failures = totp.failures.fail(now);
-        factor::save_failures(self, totp.factor_id, failures).await?;
-        if failures.is_locked(now) && !totp.failures.is_locked(now) {
+        let failures = before.fail(now);
+        factor::save_failures(self, user_id, failures).await?;
+        if failures.is_locked(now) && !before.is_locked(now) {
             self.audit(event(EventName::AuthnFactorLock).by(Actor::System));
             self.mail_factor_notice(user_id, &account.email, FactorChange::Locked).await?;
         }

@@ -22,9 +22,9 @@ pub(crate) const CHALLENGE_TTL: TimeDelta = TimeDelta::minutes(5);
 pub(crate) const MAX_ATTEMPTS: i32 = 5;
 /// Challenges of a user at the same time. A new one replaces the oldest.
 pub(crate) const MAX_CHALLENGES: i64 = 20;
-/// Wrong codes within [`FAILURE_WINDOW`] that lock the app of a user for the same time.
+/// Wrong answers within [`FAILURE_WINDOW`] that lock the app and the passkeys of a user for the same time.
 pub(crate) const MAX_FAILURES: i32 = 50;
-/// How long wrong codes count, from the first of them.
+/// How long wrong answers count, from the first of them.
 pub(crate) const FAILURE_WINDOW: TimeDelta = TimeDelta::hours(24);
 /// Number of recovery codes.
 const RECOVERY_CODES: usize = 10;
@@ -154,7 +154,7 @@ impl Proof<'_> {
     }
 }
 
-/// The wrong codes of a user since the window began.
+/// The wrong answers of a user to challenges since the window began.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Failures {
     pub(crate) count: i32,
@@ -162,12 +162,12 @@ pub(crate) struct Failures {
 }
 
 impl Failures {
-    /// Returns whether codes of the app are rejected.
+    /// Returns whether codes of the app and passkeys are rejected.
     pub(crate) fn is_locked(&self, now: DateTime<Utc>) -> bool {
         self.count >= MAX_FAILURES && now < self.window_ends_at
     }
 
-    /// Counts a wrong code.
+    /// Counts a wrong answer.
     pub(crate) fn fail(self, now: DateTime<Utc>) -> Self {
         if now >= self.window_ends_at {
             return Self { count: 1, window_ends_at: now + FAILURE_WINDOW };
@@ -392,7 +392,7 @@ mod tests {
     }
 
     #[test]
-    fn fifty_wrong_codes_within_a_day_lock_the_app_for_a_day() {
+    fn fifty_wrong_answers_within_a_day_lock_for_a_day() {
         let mut failures = Failures { count: 0, window_ends_at: at(0) };
         for n in 1..=MAX_FAILURES {
             failures = failures.fail(at(i64::from(n)));

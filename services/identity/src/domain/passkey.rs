@@ -376,5 +376,11 @@ pub(crate) fn credential_id(assertion: &Assertion) -> Option<Vec<u8>> {
     decode(&assertion.id, "id").ok().filter(|id| id.len() <= MAX_CREDENTIAL_ID)
 }
 
+/// Returns the user handle that an assertion of a discoverable passkey contains, if it is one of ours.
+pub(crate) fn user_handle(assertion: &Assertion) -> Option<Uuid> {
+    let handle = decode(assertion.response.user_handle.as_deref()?, "userHandle").ok()?;
+    Uuid::from_slice(&handle).ok()
+}
+
 #[cfg(test)]
 mod tests;

@@ -80,9 +80,10 @@ pub(super) async fn log_in_with_passkey_on_page(
 pub(super) async fn set_up_totp_at_login(
     TenantHeader(tenant_id): TenantHeader,
     State(app): State<App>,
+    ClientAddress(address): ClientAddress,
     LimitedJson(request): LimitedJson<StartSetup>,
 ) -> Result<(StatusCode, Json<NewTotp>), Problem> {
-    let app = app.set_up_totp_at_login(&tenant_id, &request.challenge).await?;
+    let app = app.set_up_totp_at_login(&tenant_id, &request.challenge, address).await?;
     Ok((StatusCode::CREATED, Json(app)))
 }
 

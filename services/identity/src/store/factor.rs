@@ -25,6 +25,8 @@ pub(crate) enum Purpose {
     LogIn,
     /// To set up a factor and log in.
     SetUp,
+    /// To log in after a set-up, and to get new recovery codes.
+    RepeatSetUp,
     RegisterPasskey,
 }
 
@@ -33,6 +35,7 @@ impl Purpose {
         match self {
             Self::LogIn => "log_in",
             Self::SetUp => "set_up",
+            Self::RepeatSetUp => "repeat_set_up",
             Self::RegisterPasskey => "register_passkey",
         }
     }
@@ -46,14 +49,13 @@ pub(crate) struct StoredTotp {
     /// Whether a first code has confirmed the app.
     pub(crate) is_confirmed: bool,
     pub(crate) last_step: i64,
-    pub(crate) failures: Failures,
 }
 
 /// Finds the authenticator app of a user.
 pub(crate) async fn find_totp(tx: &mut TenantTx, user_id: UserId) -> Result<Option<StoredTotp>, Error> {
     let row = sqlx::query!(
         r#"-- factor.find_totp
-        select factor_id as "factor_id: FactorId", secret, confirmed_at, last_step, failures, window_ends_at
+        select factor_id as "factor_id: FactorId", secret, confirmed_at, last_step
         from identity.totp_factors
         where user_id = $1"#,
         user_id.0
@@ -65,7 +67,6 @@ pub(crate) async fn find_totp(tx: &mut TenantTx, user_id: UserId) -> Result<Opti
         secret: row.secret,
         is_confirmed: row.confirmed_at.is_some(),
         last_step: row.last_step,
-        failures: Failures { count: row.failures, window_ends_at: row.window_ends_at },
     }))
 }
 
@@ -79,8 +80,8 @@ pub(crate) async fn insert_totp(
     let statement = sqlx::query!(
         "-- factor.insert_totp
         insert into identity.totp_factors as stored
-            (factor_id, tenant_id, user_id, secret, created_at, window_ends_at)
-        values ($1, $2, $3, $4, $5, $5)
+            (factor_id, tenant_id, user_id, secret, created_at)
+        values ($1, $2, $3, $4, $5)
         on conflict (user_id) do update set
             factor_id = excluded.factor_id, secret = excluded.secret, created_at = excluded.created_at
         where stored.confirmed_at is null",
@@ -97,7 +98,7 @@ pub(crate) async fn insert_totp(
 pub(crate) async fn confirm_totp(tx: &mut TenantTx, factor_id: FactorId, step: i64) -> Result<(), Error> {
     let statement = sqlx::query!(
         "-- factor.confirm_totp
-        update identity.totp_factors set confirmed_at = $3, last_step = $2, failures = 0 where factor_id = $1",
+        update identity.totp_factors set confirmed_at = $3, last_step = $2 where factor_id = $1",
         factor_id.0,
         step,
         tx.now()
@@ -124,6 +125,17 @@ pub(crate) async fn use_step(
         renewed
     );
     Ok(tx.execute(statement).await? == 1)
+}
+
+/// Accepts the code of the last used time step again: the request that used it failed.
+pub(crate) async fn release_step(tx: &mut TenantTx, user_id: UserId, step: i64) -> Result<(), Error> {
+    let statement = sqlx::query!(
+        "-- factor.release_step
+        update identity.totp_factors set last_step = $2 - 1 where user_id = $1 and last_step = $2",
+        user_id.0,
+        step
+    );
+    tx.execute(statement).await.map(drop)
 }
 
 /// The secret of an authenticator app under the previous key.
@@ -188,16 +200,28 @@ pub(crate) async fn replace_secret(
     tx.execute(statement).await.map(drop)
 }
 
-/// Saves the number of wrong codes.
+/// Returns the wrong answers of a user.
+pub(crate) async fn find_failures(tx: &mut TenantTx, user_id: UserId) -> Result<Failures, Error> {
+    let row = sqlx::query!(
+        "-- factor.find_failures
+        select factor_failures, factor_window_ends_at from identity.users where user_id = $1",
+        user_id.0
+    );
+    let row = row.fetch_one(tx.connection()).await?;
+    let window_ends_at = row.factor_window_ends_at.unwrap_or_else(|| tx.now());
+    Ok(Failures { count: row.factor_failures, window_ends_at })
+}
+
+/// Saves the number of wrong answers of a user.
 pub(crate) async fn save_failures(
     tx: &mut TenantTx,
-    factor_id: FactorId,
+    user_id: UserId,
     failures: Failures,
 ) -> Result<(), Error> {
     let statement = sqlx::query!(
         "-- factor.save_failures
-        update identity.totp_factors set failures = $2, window_ends_at = $3 where factor_id = $1",
-        factor_id.0,
+        update identity.users set factor_failures = $2, factor_window_ends_at = $3 where user_id = $1",
+        user_id.0,
         failures.count,
         failures.window_ends_at
     );
@@ -361,8 +385,7 @@ pub(crate) async fn insert_challenge(
 pub(crate) struct Challenged {
     pub(crate) user_id: UserId,
     pub(crate) email: EmailKey,
-    /// Whether the challenge permits the set-up of a factor.
-    pub(crate) is_setup: bool,
+    pub(crate) purpose: Purpose,
 }
 
 /// Finds the user of an active challenge of a login.
@@ -372,11 +395,11 @@ pub(crate) async fn find_challenged(
 ) -> Result<Option<Challenged>, Error> {
     let row = sqlx::query!(
         r#"-- factor.find_challenged
-        select users.user_id as "user_id: UserId", users.email_key, challenges.purpose = 'set_up' as "is_setup!"
+        select users.user_id as "user_id: UserId", users.email_key, challenges.purpose
         from identity.login_challenges as challenges
         join identity.users using (user_id)
         where challenges.digest = $1 and challenges.attempts < $2 and challenges.expires_at > $3
-            and challenges.purpose <> 'register_passkey'"#,
+            and challenges.purpose <> 'register_passkey' and challenges.credential_version = users.credential_version"#,
         digest.as_bytes(),
         MAX_ATTEMPTS,
         tx.now()
@@ -386,7 +409,11 @@ pub(crate) async fn find_challenged(
     Ok(row.map(|row| Challenged {
         user_id: row.user_id,
         email: EmailKey::from_stored(row.email_key),
-        is_setup: row.is_setup,
+        purpose: match &*row.purpose {
+            "set_up" => Purpose::SetUp,
+            "repeat_set_up" => Purpose::RepeatSetUp,
+            _ => Purpose::LogIn,
+        },
     }))
 }
 

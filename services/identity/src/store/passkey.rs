@@ -9,7 +9,7 @@ use crate::domain::email::EmailKey;
 use crate::domain::factor::CHALLENGE_TTL;
 use crate::domain::passkey::{NewPasskey, StoredPasskey};
 
-/// The constraint that rejects a credential id that is registered already.
+/// The constraint that rejects a credential id that the user has already.
 pub(crate) const CREDENTIAL_KEY: &str = "passkeys_credential_id_key";
 
 /// Inserts a passkey.
@@ -88,16 +88,21 @@ pub(crate) struct FoundPasskey {
     pub(crate) stored: StoredPasskey,
 }
 
-/// Finds the passkey with a credential id, of any tenant.
-pub(crate) async fn find(database: &Database, credential_id: Vec<u8>) -> Result<Option<FoundPasskey>, Error> {
+/// Finds the passkey with a credential id of the user with a handle, of any tenant.
+pub(crate) async fn find(
+    database: &Database,
+    credential_id: Vec<u8>,
+    user_handle: Uuid,
+) -> Result<Option<FoundPasskey>, Error> {
     let row = sqlx::query!(
         r#"-- passkey.find
         select
             tenant_id as "tenant_id!: TenantId", user_id as "user_id!: UserId", email_key as "email_key!",
             user_handle as "user_handle!", factor_id as "factor_id!: FactorId", public_key as "public_key!",
             sign_count as "sign_count!", backup_eligible as "backup_eligible!"
-        from identity.find_passkey($1)"#,
-        credential_id
+        from identity.find_passkey($1, $2)"#,
+        credential_id,
+        user_handle
     )
     .fetch_optional(database.pool())
     .await?;

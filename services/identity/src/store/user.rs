@@ -339,11 +339,13 @@ pub(crate) async fn lock_active(tx: &mut TenantTx, user_id: UserId) -> Result<Op
     Ok(version.fetch_optional(tx.connection()).await?)
 }
 
-/// Records whether a user has a second factor.
+/// Records whether a user has a second factor. Ends the lock of earlier ones.
 pub(crate) async fn mark_factor(tx: &mut TenantTx, user_id: UserId, has_factor: bool) -> Result<(), Error> {
     let statement = sqlx::query!(
         "-- user.mark_factor
-        update identity.users set has_factor = $2, version = version + 1, updated_at = $3 where user_id = $1",
+        update identity.users
+        set has_factor = $2, factor_failures = 0, factor_window_ends_at = null, version = version + 1, updated_at = $3
+        where user_id = $1",
         user_id.0,
         has_factor,
         tx.now()

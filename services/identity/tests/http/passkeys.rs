@@ -124,13 +124,19 @@ async fn an_authenticator_app_needs_the_passkey_too() {
     let (system, admin) = started().await;
     let app: Value = admin.client.post("/auth/factors/totp", &Value::Null).await.expect(201);
     let mut authenticator = Authenticator::new(ORIGIN);
-    register(&admin.client, &mut authenticator, "first").await;
+    let first = register(&admin.client, &mut authenticator, "first").await;
     let confirm = json!({ "code": testkit::totp_after(app["secret"].as_str().unwrap(), 0) });
     let path = "/auth/factors/totp/confirm";
     system.run_sql("update session.subjects set has_factor = false").await;
     admin.client.post(path, &confirm).await.expect_problem(403, "reauthentication_required");
     let client = log_in(&system, &authenticator).await;
-    client.post(path, &confirm).await.expect::<Value>(200);
+    let confirmed: Value = client.post(path, &confirm).await.expect(200);
+    assert_eq!(confirmed["recovery_codes"], json!([]), "those that were shown with the passkey stay valid");
+    let factors: Factors = client.get("/auth/factors").await.expect(200);
+    assert_eq!(factors.recovery_codes, 10);
+    let body = json!({ "challenge": challenge(&system, EMAIL).await["challenge"], "recovery_code": first.recovery_codes[0] });
+    let client = system.client().header("X-Tenant-ID", "acme");
+    client.post("/auth/second-factor", &body).await.expect::<IssuedSession>(200);
     let methods = &challenge(&system, EMAIL).await["methods"];
     assert_eq!(methods, &json!(["totp", "passkey", "recovery_code"]));
 }
@@ -253,13 +259,16 @@ async fn a_challenge_is_for_one_purpose_and_one_person() {
     let mut request = registration(&client, &mut second, "second").await;
     request["challenge"] = challenge["challenge"].clone();
     client.post(PASSKEYS, &request).await.expect_problem(400, "token_invalid");
-    // One passkey is registered once, for one user of all tenants.
+    // A user has a passkey once. The answer does not depend on the passkeys of others.
     let again = registration(&client, &mut authenticator, "again").await;
     let problem = client.post(PASSKEYS, &again).await.expect_problem(422, "validation_failed");
     assert!(problem.errors[0].message.contains("registered already"), "{problem:?}");
     let other = system.create_tenant("other").await;
+    let user_handle = authenticator.user_handle.clone();
     let again = registration(&other.client, &mut authenticator, "again").await;
-    other.client.post(PASSKEYS, &again).await.expect_problem(422, "validation_failed");
+    authenticator.user_handle = user_handle;
+    other.client.post(PASSKEYS, &again).await.expect::<AddedPasskey>(201);
+    log_in(&system, &authenticator).await;
 }
 
 #[tokio::test]

@@ -4,9 +4,11 @@ use std::sync::Arc;
 
 use hashing::SystemEntropy;
 use serde_json::{Value, json};
-use testkit::{PASSWORD, totp};
+use testkit::{Authenticator, PASSWORD, totp};
 
 use crate::context::{Context, ELSEWHERE, EMAIL, HERE, SECRET, json_of};
+
+const ORIGIN: &str = "https://svc.example";
 
 /// The administrator of `acme` with an authenticator app.
 struct Person {
@@ -141,7 +143,7 @@ async fn of_a_hundred_parallel_requests_with_one_challenge_one_gets_a_session() 
         assert_eq!((count(200), count(401), count(400)), (accepted, rejected, 100 - accepted - rejected));
     }
     assert_eq!(person.count(SESSIONS).await, 1);
-    assert_eq!(person.count("select failures::bigint from identity.totp_factors").await, 5);
+    assert_eq!(person.count("select factor_failures::bigint from identity.users").await, 5);
 }
 
 #[tokio::test]
@@ -199,7 +201,7 @@ async fn a_disabled_user_loses_the_challenges_and_keeps_the_factor() {
 }
 
 #[tokio::test]
-async fn fifty_wrong_codes_lock_the_app_for_a_day_but_not_the_recovery_codes() {
+async fn fifty_wrong_codes_lock_the_factors_for_a_day_but_not_the_recovery_codes() {
     let person = Person::start().await;
     for _ in 0..10 {
         let challenge = person.challenge().await;
@@ -219,6 +221,45 @@ async fn fifty_wrong_codes_lock_the_app_for_a_day_but_not_the_recovery_codes() {
     assert_eq!(use_recovery_code(&person.context, &challenge, recovery).await.0, 200);
     person.context.advance(24 * 3600);
     assert_eq!(person.log_in(&person.code(0)).await, 200);
+}
+
+#[tokio::test]
+async fn fifty_wrong_passkeys_lock_the_factors_of_a_person_without_an_app_and_the_person_gets_a_mail() {
+    let mails = tempfile::tempdir().unwrap();
+    let variables = [("SVC_PUBLIC_URL", ORIGIN), ("SVC_MAIL_DIR", mails.path().to_str().unwrap())];
+    // It stops its session service when it is dropped.
+    let started = Context::start().await;
+    let context = started.restarted_with(&variables, Arc::new(SystemEntropy));
+    let session = post(&context, HERE, "/auth/password/login", &login()).await.2;
+    let bearer = format!("Bearer {}", session["session_id"].as_str().unwrap());
+    let headers = [("Authorization", bearer.as_str())];
+    let mut authenticator = Authenticator::new(ORIGIN);
+    let options = context.send("/auth/factors/passkeys/options", &headers, &Value::Null).await;
+    let options: Value = json_of(options).await;
+    let credential = authenticator.create(&options["public_key"]);
+    let body = json!({ "challenge": options["challenge"], "name": "laptop", "credential": credential });
+    let added: Value = json_of(context.send("/auth/factors/passkeys", &headers, &body).await).await;
+    let other = Authenticator::new(ORIGIN);
+    let challenge = async || post(&context, HERE, "/auth/password/login", &login()).await.2;
+    let answer = async |challenge: &Value, authenticator: &Authenticator| {
+        let assertion = authenticator.get(&challenge["public_key"]);
+        let body = json!({ "challenge": challenge["challenge"], "assertion": assertion });
+        post(&context, HERE, "/auth/second-factor", &body).await
+    };
+    for _ in 0..10 {
+        let challenge = challenge().await;
+        for _ in 0..5 {
+            assert_eq!(answer(&challenge, &other).await.1, "second_factor_failed");
+        }
+    }
+    let current = challenge().await;
+    assert_eq!(answer(&current, &authenticator).await.1, "rate_limited");
+    let locked = "select count(*) from identity.outbox where kind = 'mail_factor_notice' and payload::text like '%locked%'";
+    assert_eq!(context.count(locked).await, 1);
+    let recovery = added["recovery_codes"][0].as_str().unwrap();
+    assert_eq!(use_recovery_code(&context, current["challenge"].as_str().unwrap(), recovery).await.0, 200);
+    context.advance(24 * 3600);
+    assert_eq!(answer(&challenge().await, &authenticator).await.0, 200);
 }
 
 #[tokio::test]
@@ -360,7 +401,7 @@ async fn an_attempt_to_set_up_a_factor_is_no_success_and_ends_no_back_off_until_
     let wrong = totp(secret, context.time() + 3600);
     assert_eq!(use_code(&context, HERE, challenge, &wrong).await.1, "second_factor_failed");
     assert_eq!((context.failures().await, context.count(SUCCESSES).await), (vec![4], before));
-    assert_eq!(context.count("select failures::bigint from identity.totp_factors").await, 0);
+    assert_eq!(context.count("select factor_failures::bigint from identity.users").await, 0);
     // One of many parallel requests sets up the factor and gets a session.
     let right = totp(secret, context.time());
     let addresses: Vec<_> = (0..20).map(|n| format!("198.51.100.{n}")).collect();
@@ -371,6 +412,84 @@ async fn an_attempt_to_set_up_a_factor_is_no_success_and_ends_no_back_off_until_
     assert_eq!(context.count("select count(*) from identity.recovery_codes").await, 10);
     let events = "select count(*) from identity.outbox where payload -> 'event' ->> 'about' = 'totp_added'";
     assert_eq!(context.count(events).await, 1);
+}
+
+/// Requires a factor of everyone. Returns the challenge for the set-up, and the secret of the app.
+async fn start_setup(context: &Context) -> (String, String) {
+    let platform_token = context.platform_token();
+    let headers = [("Authorization", platform_token.as_str())];
+    assert_eq!(context.patch("/tenants/acme", &headers, &json!({ "second_factor": "everyone" })).await, 200);
+    let login = post(context, HERE, "/auth/password/login", &login()).await.2;
+    let start = json!({ "challenge": login["challenge"] });
+    let app = post(context, HERE, "/auth/second-factor/totp", &start).await.2;
+    (login["challenge"].as_str().unwrap().to_owned(), app["secret"].as_str().unwrap().to_owned())
+}
+
+#[tokio::test]
+async fn a_set_up_without_a_session_is_repeated_with_the_same_code_and_returns_recovery_codes() {
+    let context = Context::start().await;
+    let without_session =
+        context.restarted_with(&[("SVC_SESSION_URL", "http://127.0.0.1:1")], Arc::new(SystemEntropy));
+    let (challenge, secret) = start_setup(&context).await;
+    let code = totp(&secret, context.time());
+    for _ in 0..2 {
+        assert_eq!(use_code(&without_session, HERE, &challenge, &code).await.0, 503);
+    }
+    assert_eq!(context.count(SESSIONS).await, 0);
+    let (status, _, session) = use_code(&context, HERE, &challenge, &code).await;
+    assert_eq!(status, 200, "{session}");
+    let recovery_codes = session["recovery_codes"].as_array().unwrap();
+    assert_eq!(recovery_codes.len(), 10);
+    assert_eq!(use_code(&context, HERE, &challenge, &code).await.1, "token_invalid", "one login");
+    let (_, code, login) = post(&context, HERE, "/auth/password/login", &login()).await;
+    assert_eq!(code, "second_factor_required");
+    let challenge = login["challenge"].as_str().unwrap();
+    assert_eq!(use_code(&context, HERE, challenge, &totp(&secret, context.time())).await.0, 401, "used");
+    let recovery = recovery_codes[9].as_str().unwrap();
+    let (status, _, session) = use_recovery_code(&context, challenge, recovery).await;
+    assert_eq!((status, &session["recovery_codes"]), (200, &Value::Null));
+}
+
+#[tokio::test]
+async fn a_metric_counts_the_codes_of_set_ups_too() {
+    let context = Context::start().await;
+    let (challenge, secret) = start_setup(&context).await;
+    for (difference, result) in [(3600, "rejected"), (0, "accepted")] {
+        use_code(&context, HERE, &challenge, &totp(&secret, context.time() + difference)).await;
+        let line = format!("svc_second_factor_attempts_total{{factor=\"totp\",result=\"{result}\"}} 1");
+        let metrics = context.metrics.text();
+        assert!(metrics.lines().any(|shown| shown == line), "{line}: {metrics}");
+    }
+}
+
+#[tokio::test]
+async fn a_suspended_tenant_and_a_locked_account_start_no_set_up() {
+    let context = Context::start().await;
+    let (challenge, _) = start_setup(&context).await;
+    let start = json!({ "challenge": challenge });
+    let set_up = async || post(&context, HERE, "/auth/second-factor/totp", &start).await.1;
+    let secrets = "select count(*) from identity.totp_factors where created_at > '2000-01-01'";
+    context.run_sql("delete from identity.totp_factors").await;
+    for (change, restore) in [
+        (
+            "update identity.tenants set status = 'suspended' where tenant_id = 'acme'",
+            "update identity.tenants set status = 'active' where tenant_id = 'acme'",
+        ),
+        (
+            "insert into identity.login_failures select account_key, 100, now(), true from identity.login_attempts limit 1;
+            update identity.login_attempts set last_success_at = null",
+            "delete from identity.login_failures",
+        ),
+    ] {
+        context.run_sql(change).await;
+        assert_eq!(set_up().await, "login_failed", "{change}");
+        assert_eq!(context.count(secrets).await, 0);
+        context.run_sql(restore).await;
+    }
+    assert_eq!(set_up().await, "");
+    context.run_sql("update identity.users set credential_version = credential_version + 1").await;
+    assert_eq!(set_up().await, "token_invalid");
+    assert_eq!(context.count("select cardinality(in_flight)::bigint from identity.login_attempts").await, 0);
 }
 
 #[tokio::test]
@@ -388,4 +507,16 @@ async fn a_metric_counts_the_active_users_with_and_without_a_second_factor() {
         (shows(with) && shows(without)).then_some(())
     })
     .await;
+}
+
+#[tokio::test]
+async fn the_active_users_are_counted_without_reading_the_users() {
+    let context = Context::start().await;
+    let mut superuser = context.database.superuser().await.unwrap();
+    sqlx::query("set enable_seqscan = off").execute(&mut superuser).await.unwrap();
+    let body = "select prosrc from pg_proc where proname = 'count_active_users'";
+    let body: String = sqlx::query_scalar(body).fetch_one(&mut superuser).await.unwrap();
+    let explain = sqlx::query_scalar(sqlx::AssertSqlSafe(format!("explain {body}")));
+    let plan: Vec<String> = explain.fetch_all(&mut superuser).await.unwrap();
+    assert!(plan.iter().any(|step| step.contains("Index Only Scan using users_active_idx")), "{plan:#?}");
 }

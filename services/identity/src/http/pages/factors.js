@@ -77,8 +77,8 @@ async function confirmApp() {
     return session.recovery_codes;
   }
   const { recovery_codes: codes } = await page.post("auth/factors/totp/confirm", { code }, bearer());
-  // Further changes need a login with the factor.
-  await logOut();
+  // With the first factor, further changes need a login with it.
+  if (codes.length) await logOut();
   return codes;
 }
 
@@ -99,8 +99,11 @@ async function addPasskey() {
 
 async function confirm() {
   try {
-    showCodes(await confirmApp());
+    const codes = await confirmApp();
     page.forget();
+    if (codes.length) return showCodes(codes);
+    await list();
+    page.element("left").prepend(`${page.text("factors.kept")} `);
   } catch (error) {
     if (error.code === "token_invalid") return showLogin(page.text("error.otp_expired"));
     if (EXPIRED.includes(error.code)) return showLogin(page.text("factors.expired"));
