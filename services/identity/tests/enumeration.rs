@@ -39,7 +39,7 @@ impl Visit for Summary<'_> {
             "outbox_settle",
             "outbox_stats",
             "delete_before",
-            "select 1",
+            "current_setting('transaction_read_only')",
             "set plan_cache_mode",
         ];
         let in_the_background = background.iter().any(|name| value.contains(name));

@@ -218,7 +218,7 @@ async fn set_up(context: &Context, tenant: &TenantId, challenge: &Secret) -> Res
         // The service may not have answered after the app was set up: the same code is accepted again, with new recovery codes.
         match complete(context, tenant, challenge, false, "Code of the app").await {
             Err(error) if error.retryable => {
-                context.out().notice(&format!("{} Enter the code again.", error.message))
+                context.out().notice(&format!("{} Enter the code again.", error.message));
             }
             result => break result?,
         }

@@ -220,10 +220,12 @@ mod tests {
         }
     }
 
-    /// The numbers of the readings, one per second, after which the login is suspended. A reading is the messages and deliveries since
-    /// the last one, and the numbers of the stream that the durable has passed. `None` for an account without connections, or without
-    /// an answer of the broker.
-    fn suspended_after(readings: &[(Option<u64>, Option<(u64, u64)>)]) -> Vec<usize> {
+    /// The messages since the last reading, and the deliveries with the numbers of the stream that the durable has passed. `None` for an
+    /// account without connections, or without an answer of the broker.
+    type Sample = (Option<u64>, Option<(u64, u64)>);
+
+    /// The numbers of the readings, one per second, after which the login is suspended.
+    fn suspended_after(readings: &[Sample]) -> Vec<usize> {
         let (mut rates, start) = (MessageRates::new(10_000), Instant::now());
         let (mut total, mut known) = (0, (0, 0));
         let mut suspended = Vec::new();

@@ -80,8 +80,9 @@ impl App {
         let party = self.relying_party()?;
         let challenge = LoginChallenge::of(assertion, &self.limiter_keys.get(), self.clock.now());
         let challenge = challenge.ok_or(ProblemKind::TokenInvalid)?;
-        let named_passkey = credential_id(assertion).zip(user_handle(assertion));
-        let (id, handle) = named_passkey.ok_or(ProblemKind::LoginFailed)?;
+        let id = credential_id(assertion).ok_or(ProblemKind::LoginFailed)?;
+        // No user has the handle 0.
+        let handle = user_handle(assertion).unwrap_or_default();
         let found = passkey::find(&self.database, id, handle).await?.ok_or(ProblemKind::LoginFailed)?;
         let verified = party.verify_discoverable(assertion, &found.stored, challenge.as_bytes());
         if let Err(error) = &verified {

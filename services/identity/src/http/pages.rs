@@ -50,6 +50,7 @@ pub(crate) struct Installation<'a> {
 }
 
 /// What every page shows.
+#[expect(clippy::struct_excessive_bools, reason = "independent settings of the installation")]
 struct PageContext {
     /// The public origin.
     origin: String,

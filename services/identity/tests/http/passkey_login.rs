@@ -51,7 +51,7 @@ async fn log_in(system: &TestSystem, authenticator: &Authenticator) -> TestRespo
     send(system, &authenticator.get(&options(system).await)).await
 }
 
-async fn session_of(system: &TestSystem, response: &TestResponse) -> Client {
+fn session_of(system: &TestSystem, response: &TestResponse) -> Client {
     let session: IssuedSession = response.expect(200);
     system.client().bearer(session.session_id.expose())
 }
@@ -83,7 +83,7 @@ async fn a_passkey_alone_is_a_login_with_two_factors() {
     assert_eq!(public_key["allowCredentials"], json!([]), "no account is named");
     let response = send(&system, &authenticator.get(&public_key)).await;
     assert_eq!(response.headers["cache-control"], "no-store");
-    let client = session_of(&system, &response).await;
+    let client = session_of(&system, &response);
     let whoami: Whoami = client.get("/auth/session").await.expect(200);
     assert_eq!((whoami.user_id, whoami.tenant_id.as_str()), (Some(admin.user.user_id), "acme"));
     assert_eq!(whoami.amr, [AuthMethod::Hwk, AuthMethod::Mfa]);
@@ -96,7 +96,7 @@ async fn a_passkey_alone_is_a_login_with_two_factors() {
     // A client may name the tenant.
     let named = system.client().header("X-Tenant-ID", "acme");
     let body = json!({ "assertion": synced.get(&options(&system).await) });
-    let client = session_of(&system, &named.post(LOG_IN, &body).await).await;
+    let client = session_of(&system, &named.post(LOG_IN, &body).await);
     let whoami: Whoami = client.get("/auth/session").await.expect(200);
     assert_eq!(whoami.amr, [AuthMethod::Swk, AuthMethod::Mfa]);
     log_in(&system, &Authenticator::new(ORIGIN)).await.expect_problem(401, "login_failed");
@@ -196,7 +196,7 @@ async fn every_rejected_passkey_gets_the_response_of_a_wrong_password() {
 #[tokio::test]
 async fn removed_passkeys_and_passkeys_of_deleted_users_are_unknown() {
     let (system, authenticator, member, of_member) = with_member().await;
-    let client = session_of(&system, &log_in(&system, &authenticator).await).await;
+    let client = session_of(&system, &log_in(&system, &authenticator).await);
     client.delete(&format!("/users/{}", member.user.user_id)).await.expect_empty(204);
     log_in(&system, &of_member).await.expect_problem(401, "login_failed");
     assert_eq!(count(&system, "select count(*) from identity.used_challenges").await, 1);
@@ -250,7 +250,7 @@ async fn a_challenge_of_another_purpose_is_no_login_and_one_of_a_login_has_no_ot
     let second_step = challenge(&system, EMAIL).await;
     let assertion = authenticator.get(&second_step["public_key"]);
     send(&system, &assertion).await.expect_problem(400, "token_invalid");
-    let client = session_of(&system, &log_in(&system, &authenticator).await).await;
+    let client = session_of(&system, &log_in(&system, &authenticator).await);
     let of_registration: Value = client.post(OPTIONS, &Value::Null).await.expect(201);
     let assertion = authenticator.get(&of_registration["public_key"]);
     send(&system, &assertion).await.expect_problem(400, "token_invalid");

@@ -205,17 +205,17 @@ async fn fifty_first_session_revokes_the_least_recently_used() {
 async fn many_logins_within_a_minute_do_not_revoke_a_session_in_use() {
     let context = Context::start().await;
     let user = subject();
-    let used = context.issue(&user, &tenant()).await.unwrap();
+    let in_use = context.issue(&user, &tenant()).await.unwrap();
     context.clock.advance(TimeDelta::minutes(2));
-    assert!(context.is_active(&used).await);
-    context.wait_until_use_saved(&used).await;
+    assert!(context.is_active(&in_use).await);
+    context.wait_until_use_saved(&in_use).await;
     // Uses are saved once a minute, so this one is not.
     context.clock.advance(TimeDelta::seconds(30));
-    assert!(context.is_active(&used).await);
+    assert!(context.is_active(&in_use).await);
     for _ in 0..60 {
         context.issue(&user, &tenant()).await.unwrap();
     }
-    assert!(context.is_active(&used).await);
+    assert!(context.is_active(&in_use).await);
 }
 
 #[tokio::test]
