@@ -10,7 +10,7 @@ use testsystem::TestSystem;
 use tokio::process::Command;
 
 /// The run takes half a minute on an idle machine.
-const DEADLINE: Duration = Duration::from_mins(10);
+const DEADLINE: Duration = Duration::from_mins(30);
 
 #[tokio::test(flavor = "multi_thread")]
 async fn every_route_matches_the_openapi_document() {

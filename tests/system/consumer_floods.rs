@@ -9,7 +9,7 @@ use async_nats::{Client, ConnectOptions, Event};
 use e2e::{ApiUser, KeptAccounts, Services, api_client, flood};
 use futures::StreamExt as _;
 use serde_json::{Value, json};
-use testkit::{wait_until, within};
+use testkit::{TestResponse, wait_until, within};
 use tokio::task::JoinSet;
 
 /// Events of the consumer that reads.
@@ -37,6 +37,15 @@ async fn connect(
 async fn durable(client: &Client, name: &str) -> Option<PullConsumer> {
     let stream = async_nats::jetstream::new(client.clone()).get_stream("UDM").await.ok()?;
     stream.get_consumer(name).await.ok()
+}
+
+/// Repeats a request while the broker reloads its configuration: it then gets 503.
+async fn served(request: impl AsyncFn() -> TestResponse) -> TestResponse {
+    wait_until("the request is served", async || {
+        let response = request().await;
+        (response.status != 503).then_some(response)
+    })
+    .await
 }
 
 /// Requests single events until all are acknowledged.
@@ -67,12 +76,14 @@ async fn a_login_that_floods_is_suspended_for_a_time_and_no_other_tenant_is_affe
     let token = &services.platform_token;
     let beta = ApiUser::create_tenant(&proxy.base_url, token, "beta", "bob@beta.example").await;
     let create = async |name: &str, tenant: &str| -> Value {
-        platform.post("/consumers", &json!({ "name": name, "tenant_id": tenant })).await.expect(201)
+        let consumer = json!({ "name": name, "tenant_id": tenant });
+        served(async || platform.post("/consumers", &consumer).await).await.expect(201)
     };
     let (flooding, reading) = (create("flooding", "acme").await, create("reading", "beta").await);
     let events: Vec<_> = (0..1000).map(|_| json!({ "source_id": "fw" })).collect();
     for _ in 0..BACKLOG / 1000 {
-        assert_eq!(beta.client.post("/events/batch", &events).await.status, 202);
+        let stored = served(async || beta.client.post("/events/batch", &events).await).await;
+        assert_eq!(stored.status, 202);
     }
 
     let address = services.nats.url.rsplit_once('@').unwrap().1.to_owned();
@@ -100,7 +111,7 @@ async fn a_login_that_floods_is_suspended_for_a_time_and_no_other_tenant_is_affe
     .await;
 
     within(limit, "reading", reader.join_all()).await;
-    let other: Value = platform.get("/consumers/reading").await.expect(200);
+    let other: Value = served(async || platform.get("/consumers/reading").await).await.expect(200);
     assert!(
         other["suspension"].is_null() && !is_ended.load(Ordering::Relaxed),
         "{other}: {}",
@@ -113,7 +124,7 @@ async fn a_login_that_floods_is_suspended_for_a_time_and_no_other_tenant_is_affe
         durable(&client, "flooding").await
     })
     .await;
-    let ended: Value = platform.get("/consumers/flooding").await.expect(200);
+    let ended: Value = served(async || platform.get("/consumers/flooding").await).await.expect(200);
     assert!(ended["suspension"].is_null(), "{ended}");
     keeper.expect_running();
 }
@@ -130,7 +141,7 @@ async fn a_suspension_ends_when_the_consumer_is_resumed_and_not_when_its_login_i
     let proxy = services.start_proxy().await;
     let platform = api_client(&proxy.base_url).bearer(&services.platform_token);
     let consumer = json!({ "name": "flooding", "tenant_id": "acme" });
-    let created: Value = platform.post("/consumers", &consumer).await.expect(201);
+    let created: Value = served(async || platform.post("/consumers", &consumer).await).await.expect(201);
     let (address, [name, password]) = (services.nats.url.rsplit_once('@').unwrap().1, login(&created));
     within(testkit::DEADLINE, "the flood", flood(address, &name, &password)).await;
     wait_until("the suspension is stored", async || {
@@ -139,13 +150,15 @@ async fn a_suspension_ends_when_the_consumer_is_resumed_and_not_when_its_login_i
     })
     .await;
 
-    let replaced: Value = platform.post("/consumers/flooding/rotate-login", &json!({})).await.expect(200);
+    let rotate = async || platform.post("/consumers/flooding/rotate-login", &json!({})).await;
+    let replaced: Value = served(rotate).await.expect(200);
     assert_eq!(
         (replaced["login"]["active"].as_bool(), replaced["suspension"].is_object()),
         (Some(false), true)
     );
     assert!(connect(address, &replaced).await.is_err());
-    let resumed: Value = platform.post("/consumers/flooding/resume", &json!({})).await.expect(200);
+    let resume = async || platform.post("/consumers/flooding/resume", &json!({})).await;
+    let resumed: Value = served(resume).await.expect(200);
     assert!(resumed["suspension"].is_null(), "{resumed}");
     wait_until("the login reads", async || {
         let (client, _) = connect(address, &replaced).await.ok()?;

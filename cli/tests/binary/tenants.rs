@@ -45,7 +45,7 @@ fn reads_the_platform_token_from_a_file() {
     let quota = json!({"events_per_second": 10, "bytes_per_second": null});
     let expected = json!({
         "tenant_id": "acme", "display_name": "acme", "admin_email": "ada@acme.example", "delivery": "email", "quota": quota,
-        "second_factor": "optional",
+        "second_factor": "optional", "passkey_login": true,
     });
     assert_eq!(request.json(), expected);
     let unreadable =

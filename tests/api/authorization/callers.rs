@@ -124,8 +124,8 @@ impl Tenants {
                 let factor_id = UserId::generate();
                 let insert = format!(
                     "delete from identity.totp_factors where user_id = '{owner}';
-                    insert into identity.totp_factors (factor_id, tenant_id, user_id, secret, created_at, window_ends_at)
-                    values ('{factor_id}', '{tenant_id}', '{owner}', '', now(), now())"
+                    insert into identity.totp_factors (factor_id, tenant_id, user_id, secret, created_at)
+                    values ('{factor_id}', '{tenant_id}', '{owner}', '', now())"
                 );
                 system.run_sql(&insert).await;
                 factor_id.to_string()
