@@ -54,7 +54,7 @@ CONSTANTS = {
         ("docs/limits.md", r"challenge of a login, [^|]*\| 5 min, five codes or passkeys, one login; (\d+) per user"),
     ],
     ("services/identity/src/domain/factor.rs", r"MAX_FAILURES: i32 = (\d+)"): [
-        ("docs/limits.md", r"wrong codes of a user within 24 h, from all addresses \| (\d+)"),
+        ("docs/limits.md", r"wrong codes and passkeys of a user within 24 h, from all addresses \| (\d+)"),
         ("docs/limits.md", r"can guess (\d+) codes per day"),
     ],
     ("services/identity/src/app/mails.rs", r"INVITE_MAILS: .*NonZeroU32::new\((\d+)"): [
