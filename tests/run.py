@@ -14,8 +14,8 @@ import sys
 import time
 from pathlib import Path
 
-# More than processors, because tests wait; few, because each can start several services.
-PROGRAMS = 1 + (os.cpu_count() or 1)
+# Each runs as many tests as there are processors, and most of them start several servers.
+PROGRAMS = os.cpu_count() or 1
 
 # Lines of the panic of a failed test that are repeated at the end.
 REASON = 20

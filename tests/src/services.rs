@@ -8,7 +8,7 @@ use contract::paths::Upstream;
 use rustix::process::Signal;
 use sqlx::Connection as _;
 use tempfile::TempDir;
-use testkit::{LIMITS_OFF, NatsCluster, NatsServer, TestDatabase, wait_until};
+use testkit::{CHEAP_HASHES, LIMITS_OFF, NatsCluster, NatsServer, TestDatabase, wait_until};
 
 use crate::environment::program;
 use crate::proxy::free_address;
@@ -142,7 +142,7 @@ impl<B: Broker> Services<B> {
                 command.env("SVC_SESSION_URL", self.session_url());
                 command.env("SVC_PLATFORM_TOKEN", &self.platform_token);
                 command.env("SVC_LIMITER_KEY", LIMITER_KEY).env("SVC_FACTOR_KEY", LIMITER_KEY);
-                command.env("SVC_ARGON2_TIME_COST", "1").env("SVC_ARGON2_MEMORY_COST", "64");
+                command.envs(CHEAP_HASHES);
                 command.env("SVC_STREAM_REPLICAS", "1").env("SVC_STREAM_MAX_BYTES", "64MiB");
             }
             Upstream::Session => {

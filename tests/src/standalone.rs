@@ -6,7 +6,7 @@ use std::process::Command;
 use rustix::process::Signal;
 use serde::Deserialize;
 use tempfile::TempDir;
-use testkit::{LIMITS_OFF, wait_until};
+use testkit::{CHEAP_HASHES, LIMITS_OFF, wait_until};
 
 use crate::environment::{program, tools_file};
 use crate::{Process, Svc, is_alive, kill};
@@ -47,19 +47,17 @@ pub struct Installation {
 }
 
 impl Installation {
-    /// An empty data directory, and additional variables for the runs.
+    /// An empty data directory, and variables for the runs, which otherwise have neither rate limits nor expensive hashes.
     pub fn new(environment: &[(&str, &str)]) -> Self {
-        let environment =
-            LIMITS_OFF.iter().chain(environment).map(|(name, value)| (name.to_string(), value.to_string()));
+        let environment = LIMITS_OFF
+            .iter()
+            .chain(&CHEAP_HASHES)
+            .chain(environment)
+            .map(|(name, value)| (name.to_string(), value.to_string()));
         Self {
             dir: tempfile::Builder::new().prefix("svc-e2e-").tempdir().unwrap(),
             environment: environment.collect(),
         }
-    }
-
-    /// An installation with minimal Argon2 settings, for tests that do not measure hashing.
-    pub fn with_cheap_hashes() -> Self {
-        Self::new(&[("SVC_ARGON2_TIME_COST", "1"), ("SVC_ARGON2_MEMORY_COST", "64")])
     }
 
     /// A path in the temporary directory.

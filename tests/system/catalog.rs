@@ -59,7 +59,7 @@ fn arguments(example: &str) -> (Vec<&str>, Option<&str>) {
 
 #[tokio::test]
 async fn read_only_examples_succeed_and_print_what_their_schema_describes() {
-    let installation = Installation::with_cheap_hashes();
+    let installation = Installation::new(&[]);
     let run = installation.up().await;
     let svc = set_up(&run).await;
     let catalog = svc.json(&["catalog", "show"], "").await;

@@ -59,7 +59,7 @@ fn headers(received_at: &str, session: &str, own: &[(&str, &str)]) -> Map<String
 
 #[tokio::test]
 async fn an_independent_consumer_reads_subject_headers_and_bytes_as_documented() {
-    let installation = Installation::with_cheap_hashes();
+    let installation = Installation::new(&[]);
     let run = installation.up().await;
     let user = ApiUser::first_admin(&run.run_file).await;
     let client = user.client.clone().header("X-Request-Id", REQUEST_ID).header("traceparent", TRACEPARENT);

@@ -33,7 +33,7 @@ async fn run(system: &System<'_>, name: &str, mut command: Command) {
 
 #[tokio::test]
 async fn clients_read_the_durable_with_default_options_and_learn_why_they_cannot_create_another() {
-    let installation = Installation::with_cheap_hashes();
+    let installation = Installation::new(&[]);
     let system = start(&installation).await;
     for library in ["nats_py_path", "oldest_nats_py_path"] {
         let path = installed(library).unwrap();
@@ -53,7 +53,7 @@ async fn clients_read_the_durable_with_default_options_and_learn_why_they_cannot
 #[tokio::test]
 async fn the_nats_command_line_reads_and_shows_the_durable_with_default_options() {
     let Some(nats) = installed("nats_cli") else { return };
-    let installation = Installation::with_cheap_hashes();
+    let installation = Installation::new(&[]);
     let system = start(&installation).await;
     let no_consumer = "login `consumer` cannot create a consumer: read its durable `consumer`";
     let reads = "Acknowledged message";
@@ -99,7 +99,7 @@ async fn connect(system: &System<'_>, consumer: &Value) -> Client {
 #[expect(clippy::disallowed_methods, reason = "sends requests without waiting for their responses")]
 async fn requests_of_one_login_above_its_limit_are_dropped_and_those_of_others_are_answered() {
     const LIST: &str = "$JS.API.CONSUMER.LIST.UDM";
-    let installation = Installation::with_cheap_hashes();
+    let installation = Installation::new(&[]);
     let system = start(&installation).await;
     let request = json!({ "name": "other", "tenant_id": "demo" });
     let other = connect(&system, &system.platform("POST", "/consumers", request).await).await;

@@ -247,7 +247,7 @@ pub(super) async fn build_go(go: &Path, home: &Path, source: &str) -> PathBuf {
 
 #[tokio::test]
 async fn the_examples_read_all_events_and_keep_those_that_they_reject() {
-    let installation = Installation::with_cheap_hashes();
+    let installation = Installation::new(&[]);
     let system = System::start(&installation, 30).await;
 
     for (name, library) in [("python", "nats_py_path"), ("python-oldest", "oldest_nats_py_path")] {
@@ -276,7 +276,7 @@ async fn the_examples_read_all_events_and_keep_those_that_they_reject() {
 
 #[tokio::test]
 async fn three_processes_handle_each_event_once_also_if_it_takes_longer_than_the_time_to_acknowledge() {
-    let installation = Installation::with_cheap_hashes();
+    let installation = Installation::new(&[]);
     // A batch of ten takes three times as long.
     let system = System::start(&installation, 3).await;
     let slow = installation.path("slow.py");
@@ -304,7 +304,7 @@ async fn three_processes_handle_each_event_once_also_if_it_takes_longer_than_the
 
 #[tokio::test]
 async fn the_examples_continue_while_no_dead_letter_can_be_stored_and_after_a_restart_of_the_broker() {
-    let installation = Installation::with_cheap_hashes();
+    let installation = Installation::new(&[]);
     let system = System::start(&installation, 30).await;
     let client = bus::connect(&bus::Config::new(&system.run.run_file.nats_url, "test")).await.unwrap();
     let context = async_nats::jetstream::new(client);

@@ -50,7 +50,7 @@ fn gzip(bytes: &[u8]) -> Vec<u8> {
 
 #[tokio::test]
 async fn an_incomplete_body_times_out() {
-    let installation = Installation::with_cheap_hashes();
+    let installation = Installation::new(&[]);
     let run = installation.up().await;
     let user = ApiUser::first_admin(&run.run_file).await;
     for path in ["/events", "/events/batch", "/auth/password/login"] {
@@ -67,7 +67,7 @@ async fn an_oversized_body_is_rejected_before_it_is_processed() {
     // Before the first connection is open: compression blocks the clients of this thread for longer than an idle connection lasts.
     let bomb = gzip(&vec![b' '; 400 * 1024 * 1024]);
     assert!(bomb.len() < 1024 * 1024);
-    let installation = Installation::with_cheap_hashes();
+    let installation = Installation::new(&[]);
     let run = installation.up().await;
     let user = ApiUser::first_admin(&run.run_file).await;
     let event_routes = [("/events", "event_too_large"), ("/events/batch", "batch_too_large")];
@@ -160,7 +160,7 @@ fn user_cases(client: &Client) -> Vec<Case<'_>> {
 
 #[tokio::test]
 async fn each_rejection_is_a_problem_document_without_internal_details() {
-    let installation = Installation::with_cheap_hashes();
+    let installation = Installation::new(&[]);
     let run = installation.up().await;
     let user = ApiUser::first_admin(&run.run_file).await;
     let anonymous = api_client(&run.run_file.base_url).header("X-Tenant-ID", "demo");
@@ -191,7 +191,7 @@ async fn each_rejection_is_a_problem_document_without_internal_details() {
 
 #[tokio::test]
 async fn a_valid_request_id_is_returned_and_an_invalid_one_is_replaced() {
-    let installation = Installation::with_cheap_hashes();
+    let installation = Installation::new(&[]);
     let run = installation.up().await;
     let client = api_client(&run.run_file.base_url);
     for path in ["/health", "/nowhere", "/auth/session"] {

@@ -59,7 +59,7 @@ async fn expect_each_event_once(run: &Run<'_>, acknowledged: &[String]) {
 
 #[tokio::test]
 async fn without_postgres_requests_get_503_until_it_is_restarted() {
-    let installation = Installation::with_cheap_hashes();
+    let installation = Installation::new(&[]);
     let run = installation.up().await;
     let user = ApiUser::first_admin(&run.run_file).await;
     let mut producers = Producers::start(&user.client);
@@ -83,7 +83,7 @@ async fn without_postgres_requests_get_503_until_it_is_restarted() {
 
 #[tokio::test]
 async fn while_postgres_does_not_respond_requests_get_503_in_time_and_never_401() {
-    let installation = Installation::with_cheap_hashes();
+    let installation = Installation::new(&[]);
     let run = installation.up().await;
     let user = ApiUser::first_admin(&run.run_file).await;
     // Some queries are in flight when Postgres stops.
@@ -104,7 +104,7 @@ async fn while_postgres_does_not_respond_requests_get_503_in_time_and_never_401(
 
 #[tokio::test]
 async fn without_the_broker_events_get_503_and_no_acknowledged_event_is_lost() {
-    let installation = Installation::with_cheap_hashes();
+    let installation = Installation::new(&[]);
     let run = installation.up().await;
     let user = ApiUser::first_admin(&run.run_file).await;
     let mut producers = Producers::start(&user.client);
@@ -136,7 +136,7 @@ async fn without_the_broker_events_get_503_and_no_acknowledged_event_is_lost() {
 
 #[tokio::test]
 async fn while_the_broker_does_not_respond_events_get_503_in_time_and_none_is_stored_twice() {
-    let installation = Installation::with_cheap_hashes();
+    let installation = Installation::new(&[]);
     let run = installation.up().await;
     let user = ApiUser::first_admin(&run.run_file).await;
     let mut producers = Producers::start(&user.client);

@@ -95,7 +95,7 @@ fn event(n: usize) -> Value {
 
 /// Runs an example with 1,200 valid events and an invalid one, and checks that the stream contains each once.
 async fn check_example(mut command: Command) {
-    let installation = Installation::with_cheap_hashes();
+    let installation = Installation::new(&[]);
     let run = installation.up().await;
     let proxy = UnreliableProxy::start(&run.run_file.base_url).await;
     let mut lines: Vec<_> = (0..1200).map(|n| event(n).to_string()).collect();
@@ -139,7 +139,7 @@ async fn the_go_example_sends_each_event_once_over_an_unreliable_connection() {
 #[tokio::test]
 async fn vector_sends_all_lines_of_a_file() {
     let Some(vector) = installed("vector") else { return };
-    let installation = Installation::with_cheap_hashes();
+    let installation = Installation::new(&[]);
     let run = installation.up().await;
     let lines: Vec<_> = (0..5000).map(|n| format!("line {n}")).collect();
     std::fs::write(installation.path("input.log"), lines.join("\n") + "\n").unwrap();
@@ -174,7 +174,7 @@ fn invalid_line(n: usize) -> Vec<u8> {
 /// second one. Then the file gets lines that together exceed a request, and an event.
 async fn check_shipper(large: usize, program: impl FnOnce(&Installation) -> Command) {
     const LINES: usize = 5000;
-    let installation = Installation::with_cheap_hashes();
+    let installation = Installation::new(&[]);
     let run = installation.up().await;
     let proxy = UnreliableProxy::start(&run.run_file.base_url).await;
     let is_invalid = |n: usize| n % 100 == 50;
@@ -274,7 +274,7 @@ async fn rsyslog_loses_no_line_and_does_not_stop_if_one_percent_of_the_lines_are
 
 #[tokio::test]
 async fn dropping_a_batch_of_the_transport_stops_its_requests() {
-    let installation = Installation::with_cheap_hashes();
+    let installation = Installation::new(&[]);
     let run = installation.up().await;
     let transport = HttpTransport::new(HttpTransportConfig {
         api_key: Some(Secret::new(api_key(&run).await)),
@@ -296,7 +296,7 @@ async fn dropping_a_batch_of_the_transport_stops_its_requests() {
 
 #[tokio::test]
 async fn a_thousand_concurrent_sends_stay_below_the_connections_of_an_address() {
-    let installation = Installation::with_cheap_hashes();
+    let installation = Installation::new(&[]);
     let run = installation.up().await;
     let without_response = Arc::new(AtomicUsize::new(0));
     let counted = Arc::clone(&without_response);

@@ -52,7 +52,7 @@ async fn tail(svc: &Svc, event_type: &str) -> Vec<Value> {
 
 #[tokio::test]
 async fn published_events_have_their_type_and_time_for_every_reader_and_keep_their_bytes() {
-    let installation = Installation::with_cheap_hashes();
+    let installation = Installation::new(&[]);
     let run = installation.up().await;
     let user = ApiUser::first_admin(&run.run_file).await;
     let token = std::fs::read_to_string(&run.run_file.platform_token_file).unwrap();
@@ -94,7 +94,7 @@ async fn published_events_have_their_type_and_time_for_every_reader_and_keep_the
 
 #[tokio::test]
 async fn svc_sends_published_events_once_and_tail_filters_them() {
-    let installation = Installation::with_cheap_hashes();
+    let installation = Installation::new(&[]);
     let run = installation.up().await;
     let user = ApiUser::first_admin(&run.run_file).await;
     let key = json!({ "name": "both", "scopes": ["events:write", "events:read"] });

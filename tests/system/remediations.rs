@@ -235,11 +235,7 @@ fn field<'a>(value: &'a Value, name: &str) -> &'a str {
 #[tokio::test]
 async fn each_command_in_a_remediation_leads_to_the_repair() {
     let max_invites = MAX_INVITES.to_string();
-    let installation = Installation::new(&[
-        ("SVC_ARGON2_TIME_COST", "1"),
-        ("SVC_ARGON2_MEMORY_COST", "64"),
-        ("SVC_MAX_PENDING_INVITES", &max_invites),
-    ]);
+    let installation = Installation::new(&[("SVC_MAX_PENDING_INVITES", &max_invites)]);
     let run = installation.up().await;
     let catalog = run.svc().json(&["catalog", "show"], "").await;
     let remediations = Remediations::new(&run, &catalog);

@@ -14,7 +14,7 @@ const EVENTS_OVER_A_SLOW_LINK: usize = 24;
 
 #[tokio::test]
 async fn a_killed_delivery_continues_and_the_stream_has_each_event_once() {
-    let installation = Installation::with_cheap_hashes();
+    let installation = Installation::new(&[]);
     let run = installation.up().await;
     let user = ApiUser::first_admin(&run.run_file).await;
     let key: Value = user.client.post("/api-keys", &json!({ "name": "producer" })).await.expect(201);
@@ -75,7 +75,7 @@ async fn summary(svc: &Svc, arguments: &[&str]) -> (SvcOutput, Value) {
 #[tokio::test]
 async fn quarantined_events_of_a_file_are_listed_corrected_sent_and_deleted_and_none_is_lost() {
     const LINES: usize = 3000;
-    let installation = Installation::with_cheap_hashes();
+    let installation = Installation::new(&[]);
     let run = installation.up().await;
     let user = ApiUser::first_admin(&run.run_file).await;
     let limited = json!({ "name": "producer", "source_ids": ["fw"] });

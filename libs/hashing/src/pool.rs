@@ -28,8 +28,9 @@ const QUEUE_TIMEOUT: Duration = Duration::from_secs(2);
 /// Time without a hash after which a worker returns its memory. The next hash then takes 5 ms longer with huge pages, otherwise 35 ms.
 const MEMORY_IDLE: Duration = Duration::from_mins(1);
 /// Nice value of the workers. A lower priority than the rest of the process keeps a peak of logins from slowing session
-/// checks. Linux has a nice value per thread.
-const NICENESS: i32 = 10;
+/// checks. Linux has a nice value per thread. With 5, a worker gets a third of the time of another thread; with 10 it gets a tenth, and
+/// beside a compiler on the machine of a developer, a login takes longer than a request may.
+const NICENESS: i32 = 5;
 
 /// Number of hashes that can run in parallel, and their memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

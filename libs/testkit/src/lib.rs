@@ -31,6 +31,9 @@ pub use wait::{DEADLINE, wait_until, within};
 /// A password that satisfies the default password policy.
 pub const PASSWORD: &str = "correct-horse-battery-9";
 
+/// Minimal Argon2 settings. On a machine that runs many tests, a hash with the default ones can take longer than a request.
+pub const CHEAP_HASHES: [(&str, &str); 2] = [("SVC_ARGON2_TIME_COST", "1"), ("SVC_ARGON2_MEMORY_COST", "64")];
+
 /// Turns off the rate limits: all clients of a test have the same address.
 pub const LIMITS_OFF: [(&str, &str); 9] = [
     ("SVC_LIMIT_LOGIN", "off"),

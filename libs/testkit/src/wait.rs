@@ -5,7 +5,7 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep, timeout};
 
 /// Longer than any step of a test takes on a busy machine.
-pub const DEADLINE: Duration = Duration::from_mins(5);
+pub const DEADLINE: Duration = Duration::from_mins(10);
 const POLL: Duration = Duration::from_millis(5);
 
 /// Polls `condition` until it returns a value. Panics with `what` after [`DEADLINE`].

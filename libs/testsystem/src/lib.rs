@@ -22,7 +22,7 @@ use service::health::{self, Readiness};
 use service::telemetry::{Output, Telemetry, TraceSettings};
 use standalone::services::{self, InternalUrls, NatsUrls, Settings};
 use tempfile::TempDir;
-use testkit::{Client, LIMITS_OFF, NatsServer, PASSWORD, TestDatabase, wait_until};
+use testkit::{CHEAP_HASHES, Client, LIMITS_OFF, NatsServer, PASSWORD, TestDatabase, wait_until};
 use tokio::net::TcpListener;
 use tracing::subscriber::DefaultGuard;
 use uuid::Uuid;
@@ -32,10 +32,7 @@ pub use operator::{BLUE, GREEN, SystemWithOperator};
 /// How long the system may take until it is ready.
 const START_TIMEOUT: Duration = Duration::from_mins(1);
 
-/// The Argon2 settings are minimal because tests do not measure hashing.
-const VARIABLES: [(&str, &str); 6] = [
-    ("SVC_ARGON2_TIME_COST", "1"),
-    ("SVC_ARGON2_MEMORY_COST", "64"),
+const VARIABLES: [(&str, &str); 4] = [
     ("SVC_HASH_WORKERS", "2"),
     ("SVC_STREAM_REPLICAS", "1"),
     ("SVC_STREAM_MAX_BYTES", "64MiB"),
@@ -90,7 +87,7 @@ impl TestSystem {
         let base_url = format!("http://{}", listener.local_addr()?);
         let platform_token = generate_platform_token();
         let service_token = Uuid::now_v7().to_string();
-        let environment = Environment::from_pairs(VARIABLES);
+        let environment = Environment::from_pairs(VARIABLES.into_iter().chain(CHEAP_HASHES));
         let environment = environment.with(LIMITS_OFF).with(variables.iter().copied());
         // The port 0 is that of the system.
         let public_url = environment.get("SVC_PUBLIC_URL").unwrap_or(&base_url);

@@ -86,7 +86,8 @@ async fn a_read_only_postgres() {
 async fn more_logins_than_the_workers_can_verify() {
     let slow =
         [("SVC_HASH_WORKERS", "1"), ("SVC_ARGON2_MEMORY_COST", "65536"), ("SVC_ARGON2_TIME_COST", "3")];
-    let Some(mut watched) = Watched::start(&slow).await else { return };
+    let Some(mut watched) = Watched::start(&[]).await else { return };
+    watched.restart(Upstream::Identity, &slow).await;
     let base_url = watched.proxy.base_url.clone();
     let body = json!({ "email": "ada@acme.example", "password": "not-the-password-9" });
     let flood = async || {
