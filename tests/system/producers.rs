@@ -36,7 +36,7 @@ fn documented(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/producers").join(name)
 }
 
-/// A proxy that rejects the first request, and loses the response to the second one.
+/// A proxy that rejects the first requests, and loses the response to the next one.
 struct UnreliableProxy {
     endpoint: String,
     _task: JoinSet<()>,
@@ -45,12 +45,13 @@ struct UnreliableProxy {
 #[derive(Clone)]
 struct Upstream {
     base_url: String,
+    rejected: usize,
     requests: Arc<AtomicUsize>,
 }
 
 impl UnreliableProxy {
-    async fn start(base_url: &str) -> Self {
-        let upstream = Upstream { base_url: base_url.to_owned(), requests: Arc::default() };
+    async fn start(base_url: &str, rejected: usize) -> Self {
+        let upstream = Upstream { base_url: base_url.to_owned(), rejected, requests: Arc::default() };
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let endpoint = format!("http://{}", listener.local_addr().unwrap());
         let router = Router::new().fallback(forward).layer(DefaultBodyLimit::disable()).with_state(upstream);
@@ -67,7 +68,7 @@ async fn forward(
     body: Bytes,
 ) -> Response {
     let number = upstream.requests.fetch_add(1, Ordering::Relaxed);
-    if number == 0 {
+    if number < upstream.rejected {
         return (StatusCode::SERVICE_UNAVAILABLE, [("retry-after", "1")]).into_response();
     }
     headers.remove("host");
@@ -75,7 +76,7 @@ async fn forward(
     let response = request.headers(headers).body(body).send().await.unwrap();
     let (status, headers) = (response.status(), response.headers().clone());
     let body = response.bytes().await.unwrap();
-    if number == 1 {
+    if number == upstream.rejected {
         StatusCode::BAD_GATEWAY.into_response()
     } else {
         (status, headers, body).into_response()
@@ -97,7 +98,7 @@ fn event(n: usize) -> Value {
 async fn check_example(mut command: Command) {
     let installation = Installation::new(&[]);
     let run = installation.up().await;
-    let proxy = UnreliableProxy::start(&run.run_file.base_url).await;
+    let proxy = UnreliableProxy::start(&run.run_file.base_url, 1).await;
     let mut lines: Vec<_> = (0..1200).map(|n| event(n).to_string()).collect();
     lines.insert(700, json!({ "eventId": "invalid", "source_id": "" }).to_string());
     let input = installation.path("events.ndjson");
@@ -170,13 +171,13 @@ fn invalid_line(n: usize) -> Vec<u8> {
     }
 }
 
-/// Runs a shipper with a file of which one percent is invalid, over a proxy that rejects the first request and loses the response to the
-/// second one. Then the file gets lines that together exceed a request, and an event.
+/// Runs a shipper with a file of which one percent is invalid, over a proxy that rejects requests for some seconds, and then loses a
+/// response. Then the file gets lines that together exceed a request, and an event.
 async fn check_shipper(large: usize, program: impl FnOnce(&Installation) -> Command) {
     const LINES: usize = 5000;
     let installation = Installation::new(&[]);
     let run = installation.up().await;
-    let proxy = UnreliableProxy::start(&run.run_file.base_url).await;
+    let proxy = UnreliableProxy::start(&run.run_file.base_url, 5).await;
     let is_invalid = |n: usize| n % 100 == 50;
     let line = |n| {
         if is_invalid(n) {
@@ -263,7 +264,7 @@ async fn syslog_ng_loses_no_line_and_does_not_stop_if_one_percent_of_the_lines_a
 async fn rsyslog_loses_no_line_and_does_not_stop_if_one_percent_of_the_lines_are_invalid() {
     let Some(rsyslog) = installed("rsyslog") else { return };
     // Few large lines, because the shell reads each byte by itself.
-    check_shipper(20, |installation| {
+    check_shipper(15, |installation| {
         let mut command = Command::new(rsyslog);
         command.arg("-n").arg("-i").arg(installation.path("pid")).arg("-f").arg(documented("rsyslog.conf"));
         command.env("SENDER", documented("rsyslog.sh"));
