@@ -1,7 +1,10 @@
 //! A locked table, a full stream, a tenant above its quota, and a full quarantine.
 
+use async_nats::jetstream::consumer::PullConsumer;
+use async_nats::{ConnectOptions, HeaderMap};
 use contract::paths::Upstream;
 use e2e::{ApiUser, api_client};
+use futures::StreamExt as _;
 use serde_json::{Value, json};
 use testkit::wait_until;
 use tokio::task::JoinSet;
@@ -172,5 +175,47 @@ async fn a_consumer_that_sends_requests_without_pause() {
     assert!(!resumed.contains("suspended"), "{resumed}");
     watched.expect_recovery(async || ()).await;
     watched.act("SvcConsumerSuspended", "svc consumers delete <consumer>").await;
+    drop(keeper);
+}
+
+#[tokio::test]
+async fn dead_letters_without_space() {
+    let Some(mut watched) = Watched::start(&[("SVC_TENANT_STREAM_SHARE", "1")]).await else { return };
+    let keeper = watched.accounts.keep(&watched.services.nats, &[]);
+    assert_eq!(watched.send_event().await, 202);
+    let create = ["consumers", "create", "archive", "--tenant", "acme", "--output", "json"];
+    let created: Value = serde_json::from_str(&watched.platform.run_ok(&create, "").await).unwrap();
+    let password = created["login"]["password"].as_str().unwrap().to_owned();
+    let address = watched.services.nats.url.rsplit_once('@').unwrap().1;
+    let login = ConnectOptions::with_user_and_password("archive".to_owned(), password);
+    let consumer = async_nats::jetstream::new(login.connect(address).await.unwrap());
+    let durable: PullConsumer = consumer.get_consumer_from_stream("archive", "UDM").await.unwrap();
+    let event = durable.messages().await.unwrap().next().await.unwrap().unwrap();
+    let mut headers = HeaderMap::new();
+    for (name, values) in event.headers.as_ref().unwrap().iter() {
+        if name.to_string().starts_with("Udm-") {
+            headers.insert(name.clone(), values[0].clone());
+        }
+    }
+    headers.insert("Udm-Dlq-Stream", "UDM");
+    headers.insert("Udm-Dlq-Sequence", event.info().unwrap().stream_sequence);
+    // The consumer repeats a dead letter until it is stored.
+    let send = async || {
+        for _ in 0..20 {
+            let sent = consumer.publish_with_headers("udm.dlq.v1.acme.archive", headers.clone(), event.payload.clone());
+            let stored = sent.await.unwrap().await;
+            if let Err(error) = stored {
+                assert!(error.to_string().contains("dead letters of this tenant or consumer"), "{error}");
+                break;
+            }
+        }
+    };
+    let outputs = watched.expect(&["SvcDeadLettersRejected"], &send).await;
+    let by_tenant = "svc events dlq list <consumer> --all --output ndjson | jq -r .tenant_id | sort | uniq -c";
+    assert!(outputs[by_tenant].trim().ends_with(" acme"), "{outputs:#?}");
+    watched.act("SvcDeadLettersRejected", "svc events dlq replay <consumer> --all").await;
+    send().await;
+    watched.act("SvcDeadLettersRejected", "svc events dlq delete <consumer> --all").await;
+    watched.expect_recovery(async || ()).await;
     drop(keeper);
 }
