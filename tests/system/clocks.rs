@@ -1,4 +1,4 @@
-//! The clock of one process is wrong by five minutes: no request fails, and sessions move by the difference (docs/operations.md).
+//! The clock of one process is wrong: no request fails, sessions move by the difference, and nobody is blocked after the correction (docs/operations.md).
 
 use std::collections::HashMap;
 
@@ -8,7 +8,7 @@ use e2e::{ALL_SERVICES, ApiUser, Proxy, Service, Services, WrongClock, api_clien
 use serde_json::{Value, json};
 use service::Clock as _;
 use service::clock::SystemClock;
-use testkit::wait_until;
+use testkit::{PASSWORD, wait_until};
 
 /// The difference in seconds.
 const DIFFERENCE: i64 = 5 * 60;
@@ -112,4 +112,23 @@ async fn a_clock_that_is_wrong_by_five_minutes_fails_no_request_and_moves_the_ex
             }
         }
     }
+}
+
+#[tokio::test]
+async fn a_clock_that_was_an_hour_ahead_blocks_a_login_for_no_longer_than_the_back_off() {
+    let mut system = System::start().await;
+    let proxy = system.services.start_proxy().await;
+    let _ada = ApiUser::create_acme(&proxy.base_url, &system.services.platform_token, EMAIL).await;
+    let client = api_client(&proxy.base_url).header("X-Tenant-ID", "acme");
+    let status = async |password: &str| {
+        let login = json!({ "email": EMAIL, "password": password });
+        client.post("/auth/password/login", &login).await.status
+    };
+    system.set_clock(Upstream::Identity, 60 * 60).await;
+    for _ in 0..5 {
+        assert_eq!(status("wrong-password-altogether").await, 401);
+    }
+    system.set_clock(Upstream::Identity, 0).await;
+    // After five failures it lasts one second. It would otherwise end in an hour.
+    wait_until("the password is accepted", async || (status(PASSWORD).await == 200).then_some(())).await;
 }
