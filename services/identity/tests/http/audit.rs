@@ -488,13 +488,13 @@ async fn audit_events_are_published_after_a_broker_outage() {
 }
 
 #[tokio::test]
-async fn a_change_of_the_required_factor_and_a_right_password_that_stops_at_the_factor_are_audited() {
+async fn changes_of_the_policy_of_factors_and_a_right_password_that_stops_at_the_factor_are_audited() {
     let system = TestSystem::start().await.unwrap();
     let admin = system.create_tenant("acme").await;
-    let require = async |policy: &str| {
-        let patch = json!({ "second_factor": policy });
+    let change = async |patch: Value| {
         system.platform_admin().patch("/tenants/acme", &patch).await.expect::<Value>(200);
     };
+    let require = async |policy: &str| change(json!({ "second_factor": policy })).await;
     let log_in = async |password: &str| {
         let client = system.client().header("X-Tenant-ID", "acme");
         let body = json!({ "email": "admin@acme.example", "password": password });
@@ -505,10 +505,20 @@ async fn a_change_of_the_required_factor_and_a_right_password_that_stops_at_the_
     // Without a change, nothing is recorded.
     require("everyone").await;
     require("optional").await;
+    for permitted in [false, false, true] {
+        change(json!({ "passkey_login": permitted })).await;
+    }
     let about =
         |events: Vec<Value>| events.into_iter().map(|event| event["about"].clone()).collect::<Vec<_>>();
     let changes = of(&system, "audit.v1.acme.identity.authz_admin").await;
-    assert_eq!(about(changes), ["tenant_created", "second_factor_everyone", "second_factor_optional"]);
+    let expected = [
+        "tenant_created",
+        "second_factor_everyone",
+        "second_factor_optional",
+        "passkey_login_off",
+        "passkey_login_on",
+    ];
+    assert_eq!(about(changes), expected);
     let stopped = of(&system, "audit.v1.acme.identity.authn_login_challenge").await;
     assert_eq!(stopped.len(), 1, "{stopped:?}");
     assert_eq!(stopped[0]["about"], "second_factor_setup");
