@@ -30,6 +30,8 @@ mod wiring;
 pub use config::Config;
 #[cfg(fuzzing)]
 pub use domain::email::fuzzed as fuzzed_email;
+#[cfg(fuzzing)]
+pub use domain::passkey::fuzzed as fuzzed_passkey;
 pub use first_tenant::FirstTenant;
 #[cfg(fuzzing)]
 pub use texts::fuzzed as fuzzed_language;

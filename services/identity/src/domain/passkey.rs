@@ -382,5 +382,50 @@ pub(crate) fn user_handle(assertion: &Assertion) -> Option<Uuid> {
     Uuid::from_slice(&handle).ok()
 }
 
+/// The credential id, key, counter and eligibility for backup of a registration, and the new counter of an assertion of a passkey with
+/// this key and the counter 5. Both have this client data and authenticator data, and the assertion has the signature.
+#[cfg(fuzzing)]
+#[expect(clippy::type_complexity, reason = "only fuzzing uses it")]
+pub fn fuzzed(
+    [client_data, data, signature]: [&[u8]; 3],
+    challenge: &[u8],
+    key: &[u8],
+) -> (Option<(Vec<u8>, Vec<u8>, u32, bool)>, Option<u32>) {
+    use contract::factors::{AssertionResponse, RegistrationResponse};
+    let Ok(url) = "https://svc.example".parse() else { return (None, None) };
+    let Some(party) = RelyingParty::new(&url, "svc") else { return (None, None) };
+    let credential = data.get(37..).and_then(attested_credential);
+    let registration = Registration {
+        id: encode(credential.map_or(&[], |(id, _)| id)),
+        response: RegistrationResponse {
+            client_data_json: encode(client_data),
+            authenticator_data: encode(data),
+        },
+    };
+    let registered = party.register(&registration, challenge).ok().map(|passkey| {
+        (passkey.credential_id, passkey.public_key, passkey.sign_count, passkey.backup_eligible)
+    });
+    let stored = StoredPasskey {
+        factor_id: FactorId::generate(),
+        user_handle: Uuid::nil(),
+        passkey: NewPasskey {
+            credential_id: vec![1],
+            public_key: key.to_vec(),
+            sign_count: 5,
+            backup_eligible: false,
+        },
+    };
+    let assertion = Assertion {
+        id: encode(&[1]),
+        response: AssertionResponse {
+            client_data_json: encode(client_data),
+            authenticator_data: encode(data),
+            signature: encode(signature),
+            user_handle: None,
+        },
+    };
+    (registered, party.verify(&assertion, &stored, challenge).ok())
+}
+
 #[cfg(test)]
 mod tests;
