@@ -66,7 +66,7 @@ fn sources(key: &ApiKey) -> String {
 /// Create an API key.
 ///
 /// The key is shown only once. Programs send it as a bearer token; this client reads it from `SVC_API_KEY`. Requires an
-/// administrator who logged in with the password in the last ten minutes.
+/// administrator who logged in with the password or a passkey in the last ten minutes.
 #[derive(Args)]
 pub(crate) struct Create {
     /// Display name.

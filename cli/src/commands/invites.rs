@@ -70,7 +70,7 @@ fn mail(mail: &InviteMail) -> Cell {
 ///
 /// The user gets a link by mail and chooses a password. Requires an administrator, an API key with the scope `users:write`
 /// (members only, by mail only), or the platform token and a tenant. To invite an administrator, or with `--delivery response`,
-/// log in with the password again if the login is older than ten minutes. At most three invites are mailed to one address within
+/// log in again with the password or a passkey if the login is older than ten minutes. At most three invites are mailed to one address within
 /// an hour.
 #[derive(Args)]
 pub(crate) struct InviteCommand {
@@ -224,7 +224,7 @@ impl Command for List {
 /// The expiry starts again. The old token becomes invalid when the mail server has accepted the new mail. The mail counts
 /// towards the invites that are mailed to one address: three, then one per 20 minutes. Requires an administrator, an API key
 /// with the scope `users:write`, or the platform token and a tenant. With `--delivery response`, an administrator must have
-/// logged in with the password in the last ten minutes.
+/// logged in with the password or a passkey in the last ten minutes.
 #[derive(Args)]
 pub(crate) struct Resend {
     /// Invite id, or 4 or more characters of its start or end.

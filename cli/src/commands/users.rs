@@ -280,7 +280,7 @@ impl Command for Enable {
 
 /// Change a user's role.
 ///
-/// Requires an administrator who logged in with the password in the last ten minutes.
+/// Requires an administrator who logged in with the password or a passkey in the last ten minutes.
 #[derive(Args)]
 pub(crate) struct SetRole {
     /// E-mail address or id of the user, or 4 or more characters of the start or end of the id.
@@ -367,7 +367,7 @@ impl Command for ResetFactors {
 /// Delete a user and erase the personal data.
 ///
 /// Revokes the sessions of the user and the API keys that the user created. Cannot be undone; the address can be invited
-/// again. Requires an administrator who logged in with the password in the last ten minutes. Asks for confirmation.
+/// again. Requires an administrator who logged in with the password or a passkey in the last ten minutes. Asks for confirmation.
 #[derive(Args)]
 pub(crate) struct Delete {
     /// E-mail address or id of the user, or 4 or more characters of the start or end of the id.

@@ -30,7 +30,7 @@
 //! | ends the process (abort, memory limit) | after 5 crashes in a row while its first attempt was the only one that ran |
 //! | blocks, or does not return | never, if the program ends with `stop`. A SIGKILL during the only attempt that runs is a crash |
 //!
-//! The program must restart itself after a crash, as Kubernetes and systemd do. The events that were in flight are then tried one
+//! A supervisor, such as Kubernetes or systemd, must restart the program after a crash. The events that were in flight are then tried one
 //! at a time before new ones are read. If one takes longer than 10 s, the next one starts too; for one that was running at the last
 //! crash, 1 minute. Events that failed are tried again at the same time as others. After 2 minutes, all remaining ones start, and new
 //! events are read.

@@ -80,7 +80,7 @@ pub struct SubjectRecord {
     /// API keys that the user created under a lower credential version are revoked.
     pub api_key_version: i64,
     /// Whether the user has a second factor: a session without `mfa` is not created, and is no recent login. Required, so that a
-    /// service that knows no second factors cannot log in their users.
+    /// service that does not send it cannot log in their users.
     pub has_factor: bool,
     /// Whether the user is deleted: the personal data of the sessions is erased.
     #[serde(default)]

@@ -140,7 +140,7 @@ problems! {
     SourceNotAllowed = "source_not_allowed", 403, "The credential does not allow this source",
         "Use an API key that allows the source, or add the source to `sourceIds` of the SvcProducer.";
     ReauthenticationRequired = "reauthentication_required", 403, "A recent login is required",
-        "Log in with the password, and with the second factor if you have one, and repeat the request.";
+        "Log in with a passkey, or with the password and the second factor if you have one, and repeat the request.";
     SecondFactorRequired = "second_factor_required", 403, "A second factor is required",
         "Send `challenge` with a code of the authenticator app, an assertion of a passkey or a recovery code to \
         `POST /auth/second-factor`.";

@@ -30,7 +30,7 @@ pub const TOKEN: Variable = variable(
 pub const DEVICE: Variable = variable(
     "SVC_LIMIT_DEVICE",
     "10/min",
-    "Rate limit of device code requests and of polls with an unknown device code, per client address. `off` also disables the \
+    "Rate limit of device code requests per client address. `off` also disables the \
         limit of wrong user codes (ten at once, then one per minute).",
 );
 /// Limit of requests to ingest without a valid credential.

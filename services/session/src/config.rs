@@ -37,9 +37,9 @@ service::variables! {
         pub identity_url: Url = IDENTITY_URL.required(),
         pub(crate) nats: NatsSettings,
         pub(crate) audit_personal: PiiPolicy = AUDIT_PERSONAL.required(),
-        /// Idle timeout of a session from a password login.
+        /// Idle timeout of a session from a login with the password or a passkey.
         pub(crate) session_idle: Duration = lifetime("SVC_SESSION_IDLE", "1h"),
-        /// Absolute lifetime of a session from a password login.
+        /// Absolute lifetime of a session from a login with the password or a passkey.
         pub(crate) session_max: Duration = lifetime("SVC_SESSION_MAX", "12h"),
         /// Idle timeout of a session from a device login.
         pub(crate) device_idle: Duration = lifetime("SVC_DEVICE_IDLE", "7d"),

@@ -193,16 +193,20 @@ async fn dead_letters_without_space() {
     let event = durable.messages().await.unwrap().next().await.unwrap().unwrap();
     let mut headers = HeaderMap::new();
     for (name, values) in event.headers.as_ref().unwrap().iter() {
-        if name.to_string().starts_with("Udm-") {
+        if !name.to_string().to_ascii_lowercase().starts_with("nats-") {
             headers.insert(name.clone(), values[0].clone());
         }
     }
     headers.insert("Udm-Dlq-Stream", "UDM");
-    headers.insert("Udm-Dlq-Sequence", event.info().unwrap().stream_sequence);
+    headers.insert("Udm-Dlq-Sequence", event.info().unwrap().stream_sequence.to_string());
     // The consumer repeats a dead letter until it is stored.
     let send = async || {
         for _ in 0..20 {
-            let sent = consumer.publish_with_headers("udm.dlq.v1.acme.archive", headers.clone(), event.payload.clone());
+            let sent = consumer.publish_with_headers(
+                "udm.dlq.v1.acme.archive",
+                headers.clone(),
+                event.payload.clone(),
+            );
             let stored = sent.await.unwrap().await;
             if let Err(error) = stored {
                 assert!(error.to_string().contains("dead letters of this tenant or consumer"), "{error}");
@@ -211,7 +215,8 @@ async fn dead_letters_without_space() {
         }
     };
     let outputs = watched.expect(&["SvcDeadLettersRejected"], &send).await;
-    let by_tenant = "svc events dlq list <consumer> --all --output ndjson | jq -r .tenant_id | sort | uniq -c";
+    let by_tenant =
+        "svc events dlq list <consumer> --all --output ndjson | jq -r .tenant_id | sort | uniq -c";
     assert!(outputs[by_tenant].trim().ends_with(" acme"), "{outputs:#?}");
     watched.act("SvcDeadLettersRejected", "svc events dlq replay <consumer> --all").await;
     send().await;

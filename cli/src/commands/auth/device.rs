@@ -47,7 +47,7 @@ impl CommandOutput for DecidedDevice {
 /// Approve the login of a device.
 ///
 /// Shows the request and asks for confirmation. The device gets a session with your permissions: approve only a login that
-/// you started yourself. Requires a password login in the last ten minutes.
+/// you started yourself. Requires a login with the password or a passkey in the last ten minutes.
 #[derive(Args)]
 pub(crate) struct Approve {
     /// Code that the device shows; case and hyphen are ignored.

@@ -47,10 +47,10 @@ impl fmt::Display for Access {
             Self::Member => f.write_str("any user of the tenant, with a session"),
             Self::Admin => f.write_str("an administrator of the tenant, with a session"),
             Self::RecentAdmin => f.write_str(
-                "an administrator of the tenant, with a session from a password login in the last ten minutes",
+                "an administrator of the tenant, with a session from a login with the password or a passkey in the last ten minutes",
             ),
             Self::RecentMember => f.write_str(
-                "any user of the tenant, with a session from a password login in the last ten minutes",
+                "any user of the tenant, with a session from a login with the password or a passkey in the last ten minutes",
             ),
             Self::Key(scope) => write!(f, "an API key with the scope `{scope}`"),
             Self::AnyKey => f.write_str("any API key"),

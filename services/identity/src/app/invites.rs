@@ -55,7 +55,7 @@ impl InviteRights {
         match (delivery, self) {
             (Delivery::Email, _) | (Delivery::Response, Self::Everyone) => Ok(()),
             (Delivery::Response, Self::EveryoneAfterLogin) => {
-                let detail = "The response contains the token only after a recent login. Log in with the password again, or \
+                let detail = "The response contains the token only after a recent login. Log in again with the password or a passkey, or \
                     send it by e-mail.";
                 Err(Problem::new(ProblemKind::ReauthenticationRequired).detail(detail))
             }
