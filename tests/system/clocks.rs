@@ -1,4 +1,4 @@
-//! The clock of one process is wrong: no request fails, sessions move by the difference, and nobody is blocked after the correction (docs/operations.md).
+//! The clock of one process is wrong: no request fails, sessions move by the difference, and no login is blocked after the correction (docs/operations.md).
 
 use std::collections::HashMap;
 

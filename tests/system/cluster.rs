@@ -1,11 +1,18 @@
 //! A cluster of three nats-servers in which each stream has three replicas, with faults under load: no acknowledged event is lost,
 //! no event is stored twice, and ingest accepts events again by itself.
 
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use async_nats::jetstream::{self, Context, consumer::PullConsumer};
 use contract::paths::Upstream;
 use e2e::{ApiUser, EventStream, Producers, Service, Services, api_client, expect_rejected_events};
+use futures::StreamExt as _;
+use parking_lot::Mutex;
 use reqwest::Method;
-use serde_json::json;
+use serde_json::{Value, json};
 use testkit::{Client, NatsCluster, wait_until};
+use tokio::task::JoinSet;
 
 const STREAM: &str = "UDM";
 
@@ -165,4 +172,64 @@ async fn events_are_read_through_another_node_while_one_is_isolated() {
         system.services.nats.heal();
         system.services.nats.wait_until_healthy().await;
     }
+}
+
+/// Reads a durable with the default options of the client, and acknowledges each event. An error of the broker ends nothing.
+async fn read(context: Context, name: &str, read: &Mutex<HashSet<String>>) {
+    let durable: PullConsumer = context.get_consumer_from_stream(name, STREAM).await.unwrap();
+    let mut messages = durable.messages().await.unwrap();
+    while let Some(message) = messages.next().await {
+        let Ok(message) = message else { continue };
+        if message.double_ack().await.is_ok() {
+            read.lock().insert(message.headers.as_ref().unwrap().get("ce-id").unwrap().to_string());
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_consumer_reads_each_event_while_the_leaders_of_its_stream_and_of_its_durable_move() {
+    let mut system = System::start("standard", "").await;
+    let address = format!("http://{}", system.ingest.address);
+    let platform = api_client(&address).bearer(&system.services.platform_token);
+    let create = json!({ "name": "siem", "tenant_id": "acme" });
+    platform.post("/consumers", &create).await.expect::<Value>(201);
+    let client = bus::connect(&bus::Config::new(&system.services.nats.url, "e2e")).await.unwrap();
+    let context = jetstream::new(client.clone());
+    let (seen, mut reader) = (Arc::new(Mutex::new(HashSet::new())), JoinSet::new());
+    reader.spawn({
+        let (seen, context) = (Arc::clone(&seen), context.clone());
+        async move { read(context, "siem", &seen).await }
+    });
+    let mut producers = Producers::start_with_batches(&[system.client(&system.ingest)]);
+    producers.wait_for_acknowledged(100).await;
+    let leader_of_durable = async || {
+        let info = context.get_stream(STREAM).await.ok()?.consumer_info("siem").await.ok()?;
+        info.cluster?.leader
+    };
+    for _ in 0..3 {
+        let leader = system.leader(0).await;
+        let moved: Value = context.request("STREAM.LEADER.STEPDOWN.UDM", &()).await.unwrap();
+        assert_eq!(moved["success"], true, "{moved}");
+        wait_until("the stream has another leader", async || {
+            system.services.nats.leader(STREAM, 0).await.filter(|elected| *elected != leader)
+        })
+        .await;
+        let leader = wait_until("the durable has a leader", &leader_of_durable).await;
+        let moved: Value = context.request("CONSUMER.LEADER.STEPDOWN.UDM.siem", &()).await.unwrap();
+        assert_eq!(moved["success"], true, "{moved}");
+        wait_until("the durable has another leader", async || {
+            leader_of_durable().await.filter(|elected| *elected != leader)
+        })
+        .await;
+        producers.wait_for_acknowledged(100).await;
+    }
+    // The leader of the stream stops, so that the consumer connects to another node.
+    system.kill_the_leader(&mut producers).await;
+    let acknowledged = producers.stop().await;
+    wait_until("every event is read", async || {
+        let seen = seen.lock();
+        acknowledged.iter().all(|id| seen.contains(id)).then_some(())
+    })
+    .await;
+    reader.shutdown().await;
 }

@@ -29,7 +29,7 @@ const QUEUE_TIMEOUT: Duration = Duration::from_secs(2);
 const MEMORY_IDLE: Duration = Duration::from_mins(1);
 /// Nice value of the workers. A lower priority than the rest of the process keeps a peak of logins from slowing session
 /// checks. Linux has a nice value per thread. With 5, a worker gets a third of the time of another thread; with 10 it gets a tenth, and
-/// beside a compiler on the machine of a developer, a login takes longer than a request may.
+/// next to a compiler on the machine of a developer, a login takes longer than a request may.
 const NICENESS: i32 = 5;
 
 /// Number of hashes that can run in parallel, and their memory.
