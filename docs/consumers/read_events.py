@@ -103,10 +103,14 @@ async def main():
     stop = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    # Without a limit of reconnections, the program survives an outage of the broker.
-    broker = await nats.connect(
-        os.environ["NATS_URL"], user=NAME, password=os.environ["NATS_PASSWORD"], max_reconnect_attempts=-1
+    # Without a limit of reconnections, the program survives an outage of the broker, and waits for its start.
+    connect = asyncio.create_task(
+        nats.connect(os.environ["NATS_URL"], user=NAME, password=os.environ["NATS_PASSWORD"], max_reconnect_attempts=-1)
     )
+    await asyncio.wait([connect, asyncio.create_task(stop.wait())], return_when=asyncio.FIRST_COMPLETED)
+    if not connect.done():
+        return
+    broker = await connect
     stream = broker.jetstream()
     events = await stream.pull_subscribe("", durable=NAME, stream=os.environ.get("NATS_STREAM", "UDM"))
     info = await events.consumer_info()

@@ -180,9 +180,9 @@ async fn read(context: Context, name: &str, read: &Mutex<HashSet<String>>) {
     let mut messages = durable.messages().await.unwrap();
     while let Some(message) = messages.next().await {
         let Ok(message) = message else { continue };
-        if message.double_ack().await.is_ok() {
-            read.lock().insert(message.headers.as_ref().unwrap().get("ce-id").unwrap().to_string());
-        }
+        read.lock().insert(message.headers.as_ref().unwrap().get("ce-id").unwrap().to_string());
+        // An acknowledgement that is lost causes another delivery.
+        let _ = message.double_ack().await;
     }
 }
 

@@ -3,6 +3,7 @@
 mod settings;
 
 use std::cell::{OnceCell, RefCell};
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use contract::TraceContext;
@@ -257,7 +258,7 @@ fn not_logged_in(to: &str) -> CliError {
     let error = ErrorKind::NotLoggedIn.with_message(format!("{reason}not logged in to {to}"));
     // A file that cannot be read has its own error in a command that uses it.
     let stored = Credentials::load().unwrap_or_default();
-    let logins: Vec<_> = stored
+    let logins: BTreeSet<_> = stored
         .all()
         .map(|(_, StoredSession { tenant, base_url, .. })| format!("tenant {tenant} of {base_url}"))
         .collect();
@@ -267,7 +268,7 @@ fn not_logged_in(to: &str) -> CliError {
     let advice = format!(
         "You are logged in to {}: check --base-url (SVC_BASE_URL), --tenant (SVC_TENANT) and --context (SVC_CONTEXT), or run `svc auth \
          switch`. {}",
-        logins.join(", "),
+        Vec::from_iter(logins).join(", "),
         ErrorKind::NotLoggedIn.remediation().replacen("Run", "To log in here, run", 1)
     );
     error.with_remediation(advice)

@@ -320,7 +320,7 @@ pub(crate) fn escape(text: &str) -> String {
 }
 
 /// Like [`escape`], but keeps line endings and tabs.
-fn escape_lines(text: &str) -> String {
+pub(crate) fn escape_lines(text: &str) -> String {
     text.split_inclusive(['\n', '\t']).fold(String::with_capacity(text.len()), |mut all, part| {
         let kept = part.trim_end_matches(['\n', '\t']).len();
         all.push_str(&escape(&part[..kept]));

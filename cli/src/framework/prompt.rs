@@ -9,7 +9,7 @@ use contract::Secret;
 use crate::framework::environment;
 use crate::framework::error::{CliError, ErrorKind, Result};
 use crate::framework::input::{file_secrets, stdin_line, stdin_secret};
-use crate::framework::output::escape;
+use crate::framework::output::{escape, escape_lines};
 use crate::framework::terminal::HiddenInput;
 use crate::framework::terminal::{OpenQuestion, print_line};
 
@@ -83,7 +83,7 @@ impl Prompt {
             let password = self.new_password(min_characters, option).await?;
             match send(password).await {
                 Err(error) if error.code.starts_with("password_") => {
-                    print_line(&escape(&error.message));
+                    print_line(&escape_lines(&error.message));
                     print_line(&escape(&error.remediation));
                 }
                 result => return result,

@@ -129,6 +129,7 @@ impl fmt::Display for Summary<'_> {
         writeln!(f, "  run file        {}", self.run_file_path.display())?;
         if let Some(token) = &self.run_file.admin_invite_token {
             writeln!(f, "  invite token    {token}")?;
+            writeln!(f, "  invite link     {base_url}/api/v1/pages/accept-invite#token={token}")?;
         }
         writeln!(f, "\nPress Ctrl-C to stop it; the data are kept. To try it, run in another terminal:\n")?;
         let svc = shell_word(&self.run_file.svc.to_string_lossy());

@@ -13,7 +13,9 @@ use crate::framework::catalog::{Errors, Examples, Names, Requirement, Routes};
 use crate::framework::command::{Command, ended, group};
 use crate::framework::context::Context;
 use crate::framework::error::{ErrorKind, Result};
-use crate::framework::output::{Cell, CommandOutput, Row, Table, escape, id, optional, text, time};
+use crate::framework::output::{
+    Cell, CommandOutput, Row, Table, escape, escape_lines, id, optional, text, time,
+};
 use crate::framework::terminal::print_line;
 
 /// What to do if prompting is not possible.
@@ -143,7 +145,7 @@ impl Command for AddTotp {
             let code = prompt.secret("Code of the app", "code of the app", TERMINAL).await?;
             let call = api.call(&routes::CONFIRM_TOTP, &[]).json(&ConfirmTotp { code })?;
             match call.fetch::<RecoveryCodes>().await {
-                Err(error) if error.code == "validation_failed" => print_line(&escape(&error.message)),
+                Err(error) if error.code == "validation_failed" => print_line(&escape_lines(&error.message)),
                 Err(error) => return Err(error),
                 Ok(codes) => {
                     context.out().notice(if codes.recovery_codes.is_empty() {

@@ -174,7 +174,7 @@ pub(crate) const fn remediation_for(kind: P) -> &'static str {
 const fn remediation_for_factor(kind: P) -> &'static str {
     match kind {
         P::SecondFactorFailed => {
-            "Run `svc auth login` again with the current code, or with an unused recovery code."
+            "Run `svc auth login` again with the next code of the app, because each code works once, or with an unused recovery code."
         }
         P::SecondFactorRequired => {
             "Run `svc auth login`: it prompts for the code, or reads it with --code-stdin."
