@@ -70,8 +70,8 @@ fn mail(mail: &InviteMail) -> Cell {
 ///
 /// The user gets a link by mail and chooses a password. Requires an administrator, an API key with the scope `users:write`
 /// (members only, by mail only), or the platform token and a tenant. To invite an administrator, or with `--delivery response`,
-/// log in again with the password or a passkey if the login is older than ten minutes. At most three invites are mailed to one address within
-/// an hour.
+/// log in again with the password or a passkey if the login is older than ten minutes. At most three invites are mailed to one
+/// address within an hour.
 #[derive(Args)]
 pub(crate) struct InviteCommand {
     /// E-mail address of the user.

@@ -131,7 +131,8 @@ problems! {
     LoginFailed = "login_failed", 401, "Login failed",
         "Check tenant, e-mail address and password. After several failures, wait a few minutes or reset the password.";
     SecondFactorFailed = "second_factor_failed", 401, "The code or the passkey is wrong or was already used",
-        "Enter the next code of the app, because each code works once, or an unused recovery code, or use a passkey of this account. Check the time of the device.";
+        "Enter the next code of the app, because each code works once, or an unused recovery code, or use a passkey of this account. \
+        Check the time of the device.";
     Forbidden = "forbidden", 403, "Not allowed", "Send a credential of a caller that `detail` names.";
     InsufficientScope = "insufficient_scope", 403, "The API key lacks a scope", "Use an API key with the scope named in `detail`.";
     TenantMismatch = "tenant_mismatch", 403, "The credential belongs to another tenant",

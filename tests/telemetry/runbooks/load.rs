@@ -179,6 +179,7 @@ async fn a_consumer_that_sends_requests_without_pause() {
 }
 
 #[tokio::test]
+#[expect(clippy::disallowed_methods, reason = "a consumer has no `bus::Publisher`")]
 async fn dead_letters_without_space() {
     let Some(mut watched) = Watched::start(&[("SVC_TENANT_STREAM_SHARE", "1")]).await else { return };
     let keeper = watched.accounts.keep(&watched.services.nats, &[]);
