@@ -1,6 +1,7 @@
 // Sends the events on standard input, one JSON object per line. Needs Go 1.21 and no package.
 //
-// SVC_ENDPOINT and SVC_API_KEY configure it. Exits with 1 and prints the errors if events were rejected.
+// SVC_ENDPOINT and SVC_API_KEY configure it. Prints the errors of lines that are no events and of rejected events, sends all
+// others, and then exits with 1.
 package main
 
 import (
@@ -9,6 +10,7 @@ import (
 	"compress/gzip"
 	"crypto/rand"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	mathrand "math/rand"
@@ -131,36 +133,53 @@ func newID() string {
 	return fmt.Sprintf("%x", id)
 }
 
+// parse returns the event of a line.
+func parse(line []byte) (event, error) {
+	var next event
+	decoder := json.NewDecoder(bytes.NewReader(line))
+	// json.Number keeps the digits of the sender.
+	decoder.UseNumber()
+	err := decoder.Decode(&next)
+	if err == nil && next == nil {
+		err = errors.New("not an object")
+	}
+	if err == nil && decoder.Decode(new(any)) != io.EOF {
+		err = errors.New("more than one value")
+	}
+	return next, err
+}
+
 func main() {
 	var events []event
 	var rejected []result
 	size := 0
-	lines := bufio.NewScanner(os.Stdin)
-	lines.Buffer(nil, 1<<20)
-	for lines.Scan() {
-		if len(bytes.TrimSpace(lines.Bytes())) == 0 {
+	lines := bufio.NewReader(os.Stdin)
+	invalid := false
+	for number, last := 1, false; !last; number++ {
+		line, err := lines.ReadBytes('\n')
+		// After a read error the rest is missing.
+		if last = err != nil; last && err != io.EOF {
+			fmt.Fprintf(os.Stderr, "line %d: %v\n", number, err)
+			invalid = true
+			break
+		}
+		if len(bytes.TrimSpace(line)) == 0 {
 			continue
 		}
-		if len(events) == maxEvents || size+len(lines.Bytes()) > maxBytes {
+		next, err := parse(line)
+		if err != nil {
+			fmt.Fprintf(os.Stderr, "line %d: %v\n", number, err)
+			invalid = true
+			continue
+		}
+		if len(events) == maxEvents || size+len(line) > maxBytes {
 			rejected = append(rejected, send(events)...)
 			events, size = nil, 0
-		}
-		// json.Number keeps the digits of the sender.
-		var next event
-		decoder := json.NewDecoder(bytes.NewReader(lines.Bytes()))
-		decoder.UseNumber()
-		if err := decoder.Decode(&next); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			os.Exit(1)
 		}
 		if id := idName(next); next[id] == nil {
 			next[id] = newID()
 		}
-		events, size = append(events, next), size+len(lines.Bytes())
-	}
-	if err := lines.Err(); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1)
+		events, size = append(events, next), size+len(line)
 	}
 	if len(events) > 0 {
 		rejected = append(rejected, send(events)...)
@@ -168,7 +187,7 @@ func main() {
 	for _, result := range rejected {
 		fmt.Fprintln(os.Stderr, result.event[idName(result.event)], result.Code, result.Message)
 	}
-	if len(rejected) > 0 {
+	if invalid || len(rejected) > 0 {
 		os.Exit(1)
 	}
 }

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Sends the events on standard input, one JSON object per line. Needs Python 3.9 and no package.
 
-SVC_ENDPOINT and SVC_API_KEY configure it. Exits with 1 and prints the errors if events were rejected.
+SVC_ENDPOINT and SVC_API_KEY configure it. Prints the errors of lines that are no events and of rejected events, sends all others,
+and then exits with 1.
 """
 
 import gzip
@@ -70,13 +71,25 @@ def id_name(event):
     return "eventId" if "eventId" in event else "event_id"
 
 
-def batches(lines):
+def batches(lines, invalid):
+    """Adds the numbers of lines without an event to `invalid`."""
     events, size = [], 0
-    for line in filter(str.strip, lines):
+    for number, line in enumerate(lines, 1):
+        if not line.strip():
+            continue
+        try:
+            event = json.loads(line)
+            if not isinstance(event, dict):
+                raise ValueError("not an object")
+            # Python reads NaN, Infinity and 1e999, which JSON does not have.
+            json.dumps(event, allow_nan=False)
+        except ValueError as error:
+            print(f"line {number}: {error}", file=sys.stderr)
+            invalid.append(number)
+            continue
         if len(events) == MAX_EVENTS or size + len(line) > MAX_BYTES:
             yield events
             events, size = [], 0
-        event = json.loads(line)
         if event.get(id_name(event)) is None:
             event[id_name(event)] = str(uuid.uuid4())
         events.append(event)
@@ -86,7 +99,8 @@ def batches(lines):
 
 
 if __name__ == "__main__":
-    rejects = [reject for events in batches(sys.stdin) for reject in send(events)]
+    invalid = []
+    rejects = [reject for events in batches(sys.stdin.buffer, invalid) for reject in send(events)]
     for event, error in rejects:
         print(event[id_name(event)], error.get("code"), error["message"], file=sys.stderr)
-    sys.exit(1 if rejects else 0)
+    sys.exit(1 if rejects or invalid else 0)

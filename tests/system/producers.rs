@@ -101,6 +101,18 @@ async fn check_example(mut command: Command) {
     let proxy = UnreliableProxy::start(&run.run_file.base_url, 1).await;
     let mut lines: Vec<_> = (0..1200).map(|n| event(n).to_string()).collect();
     lines.insert(700, json!({ "eventId": "invalid", "source_id": "" }).to_string());
+    // The numbers of these lines.
+    let no_events = [
+        (101, "no json"),
+        (102, "{\"source_id\":\"fw\"} {}"),
+        (103, "[1]"),
+        (105, "null"),
+        (900, "{\"n\": NaN}"),
+    ];
+    for (number, line) in no_events {
+        lines.insert(number - 1, line.to_owned());
+    }
+    lines.insert(103, String::new());
     let input = installation.path("events.ndjson");
     std::fs::write(&input, lines.join("\n")).unwrap();
 
@@ -109,7 +121,10 @@ async fn check_example(mut command: Command) {
     let output = output_of(command).await;
     let errors = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(1), "{errors}");
-    assert!(errors.starts_with("invalid validation_failed ") && errors.lines().count() == 1, "{errors}");
+    let first_words = errors.lines().map(|line| line.split(' ').take(2).collect::<Vec<_>>().join(" "));
+    let expected =
+        ["line 101:", "line 102:", "line 103:", "line 106:", "line 901:", "invalid validation_failed"];
+    assert_eq!(first_words.collect::<Vec<_>>(), expected, "{errors}");
     let ids = EventStream::connect(&run.run_file.nats_url).await.event_ids().await;
     assert_eq!((ids.len(), ids.values().max()), (1200, Some(&1)));
     assert!((3..1200).step_by(5).all(|n| ids.contains_key(&format!("e-{n}"))), "ids of senders are kept");
