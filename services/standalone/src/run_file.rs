@@ -220,10 +220,10 @@ mod tests {
         for part in ["http://127.0.0.1:8080/api/v1/docs", "/d/secrets/platform-token", "/d/mails/*.eml"] {
             assert!(text.contains(part), "{text}");
         }
-        assert!(
-            text.contains("  invite token    svc_iv_x\n") && text.matches("svc_iv_x").count() == 1,
-            "{text}"
-        );
+        let link = "http://127.0.0.1:8080/api/v1/pages/accept-invite#token=svc_iv_x";
+        let lines = ["  invite token    svc_iv_x\n".to_owned(), format!("  invite link     {link}\n")];
+        assert!(lines.iter().all(|line| text.contains(line)), "{text}");
+        assert_eq!(text.matches("svc_iv_x").count(), lines.len(), "{text}");
     }
 
     #[test]
