@@ -101,6 +101,9 @@ func current(broker *nats.Conn, subject, noConsumer string) {
 	expect("Stream.Consumer", "event-", id, err)
 	id, err = next(stream.CreateOrUpdateConsumer(ctx, jetstream.ConsumerConfig{Durable: name, FilterSubject: subject}))
 	expect("CreateOrUpdateConsumer", "event-", id, err)
+	later := jetstream.ConsumerConfig{Durable: name, FilterSubject: subject, DeliverPolicy: jetstream.DeliverNewPolicy}
+	id, err = next(stream.CreateOrUpdateConsumer(ctx, later))
+	expect("CreateOrUpdateConsumer with another start", "event-", id, err)
 	id, err = next(stream.CreateOrUpdateConsumer(ctx, jetstream.ConsumerConfig{Durable: name, FilterSubject: "udm.v1.>"}))
 	expect("CreateOrUpdateConsumer with another filter", "consumer exists with another configuration", id, err)
 	id, err = next(stream.CreateOrUpdateConsumer(ctx, jetstream.ConsumerConfig{}))

@@ -38,6 +38,7 @@ pub use suspension::Suspension;
 
 use login::free_account;
 
+use crate::stored::nats_time;
 use crate::{Connection, EventStreams, NotConnected};
 
 /// Maximum time that a pull request can wait. The broker forgets the reply subject of another account after 65 seconds
@@ -211,7 +212,11 @@ impl Durables {
                 }
                 None if subjects.is_empty() => {}
                 None => {
-                    let config = pull_config(name, definition, subjects, metadata.clone());
+                    let deliver_policy = definition.start.policy(&self.context, stream).await;
+                    let config = pull::Config {
+                        deliver_policy: deliver_policy.map_err(failed(stream))?,
+                        ..pull_config(name, definition, subjects, metadata.clone())
+                    };
                     infos.push(self.create_in(stream, config).await?);
                 }
             }
@@ -384,7 +389,7 @@ impl Durables {
             let handle = self.context.get_stream_no_info(stream).await.map_err(failed(stream))?;
             let changed = if is_paused {
                 let end = DateTime::from_timestamp(PAUSE_END, 0).unwrap_or_default();
-                handle.pause_consumer(name, broker_time(end)).await
+                handle.pause_consumer(name, nats_time(end)).await
             } else {
                 handle.resume_consumer(name).await
             };
@@ -401,7 +406,8 @@ impl Durables {
         let Some(durable) = self.get(name).await? else { return Ok(false) };
         for stream in &durable.streams {
             let Some(info) = self.find(stream, name).await? else { continue };
-            let config = consumer::Config { deliver_policy: start.policy(), ..info.config };
+            let deliver_policy = start.policy(&self.context, stream).await.map_err(failed(stream))?;
+            let config = consumer::Config { deliver_policy, ..info.config };
             self.context.delete_consumer_from_stream(name, stream).await.map_err(failed(stream))?;
             self.create_in(stream, config).await?;
         }
@@ -431,7 +437,6 @@ fn pull_config(
     let filter_subject = if subjects.len() == 1 { subjects.pop().unwrap_or_default() } else { String::new() };
     pull::Config {
         durable_name: Some(name.to_owned()),
-        deliver_policy: definition.start.policy(),
         ack_policy: AckPolicy::Explicit,
         ack_wait: definition.ack_wait(),
         // The broker would drop an event after a limit.
@@ -521,9 +526,4 @@ impl Durable {
 
 fn time(time: async_nats::datetime::DateTime) -> DateTime<Utc> {
     DateTime::from_timestamp(time.unix_timestamp(), time.nanosecond()).unwrap_or_default()
-}
-
-fn broker_time(time: DateTime<Utc>) -> async_nats::datetime::DateTime {
-    let nanos = i128::from(time.timestamp()) * 1_000_000_000 + i128::from(time.timestamp_subsec_nanos());
-    async_nats::datetime::from_nanos(nanos).unwrap_or(async_nats::datetime::DateTime::UNIX_EPOCH)
 }

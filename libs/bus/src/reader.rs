@@ -63,7 +63,7 @@ pub enum Start {
 pub enum ReadItem {
     /// An event.
     Event(StoredEvent),
-    /// There was no event for the idle interval, or the read just started. The position can have changed.
+    /// There was no event for the idle interval, the read just started, or it skipped events. The position can have changed.
     Idle,
     /// Events before the following ones are not stored any more.
     Gap,

@@ -2,7 +2,8 @@
 
 use std::num::NonZeroU64;
 
-use async_nats::datetime::DateTime as NatsTime;
+use async_nats::datetime::{self, DateTime as NatsTime};
+use async_nats::jetstream::consumer::DeliverPolicy;
 use async_nats::jetstream::message::StreamMessage;
 use async_nats::jetstream::response::Response;
 use async_nats::jetstream::stream::RawMessage;
@@ -86,10 +87,53 @@ impl Place {
     }
 }
 
+/// Returns the nearest time that the server represents: it counts nanoseconds since 1970 in 64 bits, and wraps times before 1678 and after
+/// 2262. No message is older than 1970.
+fn representable(time: DateTime<Utc>) -> DateTime<Utc> {
+    time.clamp(DateTime::UNIX_EPOCH, DateTime::from_timestamp_nanos(i64::MAX))
+}
+
+/// Returns the nearest time that the server represents, as the client library sends it.
+pub(crate) fn nats_time(time: DateTime<Utc>) -> NatsTime {
+    // Both types have all of these times.
+    let nanos = representable(time).timestamp_nanos_opt().unwrap_or_default();
+    datetime::from_nanos(nanos.into()).unwrap_or(NatsTime::UNIX_EPOCH)
+}
+
 /// Response of the broker to a request for a message.
 #[derive(Deserialize)]
 struct Found {
     message: RawMessage,
+}
+
+/// Returns the request for the first message with a subject that matches the filter.
+fn next(from: ReadFrom, filter: &str) -> Value {
+    match from {
+        ReadFrom::Sequence(sequence) => json!({ "seq": sequence.max(1), "next_by_subj": filter }),
+        ReadFrom::Time(time) => {
+            let time = representable(time).to_rfc3339_opts(SecondsFormat::Nanos, true);
+            json!({ "start_time": time, "next_by_subj": filter })
+        }
+    }
+}
+
+/// Returns the policy of a consumer that starts with the first message that was stored at this time or later.
+///
+/// A consumer of the server with several filter subjects and a start time skips messages: it starts at the first message of a subject
+/// that has none before the time, although other subjects have earlier ones (nats-server 2.15.1, `selectStartingSeqNo`).
+///
+/// # Errors
+/// As of [`first_message`].
+pub(crate) async fn policy_since(
+    context: &Context,
+    stream: &str,
+    time: DateTime<Utc>,
+) -> Result<DeliverPolicy, async_nats::Error> {
+    // Read first: a message that is stored between both requests is not skipped.
+    let last = context.get_stream(stream).await?.cached_info().state.last_sequence;
+    let first = message(context, stream, &next(ReadFrom::Time(time), ">")).await?;
+    let start_sequence = first.map_or(last + 1, |first| first.sequence);
+    Ok(DeliverPolicy::ByStartSequence { start_sequence })
 }
 
 /// Returns the first message of a stream with a subject that matches the filter.
@@ -103,14 +147,7 @@ pub(crate) async fn first_message(
     mut from: ReadFrom,
 ) -> Result<Option<StreamMessage>, async_nats::Error> {
     loop {
-        let next = match from {
-            ReadFrom::Sequence(sequence) => json!({ "seq": sequence.max(1), "next_by_subj": filter }),
-            ReadFrom::Time(time) => {
-                let time = time.to_rfc3339_opts(SecondsFormat::Nanos, true);
-                json!({ "start_time": time, "next_by_subj": filter })
-            }
-        };
-        let Some(message) = message(context, stream, &next).await? else { return Ok(None) };
+        let Some(message) = message(context, stream, &next(from, filter)).await? else { return Ok(None) };
         // Skips a message that no library can read.
         from = ReadFrom::Sequence(message.sequence + 1);
         if let Ok(message) = StreamMessage::try_from(message) {
@@ -142,5 +179,28 @@ async fn message(
         Response::Ok(Found { message }) => Ok(Some(message)),
         Response::Err { error } if error.error_code() == ErrorCode::NO_MESSAGE_FOUND => Ok(None),
         Response::Err { error } => Err(error.into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_time_that_the_server_does_not_represent_becomes_the_nearest_one() {
+        for (time, nanos) in [
+            ("1600-01-01T00:00:00Z", 0),
+            ("1969-12-31T23:59:59.999999999Z", 0),
+            ("1970-01-01T00:00:00.000000001Z", 1),
+            ("2026-01-31T12:00:00.5Z", 1_769_860_800_500_000_000),
+            ("2262-04-11T23:47:16.854775807Z", i64::MAX),
+            ("2262-04-11T23:47:16.854775808Z", i64::MAX),
+            ("2263-01-01T00:00:00Z", i64::MAX),
+        ] {
+            let parsed: DateTime<Utc> = time.parse().unwrap();
+            assert_eq!(nats_time(parsed).unix_timestamp_nanos(), i128::from(nanos), "{time}");
+        }
+        assert_eq!(nats_time(DateTime::<Utc>::MIN_UTC), nats_time(DateTime::UNIX_EPOCH));
+        assert_eq!(nats_time(DateTime::<Utc>::MAX_UTC), nats_time(DateTime::from_timestamp_nanos(i64::MAX)));
     }
 }

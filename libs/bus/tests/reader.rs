@@ -12,7 +12,8 @@ use bus::{
     Profile, ReadItem, Start,
 };
 use bytes::Bytes;
-use chrono::{DateTime, Utc};
+use chrono::DateTime;
+use futures::StreamExt as _;
 use service::Tasks;
 use testkit::nats::NatsServer;
 use testkit::{wait_until, within};
@@ -60,6 +61,14 @@ impl Broker {
         let (subject, headers) = (message.subject().clone(), message.headers());
         let ack = self.context.publish_with_headers(subject, headers, message.payload().clone()).await;
         ack.unwrap().await.unwrap();
+    }
+
+    /// Publishes many events at the same time: types and payloads.
+    async fn publish_many(&self, tenant: &str, events: impl Iterator<Item = (String, u32)>) {
+        let publish = async |(event_type, number): (String, u32)| {
+            self.publish(tenant, &event_type, &format!("fw-{}", number % 7), &number.to_string()).await;
+        };
+        futures::stream::iter(events).for_each_concurrent(256, publish).await;
     }
 
     async fn publish_numbers(&self, tenant: &str, numbers: std::ops::Range<u32>) {
@@ -213,6 +222,54 @@ async fn filters_select_types_and_sources_in_all_streams() {
 }
 
 #[tokio::test]
+async fn a_read_since_a_time_returns_all_events_of_several_types() {
+    let broker = Broker::start(1).await;
+    // Of one of the types, there are earlier events.
+    broker.publish("acme", "GENERIC_EVENT", "i1", "earlier").await;
+    let last = broker.context.get_stream("UDM").await.unwrap().cached_info().state.last_timestamp;
+    let after_last = i64::try_from(last.unix_timestamp_nanos() + 1).unwrap();
+    let start = Start::Since(DateTime::from_timestamp_nanos(after_last));
+    for (event_type, source) in [
+        ("GENERIC_EVENT", "i1"),
+        ("GENERIC_EVENT", "i2"),
+        ("GENERIC_EVENT", "i3"),
+        ("C", "i4"),
+        ("GENERIC_EVENT", "i4"),
+    ] {
+        let payload = format!("{event_type} {source}");
+        broker.publish("acme", event_type, source, &payload).await;
+    }
+    let read = async |event_types: &[&str]| {
+        let event_types = event_types.iter().map(ToString::to_string).collect();
+        let filter = EventFilter { event_types, ..of("acme") };
+        let (payloads, has_gap) = broker.read_stored(&filter, start.clone()).await;
+        assert!(!has_gap);
+        payloads.len()
+    };
+    assert_eq!(read(&[]).await, 5);
+    assert_eq!(read(&["C", "GENERIC_EVENT"]).await, 5);
+    assert_eq!(read(&["GENERIC_EVENT"]).await, 4);
+}
+
+#[tokio::test]
+async fn a_read_skips_many_events_of_other_types_and_its_position_follows() {
+    let broker = Broker::start(1).await;
+    let start = Start::After(broker.read(&of("acme"), Start::New).await.position().clone());
+    let types =
+        |number| if number % 2 == 0 { "GENERIC_EVENT".to_owned() } else { format!("T{}", number % 1_000) };
+    broker.publish_many("acme", (0..20_000).map(|number| (types(number), number))).await;
+    let filter = EventFilter { event_types: vec!["LOGIN".to_owned()], ..of("acme") };
+    let mut read = broker.reader.read(&filter, start, false).await.unwrap();
+    let mut positions = vec![read.position().to_bytes()];
+    while let Some(item) = within(LIMIT, "the next item", read.next()).await {
+        assert_eq!(item.unwrap(), ReadItem::Idle);
+        positions.push(read.position().to_bytes());
+    }
+    positions.dedup();
+    assert!(positions.len() > 10, "a client that continues advances: {} positions", positions.len());
+}
+
+#[tokio::test]
 async fn idle_read_moves_its_position_behind_events_of_others() {
     let broker = Broker::start(1).await;
     broker.publish_numbers("acme", 0..1).await;
@@ -234,14 +291,18 @@ async fn events_that_are_not_stored_any_more_are_reported_as_a_gap() {
     let broker = Broker::start(1).await;
     let position = broker.read(&of("acme"), Start::New).await.position().clone();
     let (all, early) = (Start::After(position), Start::Since(DateTime::UNIX_EPOCH));
+    let since = |time: &str| Start::Since(time.parse().unwrap());
     broker.publish_numbers("acme", 0..10).await;
     assert_eq!(broker.read_stored(&of("acme"), early.clone()).await, (numbers(0..10), false));
     let stream = broker.context.get_stream("UDM").await.unwrap();
     stream.purge().sequence(6).await.unwrap();
     assert_eq!(broker.read_stored(&of("acme"), all.clone()).await, (numbers(5..10), true));
     assert_eq!(broker.read_stored(&of("acme"), early.clone()).await, (numbers(5..10), true));
-    let last: DateTime<Utc> = "2200-01-01T00:00:00Z".parse().unwrap();
-    assert_eq!(broker.read_stored(&of("acme"), Start::Since(last)).await, (Vec::new(), false));
+    let before_all = since("1600-01-01T00:00:00Z");
+    assert_eq!(broker.read_stored(&of("acme"), before_all).await, (numbers(5..10), true));
+    for late in ["2200-01-01T00:00:00Z", "2263-01-01T00:00:00Z"] {
+        assert_eq!(broker.read_stored(&of("acme"), since(late)).await, (Vec::new(), false), "{late}");
+    }
 
     broker.context.delete_stream("UDM").await.unwrap();
     bus::ensure(&broker.context, &Profile::single_server(64 << 20)).await.unwrap();

@@ -7,9 +7,9 @@ use serde_json::{Map, Value, json};
 
 /// What the accounts of consumers map.
 pub(super) const MAPPED: [&str; 4] = ["CREATE.>", "DURABLE.CREATE.>", "NAMES.*", "LIST.*"];
-/// Settings that must be those of the durable. A client that sends none of them accepts any.
-const COMPARED: [&str; 5] =
-    ["ack_policy", "deliver_policy", "deliver_subject", "filter_subject", "filter_subjects"];
+/// Settings that must be those of the durable. A client that sends none of them accepts any. `deliver_policy` has no effect on a durable
+/// that exists, and a reset changes it.
+const COMPARED: [&str; 4] = ["ack_policy", "deliver_subject", "filter_subject", "filter_subjects"];
 /// Codes of the broker: a consumer exists with another configuration, a consumer was not created, a stream does not exist, the payload is
 /// not that of the request.
 const EXISTS: u64 = 10_148;
@@ -99,7 +99,7 @@ impl<'a> ApiRequest<'a> {
         if info.get("config").and_then(Value::as_object).is_some_and(|existing| matches(config, existing)) {
             return info;
         }
-        let description = "consumer exists with another configuration: its filter and policies are those of `svc consumers create`";
+        let description = "consumer exists with another configuration: its filter and `ack_policy` are those of `svc consumers create`";
         error(400, EXISTS, description)
     }
 }
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_matches_a_durable_with_the_same_filter_and_policies() {
+    fn a_request_matches_a_durable_with_the_same_filter_and_ack_policy_wherever_it_starts() {
         let existing = object(
             json!({ "ack_policy": "explicit", "deliver_policy": "all", "filter_subject": "udm.v1.*.acme.>" }),
         );
@@ -155,12 +155,13 @@ mod tests {
             json!({}),
             json!({ "durable_name": "acme", "ack_policy": "explicit", "deliver_policy": "all", "max_deliver": 5 }),
             json!({ "filter_subject": "udm.v1.*.acme.>", "filter_subjects": [], "deliver_subject": "" }),
+            json!({ "deliver_policy": "new" }),
+            json!({ "deliver_policy": "by_start_time", "opt_start_time": "2026-01-31T12:00:00Z" }),
         ] {
             assert!(matches(&object(requested.clone()), &existing), "{requested}");
         }
         for requested in [
             json!({ "ack_policy": "none" }),
-            json!({ "deliver_policy": "new" }),
             json!({ "filter_subject": "udm.v1.>" }),
             json!({ "filter_subjects": ["udm.v1.>"] }),
             json!({ "deliver_subject": "svc.invalidations.v1" }),

@@ -2,9 +2,12 @@
 
 use std::time::Duration;
 
+use async_nats::jetstream::Context;
 use async_nats::jetstream::consumer::DeliverPolicy;
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
+
+use crate::stored::policy_since;
 
 use super::DurableFilter;
 
@@ -61,11 +64,15 @@ impl Start {
         *self == Self::All
     }
 
-    pub(super) fn policy(self) -> DeliverPolicy {
-        match self {
+    pub(super) async fn policy(
+        self,
+        context: &Context,
+        stream: &str,
+    ) -> Result<DeliverPolicy, async_nats::Error> {
+        Ok(match self {
             Self::All => DeliverPolicy::All,
             Self::New => DeliverPolicy::New,
-            Self::At(time) => DeliverPolicy::ByStartTime { start_time: super::broker_time(time) },
-        }
+            Self::At(time) => policy_since(context, stream, time).await?,
+        })
     }
 }

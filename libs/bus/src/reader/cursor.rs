@@ -31,7 +31,11 @@ pub(super) struct Cursor {
     context: Context,
     stream: String,
     filter: EventFilter,
-    inbox: Subject,
+    inbox: String,
+    /// Reply subject of the last request. The server sends the status of a request to its reply subject.
+    reply_subject: Subject,
+    /// Number of requests that were sent.
+    requests: u64,
     replies: Subscriber,
     /// The last message that was delivered or skipped.
     position: Place,
@@ -59,9 +63,11 @@ impl Cursor {
         start: &CursorStart,
         until: Option<Place>,
     ) -> Result<Self, ReadError> {
+        let client = reader.connection.connected().map_err(ReadError::because)?;
+        let context = jetstream::new(client.clone());
         let config = pull::Config {
             name: Some(format!("read-{}", Uuid::now_v7().simple())),
-            deliver_policy: start.policy()?,
+            deliver_policy: start.policy(&context, stream).await?,
             ack_policy: AckPolicy::None,
             filter_subjects: subjects,
             inactive_threshold: INACTIVE_THRESHOLD,
@@ -69,10 +75,8 @@ impl Cursor {
             memory_storage: true,
             ..pull::Config::default()
         };
-        let client = reader.connection.connected().map_err(ReadError::because)?;
-        let inbox = Subject::from(client.new_inbox());
-        let replies = client.subscribe(inbox.clone()).await.map_err(ReadError::because)?;
-        let context = jetstream::new(client.clone());
+        let inbox = client.new_inbox();
+        let replies = client.subscribe(format!("{inbox}.*")).await.map_err(ReadError::because)?;
         // A former leader that is cut off returns the state of its stream, but cannot create a consumer.
         let consumer =
             context.create_consumer_on_stream(config, stream).await.map_err(|error| match error.kind() {
@@ -90,7 +94,9 @@ impl Cursor {
             context,
             stream: stream.to_owned(),
             filter: filter.clone(),
+            reply_subject: Subject::from(inbox.as_str()),
             inbox,
+            requests: 0,
             replies,
             position,
             delivered: 0,
@@ -135,7 +141,12 @@ impl Cursor {
             }
             let reply = timeout(self.idle_interval + REPLY_TIMEOUT, self.replies.next()).await;
             let Ok(Some(reply)) = reply else { return Err(ReadError::because("no reply from the broker")) };
-            match (reply.status.unwrap_or(StatusCode::OK), reply.description.as_deref()) {
+            // The server also sends a status after the last message of a request. It can arrive after the next request was sent.
+            let status = reply.status.unwrap_or(StatusCode::OK);
+            if status != StatusCode::OK && reply.subject != self.reply_subject {
+                continue;
+            }
+            match (status, reply.description.as_deref()) {
                 (StatusCode::OK, _) => {
                     let position = self.record(reply.clone())?;
                     if let Some(until) = self.until
@@ -150,7 +161,8 @@ impl Cursor {
                     if let Some(event) = self.filter.select(&reply) {
                         return Ok(Some(ReadItem::Event(event)));
                     }
-                    if self.last_item_at.elapsed() >= self.idle_interval {
+                    // A client that continues after an incomplete read has a position behind events that do not match.
+                    if self.requested == 0 || self.last_item_at.elapsed() >= self.idle_interval {
                         return Ok(Some(ReadItem::Idle));
                     }
                 }
@@ -186,7 +198,9 @@ impl Cursor {
             no_wait: !follows,
             ..BatchConfig::default()
         };
-        self.consumer.request_batch(request, self.inbox.clone()).await.map_err(ReadError::because)?;
+        self.requests += 1;
+        self.reply_subject = format!("{}.{}", self.inbox, self.requests).into();
+        self.consumer.request_batch(request, self.reply_subject.clone()).await.map_err(ReadError::because)?;
         self.requested = MAX_REQUEST_EVENTS;
         Ok(())
     }

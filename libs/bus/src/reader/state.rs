@@ -1,12 +1,12 @@
 //! State of a stream at the start of a read: which positions are still stored.
 
-use async_nats::datetime::{self, DateTime as NatsTime};
+use async_nats::datetime::DateTime as NatsTime;
 use async_nats::jetstream::Context;
 use async_nats::jetstream::consumer::DeliverPolicy;
 use chrono::{DateTime, Utc};
 use sha2::{Digest as _, Sha256};
 
-use crate::stored::Place;
+use crate::stored::{Place, nats_time, policy_since};
 
 use super::{ReadError, Start};
 
@@ -50,7 +50,7 @@ impl StreamState {
     /// Returns whether a message of this time or later may have been removed.
     fn may_lack_messages_since(&self, time: DateTime<Utc>) -> bool {
         let is_empty = self.first > self.last.sequence;
-        self.first > 1 && (is_empty || nats_time(time).is_ok_and(|time| time < self.first_time))
+        self.first > 1 && (is_empty || nats_time(time) < self.first_time)
     }
 
     /// The last message that is not stored any more.
@@ -78,13 +78,13 @@ impl CursorStart {
         }
     }
 
-    pub(super) fn policy(self) -> Result<DeliverPolicy, ReadError> {
+    pub(super) async fn policy(self, context: &Context, stream: &str) -> Result<DeliverPolicy, ReadError> {
         Ok(match self {
             Self::New => DeliverPolicy::New,
             Self::All => DeliverPolicy::All,
             // The server replaces the number of a removed message by the first one.
             Self::After(place) => DeliverPolicy::ByStartSequence { start_sequence: place.sequence + 1 },
-            Self::Since(time) => DeliverPolicy::ByStartTime { start_time: nats_time(time)? },
+            Self::Since(time) => policy_since(context, stream, time).await.map_err(ReadError::from_server)?,
         })
     }
 
@@ -95,13 +95,6 @@ impl CursorStart {
             _ => state.last,
         }
     }
-}
-
-fn nats_time(time: DateTime<Utc>) -> Result<NatsTime, ReadError> {
-    let nanos = i128::from(time.timestamp()) * 1_000_000_000 + i128::from(time.timestamp_subsec_nanos());
-    // The server counts in 64 bits, and wraps times before 1678 and after 2262.
-    let nanos = nanos.clamp(0, i128::from(i64::MAX));
-    datetime::from_nanos(nanos).map_err(ReadError::because)
 }
 
 /// Returns a number that identifies these streams: it changes with their names and when one of them is created again.
@@ -121,7 +114,7 @@ mod tests {
     use super::*;
 
     fn state(first: u64, last: u64) -> StreamState {
-        let first_time = nats_time(DateTime::from_timestamp(10, 0).unwrap()).unwrap();
+        let first_time = nats_time(DateTime::from_timestamp(10, 0).unwrap());
         StreamState { created: 7, first, first_time, last: Place::without_time(last) }
     }
 

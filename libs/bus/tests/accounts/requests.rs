@@ -6,9 +6,10 @@ use async_nats::client::RequestErrorKind;
 use async_nats::jetstream::{self, Context, stream};
 use async_nats::{Client, HeaderMap};
 use bus::{
-    Config, Connection, ConsumerRequests, DEAD_LETTER_STREAM, EventContext, EventStreams, PublishLimits,
-    Publisher, QuarantinedItem,
+    Config, Connection, ConsumerRequests, DEAD_LETTER_STREAM, DurableFilter, DurableStart, Durables,
+    EventContext, EventStreams, PublishLimits, Publisher, QuarantinedItem,
 };
+use hashing::SystemEntropy;
 use prometheus_client::metrics::counter::Counter;
 use serde_json::{Value, json};
 use service::Tasks;
@@ -26,6 +27,7 @@ const SUBJECT: &str = "udm.dlq.v1.acme.consumer";
 struct Ingest {
     server: NatsServer,
     admin: Context,
+    connection: Connection,
     dead_letters: Publisher,
     /// Number of dead letters for which no space was left.
     rejected: Counter,
@@ -53,9 +55,9 @@ impl Ingest {
             stream_share: 25,
             rejected: rejected.clone(),
         };
-        requests.start(config, connection, &tasks).unwrap();
+        requests.start(config, connection.clone(), &tasks).unwrap();
         dead_letters.ready().await;
-        let ingest = Self { server, admin, dead_letters, rejected, _system: system };
+        let ingest = Self { server, admin, connection, dead_letters, rejected, _system: system };
         let consumer = ingest.login("consumer").await;
         wait_until("requests are answered", async || ingest.names(&consumer).await).await;
         ingest
@@ -246,6 +248,33 @@ async fn malformed_messages_of_a_consumer_end_nothing() {
     let names = ingest.names(&consumer).await.unwrap();
     assert_eq!(names["consumers"], json!(["consumer"]));
     assert_eq!(send(&consumer, &[], b"{}").await["seq"], 1);
+}
+
+#[tokio::test]
+async fn a_repeated_request_to_create_the_durable_is_accepted_also_after_a_reset() {
+    let ingest = Ingest::start().await;
+    let consumer = ingest.login("consumer").await;
+    ingest.admin.delete_consumer_from_stream("consumer", "UDM").await.unwrap();
+    let durables = wait_until("ingest is connected", async || {
+        Durables::over(&ingest.connection, EventStreams::ONE).await.ok()
+    })
+    .await;
+    let filter = DurableFilter { tenant_id: "acme".parse().ok(), ..DurableFilter::default() };
+    durables.create("consumer", &filter.into(), &SystemEntropy).await.unwrap();
+    let create = json!({ "stream_name": "UDM", "config": {
+        "durable_name": "consumer", "ack_policy": "explicit", "deliver_policy": "all",
+        "filter_subject": "udm.v1.*.acme.>",
+    } });
+    let time = DurableStart::At("2026-01-31T12:00:00Z".parse().unwrap());
+    for reset in [None, Some(time), Some(DurableStart::New)] {
+        if let Some(start) = reset {
+            assert!(durables.reset("consumer", start).await.unwrap());
+        }
+        let subject = "$JS.API.CONSUMER.CREATE.UDM.consumer";
+        let response = consumer.request(subject, create.to_string().into()).await.unwrap();
+        let response: Value = serde_json::from_slice(&response.payload).unwrap();
+        assert_eq!(response["name"], "consumer", "{reset:?}: {response}");
+    }
 }
 
 #[tokio::test]

@@ -164,7 +164,10 @@ async fn filters_select_by_name_user_and_time() {
     let message = broker.get_stream("AUDIT").await.unwrap().get_raw_message(fourth).await.unwrap();
     let since = DateTime::from_timestamp(message.time.unix_timestamp(), message.time.nanosecond()).unwrap();
     let since = since.to_rfc3339_opts(SecondsFormat::Nanos, true);
-    assert_eq!(list(&acme.client, &format!("?limit=200&since={since}")).await.items, all[3..]);
+    let list_since = async |time: &str| list(&acme.client, &format!("?limit=200&since={time}")).await.items;
+    assert_eq!(list_since(since.as_str()).await, all[3..]);
+    assert_eq!(list_since("1600-01-01T00:00:00Z").await, all);
+    assert_eq!(list_since("2263-01-01T00:00:00Z").await, []);
     let after = &all[1].position;
     assert_eq!(list(&acme.client, &format!("?limit=200&after={after}&since={since}")).await.items, all[2..]);
 }

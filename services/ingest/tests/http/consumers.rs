@@ -1,6 +1,7 @@
 //! `/consumers`.
 
 use async_nats::jetstream::{self, consumer::PullConsumer};
+use chrono::DateTime;
 use contract::Page;
 use contract::consumers::{Consumer, ConsumerAccounts, ConsumerStart, CreatedConsumer};
 use contract::events::AcceptedEvent;
@@ -306,9 +307,14 @@ async fn a_consumer_starts_at_all_events_at_new_ones_or_at_a_time_and_can_be_res
     let system = TestSystem::start().await.unwrap();
     let (user, platform) = (system.create_tenant("acme").await, system.platform_admin());
     send(&user, "old", "USER_LOGIN").await;
-    for (name, start, pending) in
-        [("a", "all", 1), ("n", "new", 0), ("t", "2026-01-01T00:00:00Z", 1), ("f", "2199-01-01T00:00:00Z", 0)]
-    {
+    for (name, start, pending) in [
+        ("a", "all", 1),
+        ("n", "new", 0),
+        ("t", "2026-01-01T00:00:00Z", 1),
+        ("f", "2199-01-01T00:00:00Z", 0),
+        ("before-nats", "1600-01-01T00:00:00Z", 1),
+        ("after-nats", "2263-01-01T00:00:00Z", 0),
+    ] {
         let request = json!({
             "name": name, "tenant_id": "acme", "start": start, "ack_wait_seconds": 7, "max_ack_pending": 3,
         });
@@ -327,6 +333,28 @@ async fn a_consumer_starts_at_all_events_at_new_ones_or_at_a_time_and_can_be_res
     assert_eq!(login(&before.content), login(&after.content), "the login remains");
     platform.post("/consumers/a/reset", &json!({ "to": "x" })).await.expect_problem(422, "validation_failed");
     platform.post("/consumers/x/reset", &json!({ "to": "all" })).await.expect_problem(404, "not_found");
+}
+
+#[tokio::test]
+async fn a_consumer_of_several_types_gets_all_events_since_its_start() {
+    const TYPES: [&str; 3] = ["USER_LOGIN", "USER_LOGOUT", "GENERIC_EVENT"];
+    let system = TestSystem::start().await.unwrap();
+    let (user, platform) = (system.create_tenant("acme").await, system.platform_admin());
+    for number in 0..10 {
+        send(&user, &format!("old {}", number % 4), "USER_LOGIN").await;
+    }
+    let broker = jetstream::new(system.nats.connect("administrator").await.unwrap());
+    let last = broker.get_stream("UDM").await.unwrap().cached_info().state.last_timestamp;
+    let start = DateTime::from_timestamp_nanos(i64::try_from(last.unix_timestamp_nanos() + 1).unwrap());
+    for number in 0..30 {
+        send(&user, &format!("fw {}", number % 4), TYPES[number % 3]).await;
+    }
+    let request = json!({ "name": "logins", "tenant_id": "acme", "start": start, "event_types": TYPES });
+    let created: Consumer = platform.post("/consumers", &request).await.expect(201);
+    assert_eq!(created.pending, 30);
+    let reset = json!({ "to": start });
+    let reset: Consumer = platform.post("/consumers/logins/reset", &reset).await.expect(200);
+    assert_eq!(reset.pending, 30);
 }
 
 #[tokio::test]
