@@ -124,8 +124,16 @@ impl<'a> Members<'a> {
         self.0.iter().find(|member| member.field.is_some_and(is_wanted)).map(|member| member.value)
     }
 
-    /// Whether each member that can contain events has an empty list.
+    /// Whether each member that can contain events has an empty list, or the members are only those of the progress of a search.
     fn is_empty_result(&self) -> bool {
+        let is_progress = |member: &Member<'_>| match &*member.name {
+            "complete" => matches!(member.value.get(), "true" | "false"),
+            "progress" => serde_json::from_str::<f64>(member.value.get()).is_ok(),
+            _ => false,
+        };
+        if !self.0.is_empty() && self.0.iter().all(is_progress) {
+            return true;
+        }
         let mut wrappers = self.0.iter().filter(|member| is_wrapper(&member.name)).peekable();
         wrappers.peek().is_some()
             && wrappers.all(|member| match serde_json::from_str::<Members<'_>>(member.value.get()) {
@@ -398,6 +406,8 @@ mod tests {
             r#"{"events":[ ],"moreDataAvailable":false,"progress":1}"#,
             r#"{"detections":[],"nextPageToken":""}"#,
             r#"{"events":{"events":[]}}"#,
+            r#"{"complete":false,"progress":0.2}"#,
+            r#"{"complete":true}"#,
         ] {
             assert!(
                 matches!(unwrap_events(document), Document::Wrapper(events) if events.is_empty()),
@@ -413,6 +423,8 @@ mod tests {
             r#"{"events":[],"event":{"a":1}}"#,
             r#"{"error":"x"}"#,
             r#"{"a":[]}"#,
+            r#"{"progress":1,"n":1}"#,
+            r#"{"complete":"yes"}"#,
         ] {
             assert!(matches!(unwrap_events(document), Document::Other), "{document}");
         }

@@ -187,9 +187,31 @@ pub(crate) fn integral(number: f64) -> Option<i128> {
     (number.fract() == 0.0).then_some(number as i128)
 }
 
-/// Returns whether the text is a number in the JSON of protobuf.
+/// Returns whether the text is a number in the JSON of protobuf. The parser of floats also accepts a point without digits on one side.
 pub(super) fn is_number(text: &str) -> bool {
+    let is_digit = |letter: char| letter.is_ascii_digit();
+    let has_digits =
+        |(before, after): (&str, &str)| before.ends_with(is_digit) && after.starts_with(is_digit);
     let is_decimal = text.starts_with(|first: char| first == '-' || first.is_ascii_digit())
         && text.bytes().all(|byte| byte.is_ascii_digit() || b"+-.eE".contains(&byte));
-    matches!(text, "NaN" | "Infinity" | "-Infinity") || is_decimal && text.parse().is_ok_and(f64::is_finite)
+    matches!(text, "NaN" | "Infinity" | "-Infinity")
+        || is_decimal && text.split_once('.').is_none_or(has_digits) && text.parse().is_ok_and(f64::is_finite)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_number_in_a_string_has_digits_on_both_sides_of_its_point() {
+        for text in ["1", "-1.5", "0.0", "1e5", "1.5E-3", "-2.0e+7", "NaN", "Infinity", "-Infinity"] {
+            assert!(is_number(text), "{text}");
+        }
+        for text in [
+            "", "-", "1.", "-1.", "1.e5", "-.5", ".5", "+1", "1.5.2", "1e", "1,5", "1e999", "inf", "nan",
+            "0x1",
+        ] {
+            assert!(!is_number(text), "{text}");
+        }
+    }
 }

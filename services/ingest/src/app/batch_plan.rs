@@ -93,8 +93,13 @@ pub(super) async fn plan_batch(
 ) -> Result<Planned, BatchError> {
     match format {
         Format::Single => plan_items(&submission, iter::once(Ok(&body[..])), body.len(), invalid).await,
-        Format::List => plan_items(&submission, split_list(&body), body.len(), invalid).await,
-        Format::Lines => plan_items(&submission, split_lines(&body), body.len(), invalid).await,
+        Format::List if invalid.is_none() || !body.trim_ascii().is_empty() => {
+            plan_items(&submission, split_list(&body), body.len(), invalid).await
+        }
+        // A blank body has nothing to quarantine, and no lines.
+        Format::List | Format::Lines => {
+            plan_items(&submission, split_lines(&body), body.len(), invalid).await
+        }
     }
 }
 
@@ -227,7 +232,7 @@ impl InvalidItem {
         let reason = match &error {
             ParseError::NotJson(_) | ParseError::TooLarge => error.to_string(),
             ParseError::Invalid { errors, .. } => {
-                let errors = errors.iter().map(|error| format!("{}: {}", error.pointer, error.message));
+                let errors = errors.iter().map(|error| reason_at(&error.pointer, &error.message));
                 errors.collect::<Vec<_>>().join("; ")
             }
         };
@@ -246,7 +251,7 @@ impl InvalidItem {
         kind: ProblemKind,
         pointer: Option<String>,
     ) -> Self {
-        let reason = format!("{}: {}", pointer.as_deref().unwrap_or_default(), kind.title());
+        let reason = reason_at(pointer.as_deref().unwrap_or_default(), kind.title());
         let result = rejected(index, event_id, kind, kind.title().to_owned(), pointer);
         Self { source_id: Some(event.source_id.to_string()), reason, result }
     }
@@ -261,6 +266,11 @@ impl InvalidItem {
             bytes,
         }
     }
+}
+
+/// Returns the reason of an error at a pointer. The pointer of the whole item is empty.
+fn reason_at(pointer: &str, message: &str) -> String {
+    if pointer.is_empty() { message.to_owned() } else { format!("{pointer}: {message}") }
 }
 
 fn rejected_by_validation(index: usize, error: ParseError) -> EventResult {
@@ -341,6 +351,18 @@ mod tests {
         let (mut parts, ()) = Request::builder().header(AUTHORIZATION, bearer).body(()).unwrap().into_parts();
         let caller = Caller::from_request_parts(&mut parts, &verifier).await.unwrap();
         Submission::new(caller, DateTime::UNIX_EPOCH, "request", None)
+    }
+
+    #[test]
+    fn the_reason_of_an_invalid_item_names_the_field_if_there_is_one() {
+        for (item, reason) in [
+            ("[]", "expected an object"),
+            ("7", "expected an object"),
+            ("{}", "/source_id: an event must have a source_id"),
+        ] {
+            let error = udm::parse(item.as_bytes()).unwrap_err();
+            assert_eq!(InvalidItem::new(0, error).reason, reason, "{item}");
+        }
     }
 
     #[tokio::test]

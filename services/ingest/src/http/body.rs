@@ -98,6 +98,10 @@ impl Sender<'_> {
             })?;
         if encoding == Encoding::Identity {
             let allowance = self.limits.take_bytes(tenant_id, quota, compressed.len());
+            if let Some(name) = compression(&compressed) {
+                let detail = format!("The body is compressed: send `Content-Encoding: {name}`.");
+                return Err(Problem::new(ProblemKind::MalformedEncoding).detail(detail));
+            }
             let bytes = compressed.slice_ref(without_byte_order_mark(&compressed));
             if trimmed(&bytes).len() > json {
                 return Err(exceeds(too_large, json, ""));
@@ -271,6 +275,15 @@ fn zstd_decoder(body: &[u8]) -> io::Result<zstd::Decoder<'_, &[u8]>> {
     let mut decoder = zstd::Decoder::with_buffer(body)?;
     decoder.window_log_max(23)?;
     Ok(decoder)
+}
+
+/// Returns the name of the format of compressed bytes (RFC 1952, section 2.3.1, and RFC 8878, section 3.1.1). No JSON begins like them.
+fn compression(bytes: &[u8]) -> Option<&'static str> {
+    match bytes {
+        [0x1f, 0x8b, ..] => Some("gzip"),
+        [0x28, 0xb5, 0x2f, 0xfd, ..] => Some("zstd"),
+        _ => None,
+    }
 }
 
 /// Decompresses a body of at most `max` bytes as a request with this `Content-Encoding`; `None` if it is rejected.

@@ -7,6 +7,8 @@ use contract::consumers::{DeadLetter, DeletedDeadLetters};
 use contract::events::{AcceptedEvent, BatchResponse, EventStatus};
 use contract::{Page, Role};
 use data_encoding::BASE64;
+use flate2::Compression;
+use flate2::write::GzEncoder;
 use serde_json::{Value, json};
 use testkit::{Client, TestResponse, wait_until};
 use testsystem::{TestSystem, TestUser};
@@ -202,14 +204,20 @@ async fn a_body_that_is_not_a_batch_is_stored_completely() {
     }
     assert_eq!(messages(&system).await.len(), 0);
     // Nothing can be lost.
-    for (media_type, body) in [(JSON, "[]"), (NDJSON, "\n")] {
+    let stored = dead_letters(&system).await.len();
+    for (media_type, body) in
+        [(JSON, "[]"), (JSON, ""), (JSON, "\u{feff}"), (JSON, "\r\n "), (NDJSON, ""), (NDJSON, "\n")]
+    {
         let batch: BatchResponse = send(&admin.client, media_type, body).await.expect(202);
-        assert_eq!(batch.total_events, 0);
+        assert_eq!((batch.total_events, batch.quarantined_events), (0, Some(0)), "{body:?}");
     }
+    let gzip = admin.client.clone().header("Content-Encoding", "gzip");
+    let empty = GzEncoder::new(Vec::new(), Compression::fast()).finish().unwrap();
+    assert_eq!(send(&gzip, JSON, empty).await.expect::<BatchResponse>(202).total_events, 0);
+    assert_eq!(dead_letters(&system).await.len(), stored);
     // The request is wrong, not the data.
     send(&admin.client, "text/csv", "a,b").await.expect_problem(415, "media_type");
     send(&admin.client, JSON, " ".repeat(10 * MIB + 1025)).await.expect_problem(413, "batch_too_large");
-    let gzip = admin.client.clone().header("Content-Encoding", "gzip");
     send(&gzip, JSON, "[]").await.expect_problem(400, "malformed_encoding");
 }
 
