@@ -28,7 +28,7 @@ pub struct Event {
     /// Time of receipt by the service.
     pub received_at: DateTime<Utc>,
     /// The bytes of the producer, a JSON object. Its names can be in `snake_case` or `lowerCamelCase`; [`Event::values`] and
-    /// `udm::UdmEvent` read both.
+    /// [`UdmEvent`](crate::UdmEvent) read both.
     pub payload: Bytes,
     /// All headers of the message.
     pub headers: HeaderMap,
@@ -92,6 +92,16 @@ impl Event {
     ///
     /// A list contributes each of its items, and one value counts as a list of one. An absent field and `null` have no values. Each call
     /// reads the whole payload.
+    ///
+    /// ```
+    /// use consumer::{Event, UdmEvent, Value};
+    ///
+    /// let event = Event::for_test("fw-1", r#"{"sourceId":"fw-1","principal":{"ip":"192.0.2.1"}}"#);
+    /// assert_eq!(event.values("principal.ip"), [Value::from("192.0.2.1")]);
+    /// let parsed: UdmEvent = serde_json::from_slice(&event.payload)?;
+    /// assert_eq!(parsed.source_id, "fw-1");
+    /// # Ok::<(), serde_json::Error>(())
+    /// ```
     pub fn values(&self, path: &str) -> Vec<Value> {
         udm::values_at(&self.payload, path)
     }

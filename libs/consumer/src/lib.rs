@@ -85,9 +85,12 @@ use async_nats::jetstream;
 
 pub use async_nats::{Event as ConnectionEvent, HeaderMap};
 pub use bytes::Bytes;
+pub use chrono::{DateTime, Utc};
 pub use event::Event;
 pub use options::ConnectOptions;
+pub use serde_json::Value;
 pub use status::{Monitor, Status};
+pub use udm::UdmEvent;
 
 use handlers::Handlers;
 

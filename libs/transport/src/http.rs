@@ -9,10 +9,11 @@ mod pipeline;
 mod proxy;
 mod response;
 mod retry;
+mod token_file;
 
 use std::fmt;
 use std::ops::RangeInclusive;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -28,10 +29,11 @@ use tokio::sync::Semaphore;
 
 use self::batch::Event as _;
 use self::body::RequestBody;
-use self::client::{HttpClient, parse_root_certificates};
+use self::client::{HttpClient, Post, parse_root_certificates};
 use self::linger::Linger;
 use self::response::HttpResponse;
 use self::retry::{RetryState, SystemClock};
+use self::token_file::TokenFile;
 use crate::{
     BatchProgress, BatchSendResult, OutgoingEvent, RequestLog, Secret, SendResult, TraceContext, Transport,
     TransportError, TransportErrorKind, UdmEvent,
@@ -141,7 +143,7 @@ struct Options {
     /// `None` starts a new trace for each request.
     trace: Option<TraceContext>,
     /// The file with the credential, instead of the one in the configuration.
-    token_file: Option<PathBuf>,
+    token_file: Option<TokenFile>,
     /// `None` accepts any tenant of the credential.
     tenant: Option<TenantId>,
     /// Whether invalid events are quarantined.
@@ -203,7 +205,8 @@ impl HttpTransport {
     }
 
     /// Sends the content of a file as the credential, instead of `api_key`. The file is read for each request, so that a token that is
-    /// replaced in it is followed, for example a projected service account token of Kubernetes.
+    /// replaced in it is followed, for example a projected service account token of Kubernetes. If the service rejects the token (401)
+    /// and the file then contains another one, the request is sent a second time.
     ///
     /// ```
     /// use transport::{HttpTransport, HttpTransportConfig};
@@ -213,12 +216,15 @@ impl HttpTransport {
     /// ```
     #[must_use]
     pub fn with_token_file(self, file: impl AsRef<Path>) -> Self {
-        self.with(|options| options.token_file = Some(file.as_ref().to_owned()))
+        self.with(|options| options.token_file = Some(TokenFile::new(file.as_ref().to_owned())))
     }
 
     /// Limits a request including its retries, counted from the last attempt that delivered an event, without the time in which its
     /// body is sent. While the service does not answer, a pause takes at most half of the time that is left. A `Retry-After` that ends
     /// later is an error at once. A running attempt is ended.
+    ///
+    /// A batch has no absolute limit, because it continues while events are delivered. To limit it, drop its future, for example with
+    /// [`tokio::time::timeout`]. Its results are lost then: send its events again with the same ids.
     #[must_use]
     pub fn with_total_timeout(mut self, timeout: Duration) -> Self {
         self.shared.total_timeout = Some(timeout);
@@ -250,7 +256,12 @@ impl HttpTransport {
         Ok(self)
     }
 
-    /// Calls a function after each request, for example to log it.
+    /// Calls a function after each request, for example to log it. It is not called for a request that is canceled, because its send
+    /// was dropped.
+    ///
+    /// The function must not block or panic. It runs in the task that waits for the response, and delays it. After a panic, a send with
+    /// [`with_linger`](Self::with_linger) returns a [`Connection`](TransportErrorKind::Connection) error, although the service may
+    /// have accepted the event; any other send panics.
     #[must_use]
     pub fn on_request(self, function: impl Fn(&RequestLog<'_>) + Send + Sync + 'static) -> Self {
         self.with(|options| options.on_request = Some(Arc::new(function)))
@@ -373,19 +384,39 @@ impl TransportState {
         }
     }
 
-    /// Posts once, when a request is allowed. Calls `on_start` before. After a timeout or a broken connection, the next attempt opens
-    /// a new connection: other ones of the pool can be broken too.
+    /// Posts when a request is allowed, and a second time if the token file contains another credential than the one that was rejected.
+    /// Calls `on_start` before each request.
     async fn attempt(
         &self,
         path: &str,
         body: &RequestBody,
         retries: &mut RetryState<'_>,
-        on_start: impl FnOnce(),
+        mut on_start: impl FnMut(),
     ) -> Result<HttpResponse, TransportError> {
         // An error means that the semaphore is closed, which never happens.
         let _permit = retries.wait_for(self.requests.acquire()).await?;
         let client = self.client()?;
-        let post = client.prepare(path, body).await?;
+        let bearer = client.bearer().await?;
+        let post = client.prepare(path, body, bearer.clone());
+        let response = self.post(&client, post, retries, &mut on_start).await?;
+        match client.replaced_bearer(bearer.as_ref(), &response).await {
+            Some(replaced) => {
+                let post = client.prepare(path, body, Some(replaced));
+                self.post(&client, post, retries, &mut on_start).await
+            }
+            None => Ok(response),
+        }
+    }
+
+    /// Posts once. After a timeout or a broken connection, the next attempt opens a new connection: other ones of the pool can be
+    /// broken too.
+    async fn post(
+        &self,
+        client: &HttpClient,
+        post: Post,
+        retries: &mut RetryState<'_>,
+        on_start: &mut impl FnMut(),
+    ) -> Result<HttpResponse, TransportError> {
         // The last check before the request: nothing is awaited in between.
         retries.check_deadline()?;
         on_start();
@@ -396,7 +427,7 @@ impl TransportState {
             ..
         }) = response
         {
-            self.discard(&client);
+            self.discard(client);
         }
         response
     }

@@ -96,7 +96,8 @@ pub trait Transport: Send + Sync {
     /// Sends one event.
     async fn send(&self, event: &UdmEvent) -> SendResult;
 
-    /// Sends any number of events. Returns one result per event, in the same order. A failed event does not affect others.
+    /// Sends any number of events. Returns one result per event, in the same order. A failed event does not affect others. A batch has no
+    /// absolute time limit, see [`HttpTransport::with_total_timeout`].
     async fn send_batch(&self, events: &[UdmEvent]) -> BatchSendResult;
 
     /// Returns whether the service accepts events. Does not verify the credential: with a revoked one, each send fails.

@@ -8,7 +8,8 @@ use parking_lot::Mutex;
 use uuid::Uuid;
 
 use crate::{
-    BatchSendResult, OutgoingEvent, SendResult, Transport, TransportError, TransportErrorKind, UdmEvent,
+    BatchProgress, BatchSendResult, OutgoingEvent, SendResult, Transport, TransportError, TransportErrorKind,
+    UdmEvent,
 };
 
 /// Behavior of a [`MockTransport`]. By default, it accepts all events immediately.
@@ -32,13 +33,26 @@ pub struct MockBehavior {
 #[derive(Debug, Default)]
 pub struct MockTransport {
     behavior: Mutex<MockBehavior>,
-    sent_events: Mutex<Vec<UdmEvent>>,
+    sent: Mutex<Sent>,
+}
+
+/// The sent events, including failed ones.
+#[derive(Debug, Default)]
+struct Sent {
+    events: Vec<UdmEvent>,
+    outgoing: Vec<OutgoingEvent>,
+}
+
+impl Sent {
+    fn len(&self) -> usize {
+        self.events.len() + self.outgoing.len()
+    }
 }
 
 impl MockTransport {
     /// Creates a transport. Without a behavior, it accepts all events.
     pub fn new(behavior: Option<MockBehavior>) -> Self {
-        Self { behavior: Mutex::new(behavior.unwrap_or_default()), sent_events: Mutex::default() }
+        Self { behavior: Mutex::new(behavior.unwrap_or_default()), sent: Mutex::default() }
     }
 
     /// Changes the behavior, for example to simulate an outage and its end.
@@ -48,7 +62,7 @@ impl MockTransport {
 
     /// Forgets the sent events. `fail_first` counts from here.
     pub fn clear(&self) {
-        self.sent_events.lock().clear();
+        *self.sent.lock() = Sent::default();
     }
 
     fn behavior(&self) -> MockBehavior {
@@ -57,20 +71,80 @@ impl MockTransport {
 
     /// All events passed to `send` and `send_batch` so far, in order and with their ids, including failed ones.
     pub fn sent_events(&self) -> Vec<UdmEvent> {
-        self.sent_events.lock().clone()
+        self.sent.lock().events.clone()
     }
 
-    fn record(&self, sent: &mut Vec<UdmEvent>, event: &UdmEvent) -> SendResult {
+    /// All events passed to `send_outgoing` so far, in order, including failed ones.
+    pub fn sent_outgoing(&self) -> Vec<OutgoingEvent> {
+        self.sent.lock().outgoing.clone()
+    }
+
+    /// Like [`send_batch`](Transport::send_batch). Calls `on_progress` once, at the end, as
+    /// [`HttpTransport`](crate::HttpTransport::send_batch_with_progress) does for a batch of one request.
+    pub async fn send_batch_with_progress(
+        &self,
+        events: &[UdmEvent],
+        on_progress: impl FnMut(BatchProgress) + Send,
+    ) -> BatchSendResult {
+        let results = {
+            let mut sent = self.sent.lock();
+            events.iter().map(|event| self.record(&mut sent, event)).collect()
+        };
+        self.finish(results, on_progress).await
+    }
+
+    /// Sends events that are JSON already. Otherwise like [`send_batch_with_progress`](Self::send_batch_with_progress).
+    pub async fn send_outgoing(
+        &self,
+        events: &[OutgoingEvent],
+        on_progress: impl FnMut(BatchProgress) + Send,
+    ) -> BatchSendResult {
+        let results = {
+            let mut sent = self.sent.lock();
+            events.iter().map(|event| self.record_outgoing(&mut sent, event)).collect()
+        };
+        self.finish(results, on_progress).await
+    }
+
+    /// Waits, and returns the result of a batch.
+    async fn finish(
+        &self,
+        results: Vec<SendResult>,
+        mut on_progress: impl FnMut(BatchProgress) + Send,
+    ) -> BatchSendResult {
+        if results.is_empty() {
+            return BatchSendResult::from_results(results, None, None);
+        }
+        self.wait().await;
+        let batch_id = Some(Uuid::now_v7().to_string());
+        let batch = BatchSendResult::from_results(results, batch_id, self.response_time());
+        on_progress(BatchProgress {
+            total_events: batch.total_events,
+            attempts: 1,
+            accepted: batch.successful_events,
+            failed: batch.failed_events,
+            ..BatchProgress::default()
+        });
+        batch
+    }
+
+    fn record_outgoing(&self, sent: &mut Sent, event: &OutgoingEvent) -> SendResult {
+        let index = sent.len();
+        sent.outgoing.push(event.clone());
+        self.result(index, event.event_id().to_owned())
+    }
+
+    fn record(&self, sent: &mut Sent, event: &UdmEvent) -> SendResult {
         let outgoing = match OutgoingEvent::try_from(event) {
             Ok(outgoing) => outgoing,
             Err(error) => {
-                sent.push(event.clone());
+                sent.events.push(event.clone());
                 return SendResult::fail(event.event_id.clone().unwrap_or_default(), error);
             }
         };
         let event_id = outgoing.event_id().to_owned();
         let index = sent.len();
-        sent.push(UdmEvent { event_id: Some(event_id.clone()), ..event.clone() });
+        sent.events.push(UdmEvent { event_id: Some(event_id.clone()), ..event.clone() });
         self.result(index, event_id)
     }
 
@@ -115,21 +189,13 @@ impl Transport for MockTransport {
     // Events are recorded before the latency, so that a canceled call is recorded too.
 
     async fn send(&self, event: &UdmEvent) -> SendResult {
-        let result = self.record(&mut self.sent_events.lock(), event);
+        let result = self.record(&mut self.sent.lock(), event);
         self.wait().await;
         result
     }
 
     async fn send_batch(&self, events: &[UdmEvent]) -> BatchSendResult {
-        let results = {
-            let mut sent = self.sent_events.lock();
-            events.iter().map(|event| self.record(&mut sent, event)).collect()
-        };
-        if events.is_empty() {
-            return BatchSendResult::from_results(results, None, None);
-        }
-        self.wait().await;
-        BatchSendResult::from_results(results, Some(Uuid::now_v7().to_string()), self.response_time())
+        self.send_batch_with_progress(events, |_| ()).await
     }
 
     async fn health_check(&self) -> bool {
@@ -143,6 +209,7 @@ mod tests {
     use tokio::time::{Instant, timeout};
 
     use super::*;
+    use crate::{RawValue, new_event_id};
 
     fn mock(behavior: MockBehavior) -> MockTransport {
         MockTransport::new(Some(behavior))
@@ -187,6 +254,38 @@ mod tests {
         let event = UdmEvent::new("fw").with_event_id("a").with_field("later", 1);
         transport.send(&event).await;
         assert_eq!(transport.sent_events(), [event]);
+    }
+
+    #[tokio::test]
+    async fn json_events_are_recorded_with_their_bytes_and_count_as_all_others() {
+        let transport = mock(MockBehavior { fail_first: 2, ..MockBehavior::default() });
+        let texts = ["a", "b"].map(|id| format!(r#"{{ "event_id": "{id}", "source_id": "fw", "n": 1.50 }}"#));
+        let outgoing = texts.each_ref().map(|text| {
+            OutgoingEvent::from_json(RawValue::from_string(text.clone()).unwrap(), new_event_id).unwrap()
+        });
+        assert!(!transport.send(&UdmEvent::new("fw")).await.success);
+        let mut calls = Vec::new();
+        let batch = transport.send_outgoing(&outgoing, |progress| calls.push(progress)).await;
+        let results: Vec<_> =
+            batch.results.iter().map(|result| (result.event_id.as_str(), result.success)).collect();
+        assert_eq!(results, [("a", false), ("b", true)]);
+        let (total_events, attempts, accepted, failed) = (2, 1, 1, 1);
+        let progress = BatchProgress { total_events, attempts, accepted, failed, ..BatchProgress::default() };
+        assert_eq!(calls, [progress]);
+        let sent = transport.sent_outgoing();
+        assert_eq!(sent.iter().map(OutgoingEvent::body).collect::<Vec<_>>(), texts);
+        assert_eq!(transport.sent_events().len(), 1);
+    }
+
+    #[tokio::test]
+    async fn progress_of_a_batch_is_reported_unless_it_is_empty() {
+        let transport = MockTransport::new(None);
+        let mut accepted = Vec::new();
+        for events in [vec![], vec![UdmEvent::new("fw"); 2]] {
+            let on_progress = |progress: BatchProgress| accepted.push(progress.accepted);
+            assert!(transport.send_batch_with_progress(&events, on_progress).await.success);
+        }
+        assert_eq!(accepted, [2]);
     }
 
     #[tokio::test(start_paused = true)]

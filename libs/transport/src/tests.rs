@@ -13,3 +13,4 @@ mod requests;
 mod retries;
 pub(crate) mod server;
 mod tls;
+mod token_file;

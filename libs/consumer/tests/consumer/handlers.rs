@@ -11,7 +11,6 @@ use futures::StreamExt as _;
 use parking_lot::Mutex;
 use testkit::{DEADLINE, wait_until, within};
 use tokio::runtime;
-use tokio::sync::Semaphore;
 use tracing::instrument::WithSubscriber as _;
 
 use super::broker::{Broker, Log, Running};
@@ -217,29 +216,39 @@ impl io::Write for Lines {
     }
 }
 
-#[tokio::test]
-async fn a_handler_that_does_not_return_is_logged() {
-    let broker = Broker::start().await;
-    broker.publish("a", 0).await;
-    let (lines, release) = (Lines::default(), Arc::new(Semaphore::new(0)));
+/// Runs a consumer with handlers that do not return. Returns the first line of its log that contains this text.
+async fn logged_with_hung_handlers(config: Config, text: &str) -> String {
+    let lines = Lines::default();
     let writer = lines.clone();
     let subscriber = tracing_subscriber::fmt().with_ansi(false).with_writer(move || writer.clone()).finish();
     // With one subscriber only, other threads decide without it whether a line is enabled.
     let _second = tracing::Dispatch::new(tracing_subscriber::registry());
-    let released = Arc::clone(&release);
-    let run = consumer::run(broker.config(), std::future::pending(), move |_| {
-        let released = Arc::clone(&released);
-        async move {
-            released.acquire().await.unwrap().forget();
-            Ok(())
-        }
-    });
-    let logged = wait_until("the handler is logged", async || {
-        let text = String::from_utf8(lines.0.lock().clone()).unwrap();
-        text.lines().find(|line| line.contains("a handler has not returned")).map(str::to_owned)
+    let run = consumer::run(config, std::future::pending(), |_| std::future::pending());
+    let logged = wait_until("the line is logged", async || {
+        let written = String::from_utf8(lines.0.lock().clone()).unwrap();
+        written.lines().find(|line| line.contains(text)).map(str::to_owned)
     });
     tokio::select! {
-        result = run.with_subscriber(subscriber) => result.unwrap(),
-        line = logged => assert!(line.contains("WARN") && line.contains("a:0") && line.contains("seconds=1"), "{line}"),
+        result = run.with_subscriber(subscriber) => panic!("{result:?}"),
+        line = logged => line,
     }
+}
+
+#[tokio::test]
+async fn a_handler_that_does_not_return_is_logged() {
+    let broker = Broker::start().await;
+    broker.publish("a", 0).await;
+    let line = logged_with_hung_handlers(broker.config(), "a handler has not returned").await;
+    assert!(line.contains("WARN") && line.contains("a:0") && line.contains("seconds=1"), "{line}");
+}
+
+#[tokio::test]
+async fn handlers_that_keep_new_events_from_being_read_are_logged() {
+    let broker = Broker::start().await;
+    for source in ["a", "b", "c"] {
+        broker.publish(source, 0).await;
+    }
+    let config = Config { max_in_flight: 2, ..broker.config() };
+    let line = logged_with_hung_handlers(config, "no events are read").await;
+    assert!(line.contains("WARN") && line.contains("events=2") && line.contains("consumer"), "{line}");
 }

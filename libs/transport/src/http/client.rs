@@ -8,7 +8,7 @@ use std::time::Duration;
 use rand::TryRng as _;
 use rand::rngs::SysRng;
 use reqwest::header::{AUTHORIZATION, CONTENT_ENCODING, CONTENT_TYPE, HeaderValue};
-use reqwest::{Client, RequestBuilder, redirect};
+use reqwest::{Client, RequestBuilder, StatusCode, redirect};
 use rustls::crypto::{CryptoProvider, ring};
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
@@ -105,7 +105,7 @@ impl HttpClient {
     }
 
     /// Prepares a post of JSON to an API path.
-    pub(super) async fn prepare(&self, path: &str, body: &RequestBody) -> Result<Post, TransportError> {
+    pub(super) fn prepare(&self, path: &str, body: &RequestBody, bearer: Option<HeaderValue>) -> Post {
         let (mut url, progress) = (self.endpoint.url(path), Progress::default());
         if self.options.quarantines {
             url.push_str(QUARANTINE);
@@ -115,13 +115,13 @@ impl HttpClient {
         if body.gzip {
             request = request.header(CONTENT_ENCODING, "gzip");
         }
-        if let Some(bearer) = self.bearer().await? {
+        if let Some(bearer) = bearer {
             request = request.header(AUTHORIZATION, bearer);
         }
         if let Some(tenant) = &self.tenant {
             request = request.header(X_TENANT_ID, tenant);
         }
-        Ok(Post { url, request, progress })
+        Post { url, request, progress }
     }
 
     /// Sends a prepared request. `limits` can shorten the time limit of the attempt. Returns also the time in which the body was sent.
@@ -135,28 +135,26 @@ impl HttpClient {
         (response, post.progress.duration())
     }
 
-    /// The credential of the next request. A file is read each time, because its token is replaced before it expires.
-    async fn bearer(&self) -> Result<Option<HeaderValue>, TransportError> {
-        let Some(file) = &self.options.token_file else { return Ok(self.bearer.clone()) };
-        let read = tokio::time::timeout(self.timeout, tokio::fs::read_to_string(file)).await;
-        let shown = file.display();
-        let token = read
-            .map_err(|_| {
-                let message = format!("reading the token file {shown} timed out");
-                TransportError::new(TransportErrorKind::Timeout, message)
-            })?
-            .map_err(|error| {
-                configuration_error(format!("failed to read the token file {shown}: {error}"))
-            })?;
-        // A file of a secret has two lines while it is replaced, the current one first.
-        match token.lines().next().map(str::trim) {
-            Some(token) if !token.is_empty() => bearer_header(token).map(Some),
-            // A program that replaces the token can have emptied the file.
-            _ => {
-                let error = configuration_error(format!("the token file {shown} is empty"));
-                Err(TransportError { retryable: true, ..error })
-            }
+    /// Returns the credential of the next request.
+    pub(super) async fn bearer(&self) -> Result<Option<HeaderValue>, TransportError> {
+        match &self.options.token_file {
+            Some(file) => file.bearer(self.timeout).await.map(Some),
+            None => Ok(self.bearer.clone()),
         }
+    }
+
+    /// Returns the credential to send after this response: the service rejected the one that was sent, and the token file contains
+    /// another one.
+    pub(super) async fn replaced_bearer(
+        &self,
+        sent: Option<&HeaderValue>,
+        response: &HttpResponse,
+    ) -> Option<HeaderValue> {
+        if response.status != StatusCode::UNAUTHORIZED {
+            return None;
+        }
+        let current = self.bearer().await.ok()??;
+        (sent != Some(&current)).then_some(current)
     }
 
     /// Sends a request and reports it.
@@ -341,7 +339,8 @@ pub(super) fn parse_root_certificates(pem: &[u8]) -> Result<RootCertStore, Trans
     if roots.is_empty() { Err(invalid("no PEM certificate found")) } else { Ok(roots) }
 }
 
-fn bearer_header(key: &str) -> Result<HeaderValue, TransportError> {
+/// Returns the header with a credential.
+pub(super) fn bearer_header(key: &str) -> Result<HeaderValue, TransportError> {
     if key.is_empty() {
         return Err(configuration_error("api_key is empty"));
     }
@@ -385,7 +384,8 @@ pub fn root_cause(error: &dyn Error) -> String {
     cause.to_string()
 }
 
-fn configuration_error(message: impl Into<String>) -> TransportError {
+/// Error of the configuration. Nothing was sent.
+pub(super) fn configuration_error(message: impl Into<String>) -> TransportError {
     TransportError::new(TransportErrorKind::Configuration, message)
 }
 

@@ -1,11 +1,15 @@
 //! Partly accepted batches: retries, splitting and totals.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
 use proptest::prelude::*;
 use serde_json::json;
+use tokio::task::JoinSet;
 use uuid::Uuid;
 
 use super::server::{Rules, Server, Step, problem};
-use crate::{BatchSendResult, Transport, TransportErrorKind, UdmEvent};
+use crate::{BatchSendResult, HttpTransport, HttpTransportConfig, Transport, TransportErrorKind, UdmEvent};
 
 fn events(ids: impl IntoIterator<Item = impl Into<String>>) -> Vec<UdmEvent> {
     ids.into_iter().map(|id| UdmEvent::new("fw").with_event_id(id)).collect()
@@ -32,6 +36,28 @@ async fn only_retryable_events_are_sent_again() {
     let error = batch.results[2].error.as_ref().unwrap();
     assert_eq!((error.kind, error.code.as_deref()), (TransportErrorKind::Status, Some("some_code")));
     assert_eq!((error.message.as_str(), error.retryable), ("no (at /x)", false));
+}
+
+#[tokio::test]
+async fn other_tasks_run_while_the_rest_of_a_failed_batch_is_skipped() {
+    let turns = Arc::new(AtomicUsize::new(0));
+    let (of_task, failed_at) = (Arc::clone(&turns), Arc::new(AtomicUsize::new(usize::MAX)));
+    let mut other = JoinSet::new();
+    other.spawn(async move {
+        loop {
+            of_task.fetch_add(1, Ordering::Relaxed);
+            tokio::task::yield_now().await;
+        }
+    });
+    // Nothing listens there. The first of ten requests fails, and the others are not sent.
+    let config = HttpTransportConfig { max_retries: 0, ..HttpTransportConfig::new("http://127.0.0.1:1") };
+    let (now, failed) = (Arc::clone(&turns), Arc::clone(&failed_at));
+    let transport = HttpTransport::new(config)
+        .on_request(move |_| failed.store(now.load(Ordering::Relaxed), Ordering::Relaxed));
+    let batch = transport.send_batch(&vec![UdmEvent::new("fw"); 10_000]).await;
+    assert_eq!(batch.failed_events, 10_000);
+    let (turns, failed_at) = (turns.load(Ordering::Relaxed), failed_at.load(Ordering::Relaxed));
+    assert!(turns > failed_at.saturating_add(5), "{turns} turns, {failed_at} of them before the failure");
 }
 
 #[tokio::test]

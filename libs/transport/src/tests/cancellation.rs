@@ -11,7 +11,7 @@ use super::server::{Server, Step};
 use crate::{HttpTransport, Transport, UdmEvent};
 
 /// Time limit of a condition.
-const DEADLINE: Duration = Duration::from_secs(30);
+pub(super) const DEADLINE: Duration = Duration::from_secs(30);
 
 /// Waits for a condition. Lets other tasks run in between.
 pub(super) async fn until(condition: impl Fn() -> bool) {

@@ -11,8 +11,7 @@ use tokio::task::JoinSet;
 
 use super::server::{Server, Step};
 use crate::{
-    HttpTransport, HttpTransportConfig, MockBehavior, MockTransport, Secret, Transport, TransportErrorKind,
-    UdmEvent,
+    HttpTransport, HttpTransportConfig, MockBehavior, MockTransport, Transport, TransportErrorKind, UdmEvent,
 };
 
 /// A part of a program that is generic over its transport.
@@ -43,22 +42,6 @@ async fn the_mock_simulates_an_outage_and_its_end() {
     assert!(mock.send(&UdmEvent::new("fw")).await.success);
     mock.clear();
     assert!(mock.sent_events().is_empty());
-}
-
-#[tokio::test]
-async fn an_empty_token_file_is_retried_and_an_empty_key_is_not() {
-    let server = Server::scripted([]).await;
-    let file = tempfile::NamedTempFile::new().unwrap();
-    let transport = server.transport().with_token_file(file.path());
-    let error = transport.send(&UdmEvent::new("fw")).await.error.unwrap();
-    assert_eq!((error.kind, error.retryable), (TransportErrorKind::Configuration, true));
-    assert!(!server.clock.pauses().is_empty());
-    std::fs::write(file.path(), "new\nold\n").unwrap();
-    assert!(transport.send(&UdmEvent::new("fw")).await.success);
-    assert_eq!(server.requests()[0].headers["authorization"], "Bearer new");
-    let empty = server.transport_with(|config| config.api_key = Some(Secret::new("")));
-    let error = empty.send(&UdmEvent::new("fw")).await.error.unwrap();
-    assert_eq!((error.kind, error.retryable), (TransportErrorKind::Configuration, false));
 }
 
 #[tokio::test]

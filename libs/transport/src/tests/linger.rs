@@ -113,6 +113,18 @@ async fn error_of_the_request_is_the_error_of_each_send() {
 }
 
 #[tokio::test]
+async fn a_panic_of_the_function_for_requests_is_an_error_of_each_send_that_names_it() {
+    let server = Server::scripted([]).await;
+    let transport = transport(&server).on_request(|_| panic!("in the function"));
+    for result in send_all(&transport, 0..3).await {
+        let error = result.error.unwrap();
+        assert_eq!(error.kind, TransportErrorKind::Connection);
+        assert!(error.message.contains("`on_request` has panicked"), "{error}");
+    }
+    assert_eq!(server.requests().len(), 1);
+}
+
+#[tokio::test]
 async fn accepted_send_does_not_wait_for_the_retry_of_another() {
     let server = Server::scripted([Step::Reject(207, vec![(1, true)]), Step::Hang]).await;
     let transport = transport(&server);

@@ -41,24 +41,6 @@ async fn only_bodies_above_one_kibibyte_are_compressed() {
 }
 
 #[tokio::test]
-async fn a_token_that_is_replaced_in_its_file_is_sent_with_the_next_request() {
-    let server = Server::scripted([]).await;
-    let file = tempfile::NamedTempFile::new().unwrap();
-    let transport = server.transport().with_token_file(file.path());
-    for token in ["first\n", "second"] {
-        std::fs::write(file.path(), token).unwrap();
-        assert!(transport.send(&UdmEvent::new("fw")).await.success);
-    }
-    let sent: Vec<_> =
-        server.requests().iter().map(|request| request.headers["authorization"].clone()).collect();
-    assert_eq!(sent, ["Bearer first", "Bearer second"]);
-    drop(file);
-    let error = transport.send(&UdmEvent::new("fw")).await.error.unwrap();
-    assert_eq!(error.kind, crate::TransportErrorKind::Configuration);
-    assert!(error.message.contains("failed to read the token file"), "{error}");
-}
-
-#[tokio::test]
 async fn key_is_sent_only_with_events() {
     let server = Server::scripted([]).await;
     let transport = server.transport_with(|config| config.api_key = Some(Secret::new("svc_ak_1")));
