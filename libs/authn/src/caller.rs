@@ -228,12 +228,20 @@ impl Caller {
         matches!(&self.subject.credential, Credential::Session { amr, .. } if amr.contains(&AuthMethod::Mfa))
     }
 
+    /// Requires a user, and returns the id.
+    ///
+    /// # Errors
+    /// 403 `forbidden` for a program.
+    pub fn require_user(&self) -> Result<UserId, Problem> {
+        Ok(self.user_id().ok_or(ProblemKind::Forbidden)?)
+    }
+
     /// Requires that the caller is this user or an administrator. Does not check that the user exists.
     ///
     /// # Errors
-    /// 404 `not_found`, as for a user that does not exist.
+    /// 403 `forbidden` for a program; 404 `not_found` for another user, as for a user that does not exist.
     pub fn require_self_or_admin(&self, user_id: UserId) -> Result<UserId, Problem> {
-        if self.user_id() == Some(user_id) || self.is_admin() {
+        if self.require_user()? == user_id || self.is_admin() {
             return Ok(user_id);
         }
         Err(ProblemKind::NotFound.into())
@@ -292,6 +300,23 @@ where
             return Err(ProblemKind::TenantMismatch.into());
         }
         Ok(caller)
+    }
+}
+
+/// A caller that is a user of the tenant, not a program.
+pub struct AnyUser(pub Caller);
+
+impl<S> FromRequestParts<S> for AnyUser
+where
+    S: Send + Sync,
+    Arc<dyn CredentialVerifier>: FromRef<S>,
+{
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {
+        let caller = Caller::from_request_parts(parts, state).await?;
+        caller.require_user()?;
+        Ok(Self(caller))
     }
 }
 

@@ -1,8 +1,8 @@
 //! Verification of bearer credentials.
 //!
 //! The session service determines the owner of a credential. Other services query it by the digest of the token; ingest
-//! caches the result in [`CredentialCache`]. The extractors [`Caller`], [`Admin`] and [`RecentAdmin`] show in the signature of a handler
-//! which credential it requires.
+//! caches the result in [`CredentialCache`]. The extractors [`Caller`], [`AnyUser`], [`Admin`] and [`RecentAdmin`] show in the signature
+//! of a handler which credential it requires.
 
 mod batcher;
 mod cache;
@@ -17,7 +17,8 @@ mod token_review;
 pub use batcher::{IntrospectionBatcher, MAX_BATCH};
 pub use cache::{CredentialCache, CredentialWatch};
 pub use caller::{
-    Admin, Bearer, Caller, CredentialVerifier, Introspection, Introspector, RecentAdmin, Unavailable, bearer,
+    Admin, AnyUser, Bearer, Caller, CredentialVerifier, Introspection, Introspector, RecentAdmin,
+    Unavailable, bearer,
 };
 pub use internal_client::{IDENTITY_URL, InternalClient, SESSION_URL};
 pub use operator::{OperatorAccess, OperatorSettings, operator_only};

@@ -118,7 +118,7 @@ macro_rules! problems {
 
 problems! {
     MalformedJson = "malformed_json", 400, "The body is not valid JSON", "Send valid JSON in UTF-8.";
-    MalformedEncoding = "malformed_encoding", 400, "The compressed body is corrupt",
+    MalformedEncoding = "malformed_encoding", 400, "The body is not compressed as Content-Encoding states",
         "Send the complete body, compressed as stated in Content-Encoding, or uncompressed.";
     HeaderMissing = "header_missing", 400, "A required header is missing", "Send the header named in `detail`.";
     HeaderInvalid = "header_invalid", 400, "A header is malformed", "Send the header named in `detail` once and in the required form.";
@@ -127,7 +127,8 @@ problems! {
     EmptyBatch = "empty_batch", 400, "The batch contains no event", "Send at least one event.";
     Unauthenticated = "unauthenticated", 401, "A credential is required", "Send a session token or an API key as `Authorization: Bearer`.";
     CredentialInvalid = "credential_invalid", 401, "The credential is not valid",
-        "The credential has expired, was revoked or is malformed. Log in again, or send another API key or the current platform token.";
+        "The credential has expired, was revoked or is malformed. Log in again, or send another API key or the current platform token. \
+        The scheme of `Authorization` is `Bearer`.";
     LoginFailed = "login_failed", 401, "Login failed",
         "Check tenant, e-mail address and password. After several failures, wait a few minutes or reset the password.";
     SecondFactorFailed = "second_factor_failed", 401, "The code or the passkey is wrong or was already used",
@@ -138,7 +139,8 @@ problems! {
     TenantMismatch = "tenant_mismatch", 403, "The credential belongs to another tenant",
         "Omit X-Tenant-ID, or send the tenant of the credential.";
     SourceNotAllowed = "source_not_allowed", 403, "The credential does not allow this source",
-        "Use an API key that allows the source, or add the source to `sourceIds` of the SvcProducer.";
+        "Use an API key that allows the source. For the token of a Kubernetes service account, add the source to `sourceIds` of its \
+        SvcProducer.";
     ReauthenticationRequired = "reauthentication_required", 403, "A recent login is required",
         "Log in with a passkey, or with the password and the second factor if you have one, and repeat the request.";
     SecondFactorRequired = "second_factor_required", 403, "A second factor is required",
@@ -198,7 +200,7 @@ problems! {
     PasswordUnchanged = "password_unchanged", 422, "The new password is the current one", "Choose another password.";
     RateLimited = "rate_limited", 429, "Too many requests", "Wait for the time in Retry-After and repeat the request.";
     QuotaExceeded = "quota_exceeded", 429, "The quota of the tenant is exceeded",
-        "Wait for the time in Retry-After and send the events again. The platform administrator can raise the quota.";
+        "Wait for the time in Retry-After and send the events again. The platform administrator can raise the limit that `detail` names.";
     TooManyStreams = "too_many_streams", 429, "The tenant reads too many event streams",
         "Close an event stream of the tenant, or repeat the request after the time in Retry-After.";
     Internal = "internal", 500, "Internal error", "Try again later. If the problem persists, report the request id.";

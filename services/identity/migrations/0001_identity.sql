@@ -210,6 +210,9 @@ create table identity.login_challenges (
     -- `set_up` permits the set-up of a second factor, of a user who has none and must have one. `repeat_set_up` logs in and returns new recovery
     -- codes: the set-up succeeded, but its response without them was an error.
     purpose text collate "C" not null,
+    -- Where the client logged in: an IPv4 address or an IPv6 /48 network. Networks share the challenges of a user. Null if the client has a
+    -- session.
+    network text collate "C",
     attempts integer not null default 0,
     created_at timestamptz not null,
     expires_at timestamptz not null,

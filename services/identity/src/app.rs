@@ -3,6 +3,7 @@
 mod account_status;
 mod api_keys;
 mod erasure;
+pub(crate) mod factor_attempts;
 pub(crate) mod factor_rotation;
 mod factors;
 pub(crate) mod invites;
@@ -36,8 +37,8 @@ use tenancy::{Actor, TenantId};
 use tokio::sync::watch;
 use url::Url;
 
+use self::factor_attempts::FactorAttempts;
 use self::passkey_login::PasskeyLogins;
-use self::second_factor::FactorAttempts;
 use crate::breach_set::BreachSet;
 use crate::config::RateLimits;
 use crate::domain::account::LimiterKeys;

@@ -20,9 +20,9 @@ use service::process::{Program, Routers};
 use service::telemetry::Telemetry;
 use tokio::sync::watch;
 
+use crate::app::factor_attempts::FactorAttempts;
 use crate::app::factor_rotation::FactorRotation;
 use crate::app::passkey_login::PasskeyLogins;
-use crate::app::second_factor::FactorAttempts;
 use crate::app::{App, Dependencies};
 use crate::command::Command;
 use crate::config::Config;
@@ -37,8 +37,8 @@ use crate::tasks::{self, OutboxDelivery};
 pub const MIGRATIONS: Migrations = Migrations { schema: "identity", migrator: &MIGRATOR };
 static MIGRATOR: sqlx::migrate::Migrator = sqlx::migrate!("./migrations");
 
-/// Three days, as mail servers do (RFC 5321, section 4.5.4.1, asks for four to five). The mail of an expired link is not sent.
-const MAIL_RETRIES: RetryPolicy = RetryPolicy::for_minutes(3 * 24 * 60);
+/// As long as an invite can be valid. The mail of an expired link is not sent.
+const MAIL_RETRIES: RetryPolicy = RetryPolicy::for_minutes(7 * 24 * 60);
 
 /// Audience of the tokens that the operator sends.
 const AUDIENCE: &str = "svc-identity";

@@ -43,7 +43,7 @@ pub(super) fn expected(route: &Route, case: &Case, caller: &Caller, object: Obje
     if lists(Access::RequestSecret) {
         return match kind {
             CallerKind::Anonymous => case.accepted,
-            CallerKind::PlatformAdmin => Expected::Problem(P::Forbidden),
+            CallerKind::PlatformAdmin | CallerKind::Key(_) => Expected::Problem(P::Forbidden),
             CallerKind::Inactive => Expected::Problem(P::CredentialInvalid),
             _ if object == Object::Own => case.accepted,
             _ => Expected::Problem(P::NotFound),
@@ -93,13 +93,14 @@ fn credential_problem(route: &Route, caller: CallerKind) -> Option<ProblemKind> 
 }
 
 /// Returns the problem of an active caller without the required role. Objects that only some users of a tenant can see
-/// are reported as not found.
+/// are reported as not found, but not to API keys, which the route never accepts.
 fn role_problem(route: &Route, caller: CallerKind) -> ProblemKind {
     let takes_keys = route.access.iter().any(|access| matches!(access, Access::Key(_)));
     let is_hidden = route.access.contains(&Access::Owner)
         || route.access.contains(&Access::Member) && route.path_parameters().next().is_some();
     match caller {
         CallerKind::Key(_) if takes_keys => ProblemKind::InsufficientScope,
+        CallerKind::Key(_) => ProblemKind::Forbidden,
         _ if is_hidden => ProblemKind::NotFound,
         _ => ProblemKind::Forbidden,
     }

@@ -171,9 +171,11 @@ routes! {
     /// Remove the second factors of a user
     ///
     /// For a person who has lost them. Also removes the recovery codes. The person and the administrators get a mail. The password
-    /// and the sessions of the user stay valid.
+    /// and the sessions of the user stay valid. For the own factors, it is `last_factor` if the caller must have one: another
+    /// administrator or the platform administrator removes them.
     RESET_FACTORS = Operation::delete("/users/{user_id}/factors")
         .access(&[Access::RecentAdmin, Access::PlatformAdmin])
         .headers(&[Header::TenantOfPlatformAdmin])
-        .responses(&[RouteResponse::empty(204, "The user has no second factor.")]);
+        .responses(&[RouteResponse::empty(204, "The user has no second factor.")])
+        .problems(&[ProblemKind::LastFactor]);
 }

@@ -161,7 +161,8 @@ routes! {
     /// Get a tenant
     GET_TENANT = Operation::get("/tenants/{tenant_id}")
         .access(&[Access::PlatformAdmin, Access::Member])
-        .responses(&[RouteResponse::json::<Tenant>(200, "The tenant.")]);
+        .responses(&[RouteResponse::json::<Tenant>(200, "The tenant.")])
+        .problems(&[ProblemKind::Forbidden]);
 
     /// Rename, suspend or resume a tenant, or change its quota or its rules for logins
     ///

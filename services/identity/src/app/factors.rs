@@ -6,7 +6,7 @@ use std::sync::Arc;
 use audit::{AuditEvent, EventName};
 use chrono::{DateTime, Utc};
 use contract::factors::{FactorType, Factors, NewTotp, RecoveryCodes};
-use contract::identity::User;
+use contract::identity::{SecondFactorPolicy, User};
 use contract::{ProblemKind, Secret, UserStatus};
 use database::Error;
 use service::Problem;
@@ -132,10 +132,9 @@ impl App {
                 FactorType::Passkey => FactorChange::PasskeyRemoved,
             };
             let email = EmailKey::from_typed(&account.email);
-            let policy = tenant::find(&mut tx).await?.ok_or(ProblemKind::NotFound)?.second_factor;
             if factor::exists(&mut tx, user_id).await? {
                 tx.factor_changed(user_id, &email, change).await?;
-            } else if policy.requires(account.role) {
+            } else if tx.second_factor_policy().await?.requires(account.role) {
                 return Err(ProblemKind::LastFactor.into());
             } else {
                 tx.factors_removed(user_id, &email, change).await?;
@@ -145,6 +144,9 @@ impl App {
     }
 
     /// Removes the factors of a user who has lost them. A repeated call succeeds.
+    ///
+    /// # Errors
+    /// 409 `last_factor` if administrators reset their own factors and must have one.
     #[tracing::instrument(skip_all)]
     pub(crate) async fn reset_factors(
         &self,
@@ -152,10 +154,15 @@ impl App {
         actor: Actor,
         user_id: UserId,
     ) -> Result<(), Problem> {
+        let is_own = matches!(actor, Actor::User { user_id: own } if own == user_id);
         let mut tx = self.begin(tenant_id, actor).await?;
         let admins = user::lock_active_admins(&mut tx).await?;
-        let email = EmailKey::from_typed(&tx.lock_account(user_id).await?.email);
+        let account = tx.lock_account(user_id).await?;
+        let email = EmailKey::from_typed(&account.email);
         if factor::delete(&mut tx, user_id, None).await?.iter().any(|deleted| deleted.is_confirmed) {
+            if is_own && tx.second_factor_policy().await?.requires(account.role) {
+                return Err(ProblemKind::LastFactor.into());
+            }
             tx.factors_removed(user_id, &email, FactorChange::Reset).await?;
             let others: Vec<Admin> = admins.into_iter().filter(|admin| admin.user_id != user_id).collect();
             tx.notify_admins(&others, AdminChange::FactorsReset, user_id).await?;
@@ -253,6 +260,11 @@ impl Work<'_> {
         let codes = RecoveryCode::generate_all(&*self.app.entropy);
         factor::replace_recovery_codes(self, user_id, &codes).await?;
         Ok(RecoveryCodes { recovery_codes: codes.iter().map(|code| Secret::new(code.grouped())).collect() })
+    }
+
+    /// Returns which users of the tenant must have a factor.
+    async fn second_factor_policy(&mut self) -> Result<SecondFactorPolicy, Problem> {
+        Ok(tenant::find(self).await?.ok_or(ProblemKind::NotFound)?.second_factor)
     }
 
     /// The user has no factor any more: logins that wait for it cannot be completed.

@@ -13,7 +13,7 @@ use super::second_factor::digest_of;
 use crate::domain::email::EmailKey;
 use crate::domain::passkey::{RelyingParty, StoredPasskey};
 use crate::message::{FactorChange, Message};
-use crate::store::factor::Purpose;
+use crate::store::factor::{NewChallenge, Purpose};
 use crate::store::{factor, passkey, user};
 
 impl App {
@@ -33,8 +33,9 @@ impl App {
         check_count(&existing)?;
         let user_handle = passkey::user_handle(&mut tx, user_id).await?;
         let digest = token.digest();
-        let expires_at =
-            factor::insert_challenge(&mut tx, user_id, digest, version, Purpose::RegisterPasskey).await?;
+        let (credential_version, purpose) = (version, Purpose::RegisterPasskey);
+        let challenge = NewChallenge { digest, credential_version, purpose, network: None };
+        let expires_at = factor::insert_challenge(&mut tx, user_id, &challenge).await?;
         tx.commit().await?;
         let ids = existing.iter().map(|existing| &*existing.passkey.credential_id);
         let names = (&*format!("{account} ({tenant_id})"), &*account);

@@ -18,9 +18,7 @@ use contract::problem::SecondFactor;
 use contract::session::AuthMethod;
 use database::Error;
 use hashing::{RawToken, TokenDigest, TokenKind};
-use prometheus_client::metrics::counter::Counter;
 use ratelimit::source;
-use service::telemetry::Metrics;
 use service::{Problem, chain};
 use tenancy::{Actor, TenantId, UserId};
 
@@ -33,12 +31,8 @@ use crate::domain::factor::{Failures, Proof, RecoveryCode, TotpCode};
 use crate::domain::passkey;
 use crate::domain::throttle::Purpose;
 use crate::message::FactorChange;
-use crate::store::factor::{Challenged, Purpose as ChallengePurpose};
+use crate::store::factor::{Challenged, NewChallenge, Purpose as ChallengePurpose};
 use crate::store::{self, factor, user};
-
-/// Codes of logins, by factor and result.
-#[derive(Clone)]
-pub(crate) struct FactorAttempts([[Counter; 2]; 3]);
 
 /// An accepted code or passkey.
 struct Accepted {
@@ -61,31 +55,6 @@ struct SetUp {
 #[derive(Debug, thiserror::Error)]
 #[error("the secret of the authenticator app cannot be decrypted; check SVC_FACTOR_KEY")]
 struct SecretUnavailable;
-
-impl FactorAttempts {
-    /// Registers the counters.
-    pub(crate) fn new(metrics: &Metrics) -> Self {
-        let counter = |method: FactorMethod, result| {
-            let labels = [("factor", method.as_str()), ("result", result)];
-            metrics.metric(
-                "second_factor_attempts",
-                "Codes and passkeys of logins with a second factor",
-                &labels,
-            )
-        };
-        let of = |method| [counter(method, "accepted"), counter(method, "rejected")];
-        Self([FactorMethod::Totp, FactorMethod::Passkey, FactorMethod::RecoveryCode].map(of))
-    }
-
-    fn count(&self, method: FactorMethod, is_accepted: bool) {
-        let counters = match method {
-            FactorMethod::Totp => &self.0[0],
-            FactorMethod::Passkey => &self.0[1],
-            FactorMethod::RecoveryCode => &self.0[2],
-        };
-        counters[usize::from(!is_accepted)].inc();
-    }
-}
 
 impl App {
     /// Returns the problem of a login with the right password of a user who has a second factor, or must set one up.
@@ -120,7 +89,9 @@ impl App {
             (ProblemKind::SecondFactorRequired, ChallengePurpose::LogIn)
         };
         let digest = token.digest();
-        let expires_at = factor::insert_challenge(&mut tx, user_id, digest, version, purpose).await?;
+        let network = network_of(client.address);
+        let challenge = NewChallenge { digest, credential_version: version, purpose, network };
+        let expires_at = factor::insert_challenge(&mut tx, user_id, &challenge).await?;
         let totp = factor::find_totp(&mut tx, user_id).await?.filter(|totp| totp.is_confirmed);
         let passkeys = store::passkey::list(&mut tx, user_id).await?;
         let has_codes = factor::count_recovery_codes(&mut tx, user_id).await? > 0;
@@ -171,9 +142,10 @@ impl App {
         };
         let step =
             checked.as_ref().ok().and_then(|accepted| accepted.set_up.as_ref()).map(|set_up| set_up.step);
+        let network = network_of(client.address);
         let issued = self.complete(verified, checked, client).await;
         if let (Err(_), Some(step)) = (&issued, step)
-            && let Err(error) = self.reopen_setup(&account, digest, step).await
+            && let Err(error) = self.reopen_setup(&account, digest, network, step).await
         {
             tracing::warn!(error = chain(&error), %tenant_id, "failed to reopen the set-up of a second factor");
         }
@@ -198,12 +170,19 @@ impl App {
     }
 
     /// Permits a repetition of the request that has set up the app: the client did not get the recovery codes.
-    async fn reopen_setup(&self, account: &Account, digest: TokenDigest, step: i64) -> Result<(), Error> {
+    async fn reopen_setup(
+        &self,
+        account: &Account,
+        digest: TokenDigest,
+        network: Option<String>,
+        step: i64,
+    ) -> Result<(), Error> {
         let (user_id, version) = (account.subject.user_id, account.subject.credential_version);
+        let purpose = ChallengePurpose::RepeatSetUp;
+        let challenge = NewChallenge { digest, credential_version: version, purpose, network };
         let mut tx = self.begin(&account.tenant.tenant_id, Actor::User { user_id }).await?;
         if user::lock_active(&mut tx, user_id).await? == Some(version) {
-            factor::insert_challenge(&mut tx, user_id, digest, version, ChallengePurpose::RepeatSetUp)
-                .await?;
+            factor::insert_challenge(&mut tx, user_id, &challenge).await?;
             factor::release_step(&mut tx, user_id, step).await?;
         }
         tx.commit().await
@@ -457,6 +436,11 @@ impl Work<'_> {
 /// How a user authenticated with the password and a second factor (RFC 8176).
 fn amr(method: Option<AuthMethod>) -> Vec<AuthMethod> {
     [Some(AuthMethod::Pwd), method, Some(AuthMethod::Mfa)].into_iter().flatten().collect()
+}
+
+/// Returns the network of the challenges of a client: the widest one, because an IPv6 customer can have many small ones.
+fn network_of(address: IpAddr) -> Option<String> {
+    source(address).networks().last().map(|network| network.name.clone())
 }
 
 /// Returns the digest of a challenge in a request.

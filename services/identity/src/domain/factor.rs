@@ -20,7 +20,7 @@ use zeroize::Zeroizing;
 pub(crate) const CHALLENGE_TTL: TimeDelta = TimeDelta::minutes(5);
 /// Codes that a challenge accepts.
 pub(crate) const MAX_ATTEMPTS: i32 = 5;
-/// Challenges of a user at the same time. A new one replaces the oldest.
+/// Challenges of a user at the same time. A new one replaces the oldest of the network with the most.
 pub(crate) const MAX_CHALLENGES: i64 = 20;
 /// Wrong answers within [`FAILURE_WINDOW`] that lock the app and the passkeys of a user for the same time.
 pub(crate) const MAX_FAILURES: i32 = 50;

@@ -17,7 +17,7 @@ use service::Problem;
 use service::http::{ClientAddress, JsonBody, TenantHeader, UserHeader};
 use tokio::time::timeout;
 
-use super::callers::OptionalCaller;
+use super::callers::OptionalUser;
 use crate::app::App;
 use crate::app::login::{Client, LoggedIn};
 
@@ -62,7 +62,7 @@ pub(super) fn client(address: IpAddr, headers: &HeaderMap, method: SessionMethod
     Client { method, address, user_agent: user_agent.map(|text| text.chars().take(MAX_USER_AGENT).collect()) }
 }
 
-/// `POST /auth/password/change`: requires the current password; a bearer credential must belong to the same user.
+/// `POST /auth/password/change`: requires the current password; a bearer credential must be a session of the same user.
 pub(super) async fn change(
     TenantHeader(tenant_id): TenantHeader,
     UserHeader(user_id): UserHeader,
@@ -74,7 +74,7 @@ pub(super) async fn change(
     // The request is counted before the credential is looked up.
     let whole = Request::from_parts(parts.clone(), body);
     let LimitedJson(request) = LimitedJson::<ChangePassword>::from_request(whole, &app).await?;
-    let OptionalCaller(caller) = OptionalCaller::from_request_parts(&mut parts, &app).await?;
+    let OptionalUser(caller) = OptionalUser::from_request_parts(&mut parts, &app).await?;
     app.change_password(&tenant_id, user_id, caller.as_ref(), &request, address).await?;
     Ok(StatusCode::NO_CONTENT)
 }

@@ -1,7 +1,7 @@
 //! Extractors for the callers of a route: the signature of a handler shows who may call it.
 
 use audit::Actor;
-use authn::{AnyCaller, Caller};
+use authn::{AnyCaller, AnyUser, Caller};
 use axum::extract::FromRequestParts;
 use contract::{ProblemKind, Scope};
 use http::header::AUTHORIZATION;
@@ -13,17 +13,17 @@ use tenancy::TenantId;
 use crate::app::App;
 use crate::app::invites::InviteRights;
 
-/// The caller if the request has a bearer credential, which must then be active.
-pub(super) struct OptionalCaller(pub(super) Option<Caller>);
+/// The user if the request has a bearer credential, which must then be an active session.
+pub(super) struct OptionalUser(pub(super) Option<Caller>);
 
-impl FromRequestParts<App> for OptionalCaller {
+impl FromRequestParts<App> for OptionalUser {
     type Rejection = Problem;
 
     async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, Problem> {
         if !parts.headers.contains_key(AUTHORIZATION) {
             return Ok(Self(None));
         }
-        Caller::from_request_parts(parts, app).await.map(|caller| Self(Some(caller)))
+        AnyUser::from_request_parts(parts, app).await.map(|AnyUser(caller)| Self(Some(caller)))
     }
 }
 

@@ -1,6 +1,6 @@
 //! `/auth/second-factor`, `/auth/passkey`, `/auth/factors` and `/users/{user_id}/factors`.
 
-use authn::{AnyCaller, Caller};
+use authn::{AnyCaller, AnyUser, Caller};
 use axum::Json;
 use axum::extract::{FromRequestParts, State};
 use contract::ProblemKind;
@@ -88,8 +88,8 @@ pub(super) async fn set_up_totp_at_login(
 }
 
 /// `GET /auth/factors`: the session of any user.
-pub(super) async fn list(caller: Caller, State(app): State<App>) -> Result<Json<Factors>, Problem> {
-    let user_id = caller.user_id().ok_or(ProblemKind::Forbidden)?;
+pub(super) async fn list(AnyUser(caller): AnyUser, State(app): State<App>) -> Result<Json<Factors>, Problem> {
+    let user_id = caller.require_user()?;
     Ok(Json(app.list_factors(caller.tenant_id(), user_id).await?))
 }
 
@@ -168,7 +168,7 @@ impl FromRequestParts<App> for RecentUser {
 
     async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, Problem> {
         let caller = Caller::from_request_parts(parts, app).await?;
-        let user_id = caller.user_id().ok_or(ProblemKind::Forbidden)?;
+        let user_id = caller.require_user()?;
         caller.require_recent_login(app.clock.now())?;
         Ok(Self { tenant_id: caller.tenant_id().clone(), user_id, used_factor: caller.used_factor() })
     }

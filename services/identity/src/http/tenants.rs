@@ -38,12 +38,11 @@ pub(super) async fn read(
     State(app): State<App>,
     Id(tenant_id): Id<TenantId>,
 ) -> Result<Json<Tenant>, Problem> {
-    let is_allowed = match caller {
-        AnyCaller::PlatformAdmin => true,
-        AnyCaller::Caller(caller) => caller.user_id().is_some() && *caller.tenant_id() == tenant_id,
-    };
-    if !is_allowed {
-        return Err(ProblemKind::NotFound.into());
+    if let AnyCaller::Caller(caller) = caller {
+        caller.require_user()?;
+        if *caller.tenant_id() != tenant_id {
+            return Err(ProblemKind::NotFound.into());
+        }
     }
     Ok(Json(app.find_tenant(&tenant_id).await?))
 }

@@ -1,6 +1,6 @@
 //! `/users`, without invites.
 
-use authn::{Caller, RecentAdmin};
+use authn::{AnyUser, Caller, RecentAdmin};
 use axum::Json;
 use axum::extract::State;
 use contract::identity::{PatchUser, User, UserExport, UserFilter};
@@ -32,7 +32,7 @@ pub(super) async fn read(
 
 /// `GET /users/{user_id}/export`: the user, or an administrator.
 pub(super) async fn export(
-    caller: Caller,
+    AnyUser(caller): AnyUser,
     State(app): State<App>,
     Id(user_id): Id<UserId>,
 ) -> Result<Json<UserExport>, Problem> {

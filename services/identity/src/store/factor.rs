@@ -343,21 +343,39 @@ pub(crate) async fn use_recovery_code(
     Ok(tx.execute(statement).await? == 1)
 }
 
-/// Inserts a challenge of a user after the password of a credential version was verified. Deletes the expired ones, and the oldest of
-/// more than [`MAX_CHALLENGES`]. Returns its end.
+/// A challenge that is not stored yet.
+pub(crate) struct NewChallenge {
+    pub(crate) digest: TokenDigest,
+    /// The version of the verified password.
+    pub(crate) credential_version: i64,
+    pub(crate) purpose: Purpose,
+    /// The network of the login; `None` if the caller has a session.
+    pub(crate) network: Option<String>,
+}
+
+/// Inserts a challenge of a user. Deletes the expired ones, and those above [`MAX_CHALLENGES`]: first the oldest of the networks with the
+/// most challenges, so that logins from one network do not delete the challenge of another one. Returns its end.
 pub(crate) async fn insert_challenge(
     tx: &mut TenantTx,
     user_id: UserId,
-    digest: TokenDigest,
-    credential_version: i64,
-    purpose: Purpose,
+    challenge: &NewChallenge,
 ) -> Result<DateTime<Utc>, Error> {
     let expires_at = tx.now() + CHALLENGE_TTL;
     let delete = sqlx::query!(
         "-- factor.delete_old_challenges
         delete from identity.login_challenges
         where user_id = $1 and (expires_at <= $2 or digest in (
-            select digest from identity.login_challenges where user_id = $1 order by created_at desc offset $3
+            select active.digest
+            from (
+                select
+                    digest,
+                    created_at,
+                    row_number() over (partition by network order by created_at desc) as number
+                from identity.login_challenges
+                where user_id = $1 and expires_at > $2
+            ) as active
+            order by active.number, active.created_at desc
+            offset $3
         ))",
         user_id.0,
         tx.now(),
@@ -367,13 +385,14 @@ pub(crate) async fn insert_challenge(
     let insert = sqlx::query!(
         "-- factor.insert_challenge
         insert into identity.login_challenges
-            (digest, tenant_id, user_id, credential_version, purpose, created_at, expires_at)
-        values ($1, $2, $3, $4, $5, $6, $7)",
-        digest.as_bytes(),
+            (digest, tenant_id, user_id, credential_version, purpose, network, created_at, expires_at)
+        values ($1, $2, $3, $4, $5, $6, $7, $8)",
+        challenge.digest.as_bytes(),
         tx.tenant_id().as_str(),
         user_id.0,
-        credential_version,
-        purpose.as_str(),
+        challenge.credential_version,
+        challenge.purpose.as_str(),
+        challenge.network.as_deref(),
         tx.now(),
         expires_at
     );

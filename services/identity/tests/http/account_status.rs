@@ -172,7 +172,7 @@ async fn a_mail_with_too_many_attempts_is_dead_lettered_and_others_are_sent() {
     system
         .run_sql(
             "insert into identity.outbox (outbox_id, tenant_id, kind, payload, created_at, due_at, attempts)
-            values (gen_random_uuid(), 'acme', 'mail_notice', '{}', now(), now(), 999)",
+            values (gen_random_uuid(), 'acme', 'mail_notice', '{}', now(), now(), 9999)",
         )
         .await;
     let invite = json!({ "email": "ada@acme.example" });

@@ -82,9 +82,20 @@ async fn a_key_cannot_act_for_a_user() {
     let all = json!(["events:write", "users:read", "users:write"]);
     let (_, key) = system.create_api_key(&admin, &json!({ "name": "all", "scopes": all })).await;
     let about = key.clone().header("X-User-ID", &ada.user.user_id.to_string()).header("X-Tenant-ID", "acme");
-    about.get("/auth/sessions").await.expect_problem(404, "not_found");
-    about.delete("/auth/sessions").await.expect_problem(404, "not_found");
+    let of_ada = format!("/users/{}/export", ada.user.user_id);
+    for path in ["/auth/sessions", "/auth/sessions?limit=x", &of_ada, "/users/no-id/export", "/auth/factors"]
+    {
+        about.get(path).await.expect_problem(403, "forbidden");
+    }
+    for path in ["/auth/sessions", &format!("/auth/sessions/{}", ada.user.user_id), "/auth/sessions/no-id"] {
+        about.delete(path).await.expect_problem(403, "forbidden");
+    }
     let change = json!({ "current_password": testkit::PASSWORD, "new_password": "another-good-one-7" });
-    about.post("/auth/password/change", &change).await.expect_problem(404, "not_found");
-    key.get("/tenants/acme").await.expect_problem(404, "not_found");
+    about.post("/auth/password/change", &change).await.expect_problem(403, "forbidden");
+    for path in ["/auth/device/inspect", "/auth/device/decide"] {
+        key.post(path, &json!({})).await.expect_problem(403, "forbidden");
+    }
+    let problem = key.get("/tenants/acme").await.expect_problem(403, "forbidden");
+    assert!(problem.detail.contains("any user of the tenant"), "{}", problem.detail);
+    key.get("/tenants/missing").await.expect_problem(403, "forbidden");
 }

@@ -32,7 +32,7 @@ async fn events_in(system: &TestSystem, stream: &str) -> Vec<(String, Value)> {
 }
 
 /// Returns the events of one subject.
-async fn of(system: &TestSystem, subject: &str) -> Vec<Value> {
+pub(super) async fn of(system: &TestSystem, subject: &str) -> Vec<Value> {
     events(system).await.into_iter().filter(|(under, _)| under == subject).map(|(_, event)| event).collect()
 }
 

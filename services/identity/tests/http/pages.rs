@@ -1,7 +1,23 @@
 //! `/pages`, `/problems` and `/version`.
 
+use std::sync::Arc;
+
+use axum::body::Body;
+use axum::http::Request;
 use contract::ProblemKind;
+use database::Parts;
+use hashing::{RawToken, SystemEntropy, TokenKind};
+use http_body_util::BodyExt as _;
+use service::Tasks;
+use service::clock::SystemClock;
+use service::config::{Environment, Variables as _};
+use service::telemetry::{Telemetry, TraceSettings};
+use testkit::{CHEAP_HASHES, LIMITS_OFF, TestDatabase};
 use testsystem::TestSystem;
+use tower::ServiceExt as _;
+
+/// A valid key, and a valid secret of the internal API.
+const SECRET: &str = "a secret of thirty-two characters or more";
 
 #[tokio::test]
 async fn pages_load_only_own_resources_and_send_no_referrer() {
@@ -151,6 +167,45 @@ async fn paths_outside_the_api_lead_to_the_pages() {
         );
     }
     assert_eq!(get("/other").await.status(), 404);
+}
+
+#[tokio::test]
+async fn without_a_mail_server_the_page_of_a_reset_shows_its_text_and_no_form() {
+    let with_mail = TestSystem::start().await.unwrap().client().get("/pages/request-reset").await.body;
+    assert!(
+        with_mail.contains("<form") && !with_mail.contains("svc cannot send e-mails here."),
+        "{with_mail}"
+    );
+
+    let (database, tasks) = (TestDatabase::create().await.unwrap(), Tasks::default());
+    let platform_token = RawToken::generate(TokenKind::PlatformAdmin, &SystemEntropy);
+    let environment = Environment::from_pairs(LIMITS_OFF).with(CHEAP_HASHES).with([
+        ("SVC_DATABASE_URL", database.url("svc_identity").as_str()),
+        ("SVC_SESSION_URL", "http://127.0.0.1:1"),
+        ("SVC_SERVICE_TOKEN", SECRET),
+        ("SVC_NATS_URL", "nats://127.0.0.1:1"),
+        ("SVC_STREAM_MAX_BYTES", "64MiB"),
+        ("SVC_PLATFORM_TOKEN", platform_token.expose()),
+        ("SVC_LIMITER_KEY", SECRET),
+        ("SVC_FACTOR_KEY", SECRET),
+        ("SVC_TRUSTED_PROXIES", "0.0.0.0/32"),
+    ]);
+    let parts = Parts {
+        database: database.pool("svc_identity").unwrap(),
+        clock: Arc::new(SystemClock),
+        entropy: Arc::new(SystemEntropy),
+        tasks: tasks.clone(),
+        telemetry: Telemetry::start("test", &TraceSettings::default()).unwrap(),
+    };
+    let identity = identity::build(identity::Config::load(&environment).unwrap(), parts).unwrap();
+    let request = Request::get("/api/v1/pages/request-reset").body(Body::empty()).unwrap();
+    let response = identity.public.oneshot(request).await.unwrap();
+    assert_eq!(response.status(), 200);
+    let page = response.into_body().collect().await.unwrap().to_bytes();
+    let page = String::from_utf8(page.to_vec()).unwrap();
+    assert!(page.contains("svc cannot send e-mails here.") && !page.contains("<form"), "{page}");
+    tasks.stopping().cancel();
+    tasks.draining().cancel();
 }
 
 /// What browsers send when a person opens an address.

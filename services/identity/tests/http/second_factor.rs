@@ -76,6 +76,28 @@ async fn sessions_show_the_methods_of_their_login() {
     let factors: Factors = client.get("/auth/factors").await.expect(200);
     assert!(factors.factors.len() == 1 && factors.factors[0].last_used_at.is_some(), "{factors:?}");
     assert_eq!(factors.recovery_codes, 10);
+    let created = crate::audit::of(&system, "audit.v1.acme.session.session_created").await;
+    let methods: Vec<_> = created.iter().map(|event| event["amr"].clone()).collect();
+    assert_eq!(methods, [json!(["pwd"]), json!(["pwd", "otp", "mfa"])]);
+}
+
+#[tokio::test]
+async fn a_reset_of_the_password_neither_removes_nor_skips_the_factor() {
+    let (system, admin) = started().await;
+    let (secret, _) = set_up(&admin.client).await;
+    answer(&system, "/auth/password/reset", &json!({ "email": EMAIL })).await.expect_empty(204);
+    let mails = system.wait_for_mails_to(EMAIL, "Subject: svc: Reset your password", 1).await;
+    let token = mails[0].split_whitespace().find(|word| word.starts_with("svc_pr_")).unwrap();
+    let password = "another-horse-battery-10";
+    let confirm = json!({ "token": token, "new_password": password });
+    answer(&system, "/auth/password/reset/confirm", &confirm).await.expect_empty(204);
+    let login = answer(&system, LOGIN, &json!({ "email": EMAIL, "password": password })).await;
+    login.expect_problem(403, "second_factor_required");
+    let complete = json!({ "challenge": login.json()["challenge"], "code": totp_after(&secret, 1) });
+    let session: IssuedSession = answer(&system, COMPLETE, &complete).await.expect(200);
+    let client = system.client().bearer(session.session_id.expose());
+    let factors: Factors = client.get("/auth/factors").await.expect(200);
+    assert_eq!((factors.factors.len(), factors.recovery_codes), (1, 10), "{factors:?}");
 }
 
 #[tokio::test]
@@ -339,10 +361,14 @@ async fn the_last_factor_of_a_person_who_must_have_one_is_not_removed_but_an_adm
     require(&system, "administrators").await;
     let problem = client.delete(&path).await.expect_problem(409, "last_factor");
     assert!(problem.detail.contains("ask an administrator"), "{problem:?}");
+    let own = format!("/users/{}/factors", admin.user.user_id);
+    client.delete(&own).await.expect_problem(409, "last_factor");
     assert_eq!(client.get("/auth/factors").await.expect::<Factors>(200), factors);
     require(&system, "optional").await;
     client.delete(&path).await.expect_empty(204);
     require(&system, "everyone").await;
+    // There is no factor to remove.
+    client.delete(&own).await.expect_empty(204);
     setup_challenge(&system, EMAIL).await;
     set_up(&member.client).await;
     let reset = format!("/users/{}/factors", member.user.user_id);

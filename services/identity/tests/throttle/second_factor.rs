@@ -24,18 +24,7 @@ impl Person {
     /// Sets up the app and waits for the next code.
     async fn start() -> Self {
         let context = Context::start().await;
-        let login = post(&context, HERE, "/auth/password/login", &login()).await;
-        let bearer = format!("Bearer {}", login.2["session_id"].as_str().unwrap());
-        let headers = [("Authorization", bearer.as_str())];
-        let set_up: Value = json_of(context.send("/auth/factors/totp", &headers, &Value::Null).await).await;
-        let secret = set_up["secret"].as_str().unwrap().to_owned();
-        assert!(set_up["uri"].as_str().unwrap().contains(&secret), "{set_up}");
-        let body = json!({ "code": totp(&secret, context.time()) });
-        let confirmed: Value =
-            json_of(context.send("/auth/factors/totp/confirm", &headers, &body).await).await;
-        let codes: Vec<_> = confirmed["recovery_codes"].as_array().unwrap().iter().collect();
-        let recovery_codes = codes.iter().map(|code| code.as_str().unwrap().to_owned()).collect();
-        context.advance(60);
+        let (secret, recovery_codes) = set_up(&context).await;
         Self { context, secret, recovery_codes }
     }
 
@@ -67,6 +56,22 @@ impl Person {
     async fn count(&self, query: &'static str) -> i64 {
         self.context.count(query).await
     }
+}
+
+/// Logs in with the password, sets up an app and waits for its next code. Returns its secret and the recovery codes.
+async fn set_up(context: &Context) -> (String, Vec<String>) {
+    let login = post(context, HERE, "/auth/password/login", &login()).await;
+    let bearer = format!("Bearer {}", login.2["session_id"].as_str().unwrap());
+    let headers = [("Authorization", bearer.as_str())];
+    let app: Value = json_of(context.send("/auth/factors/totp", &headers, &Value::Null).await).await;
+    let secret = app["secret"].as_str().unwrap().to_owned();
+    assert!(app["uri"].as_str().unwrap().contains(&secret), "{app}");
+    let body = json!({ "code": totp(&secret, context.time()) });
+    let confirmed: Value = json_of(context.send("/auth/factors/totp/confirm", &headers, &body).await).await;
+    let codes = confirmed["recovery_codes"].as_array().unwrap().iter();
+    let recovery_codes = codes.map(|code| code.as_str().unwrap().to_owned()).collect();
+    context.advance(60);
+    (secret, recovery_codes)
 }
 
 fn login() -> Value {
@@ -181,6 +186,21 @@ async fn a_challenge_is_active_for_five_minutes_and_a_user_has_at_most_twenty() 
         person.context.advance(1);
     }
     assert_eq!(person.count("select count(*) from identity.login_challenges").await, 20);
+}
+
+#[tokio::test]
+async fn logins_from_one_network_do_not_delete_the_challenge_of_another_one() {
+    let person = Person::start().await;
+    let challenge = person.challenge().await;
+    // They share a /48 network.
+    for number in 1..=25 {
+        person.context.advance(1);
+        let address = format!("2001:db8:1:{number}::1");
+        let (status, ..) = post(&person.context, &address, "/auth/password/login", &login()).await;
+        assert_eq!(status, 403);
+    }
+    assert_eq!(person.count("select count(*) from identity.login_challenges").await, 20);
+    assert_eq!(person.answer(&challenge, &person.code(0)).await.0, 200);
 }
 
 #[tokio::test]
@@ -316,6 +336,36 @@ async fn a_reset_of_the_factors_ends_a_login_in_flight() {
     );
     assert!(person.context.succeeds(HERE).await, "the password alone is enough again");
     assert_eq!(person.context.reset_factors(&user_id).await, 204, "a repetition has no effect");
+}
+
+#[tokio::test]
+async fn a_code_sent_during_a_reset_is_accepted_before_the_reset_or_not_at_all() {
+    let mut person = Person::start().await;
+    let user_id = person.context.user_id().await;
+    for round in 0..20 {
+        person.context.run_sql("delete from session.sessions").await;
+        let (challenge, code) = (person.challenge().await, person.code(0));
+        let reset = async {
+            // Each query takes a new connection, so the reset begins before, during or after the check of the code.
+            for _ in 0..round % 5 {
+                assert_eq!(person.context.user_id().await, user_id);
+            }
+            person.context.reset_factors(&user_id).await
+        };
+        let (reset, (status, code, body)) = tokio::join!(reset, person.answer(&challenge, &code));
+        assert_eq!(reset, 204, "round {round}");
+        let sessions = match (status, code.as_str()) {
+            (200, _) => 1,
+            (400, "token_invalid") => 0,
+            _ => panic!("round {round}: {status} {body}"),
+        };
+        assert_eq!(person.count(SESSIONS).await, sessions, "round {round}");
+        // After the reset, no login that waits for the factor is completed.
+        assert_eq!(person.answer(&challenge, &person.code(30)).await.1, "token_invalid", "round {round}");
+        assert!(person.context.succeeds(HERE).await, "round {round}: the password alone is enough again");
+        assert_eq!(person.count("select count(*) from identity.recovery_codes").await, 0, "round {round}");
+        (person.secret, person.recovery_codes) = set_up(&person.context).await;
+    }
 }
 
 #[tokio::test]

@@ -1,7 +1,7 @@
 //! `/auth/device`: device login for any client of RFC 8628. The routes of the device have bodies as forms or JSON, and errors
 //! as in RFC 6749, section 5.2.
 
-use authn::Caller;
+use authn::AnyUser;
 use axum::Json;
 use axum::extract::{FromRequest, Request, State};
 use axum::response::{IntoResponse, Response};
@@ -61,7 +61,7 @@ pub(super) async fn redeem(
 
 /// `POST /auth/device/inspect`: the session of any user.
 pub(super) async fn inspect(
-    caller: Caller,
+    AnyUser(caller): AnyUser,
     State(app): State<App>,
     ClientAddress(address): ClientAddress,
     JsonBody(request): JsonBody<InspectDevice>,
@@ -71,7 +71,7 @@ pub(super) async fn inspect(
 
 /// `POST /auth/device/decide`: the session of any user. Approval requires a recent password login.
 pub(super) async fn decide(
-    caller: Caller,
+    AnyUser(caller): AnyUser,
     State(app): State<App>,
     ClientAddress(address): ClientAddress,
     JsonBody(request): JsonBody<DecideDevice>,

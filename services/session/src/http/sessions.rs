@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use authn::{Caller, CredentialVerifier};
+use authn::{AnyUser, Caller, CredentialVerifier};
 use axum::Json;
 use axum::extract::{FromRef, FromRequestParts, State};
 use contract::internal::Credential;
@@ -54,7 +54,7 @@ pub(super) async fn whoami(caller: Caller) -> Result<Json<Whoami>, Problem> {
     }))
 }
 
-/// A caller with a bearer credential or with the cookie of the page of own sessions.
+/// A user with the bearer token of a session or with the cookie of the page of own sessions.
 pub(super) struct PageCaller(Caller);
 
 impl FromRequestParts<App> for PageCaller {
@@ -64,7 +64,7 @@ impl FromRequestParts<App> for PageCaller {
         let verifier = <Arc<dyn CredentialVerifier>>::from_ref(app);
         match Caller::from_page(parts, &verifier, &app.public_url).await? {
             Some(caller) => Ok(Self(caller)),
-            None => Caller::from_request_parts(parts, app).await.map(Self),
+            None => AnyUser::from_request_parts(parts, app).await.map(|AnyUser(caller)| Self(caller)),
         }
     }
 }

@@ -20,10 +20,14 @@ enum Step {
     },
     SetUser(UserStatus),
     SetRole(Role),
+    /// The user adds the first factor, or loses the last one.
+    SetFactor(bool),
     Delete,
     SetTenant(TenantStatus),
-    /// identity verifies the password of a login.
-    Verify,
+    /// identity verifies a login, with or without a second factor.
+    Verify {
+        with_factor: bool,
+    },
     /// The session service handles the login.
     Issue(Index),
     /// identity sends a current record.
@@ -39,9 +43,10 @@ fn step() -> impl Strategy<Value = Step> {
         3 => prop::option::of(any::<Index>()).prop_map(|kept| Step::ChangePassword { kept }),
         2 => prop_oneof![Just(UserStatus::Active), Just(UserStatus::Disabled)].prop_map(Step::SetUser),
         1 => prop_oneof![Just(Role::Member), Just(Role::Admin)].prop_map(Step::SetRole),
-        1 => prop::bool::weighted(0.1).prop_map(|delete| if delete { Step::Delete } else { Step::Verify }),
+        2 => any::<bool>().prop_map(Step::SetFactor),
+        1 => prop::bool::weighted(0.1).prop_map(|delete| if delete { Step::Delete } else { Step::SetFactor(false) }),
         2 => prop_oneof![Just(TenantStatus::Active), Just(TenantStatus::Suspended)].prop_map(Step::SetTenant),
-        5 => Just(Step::Verify),
+        5 => any::<bool>().prop_map(|with_factor| Step::Verify { with_factor }),
         5 => any::<Index>().prop_map(Step::Issue),
         4 => any::<bool>().prop_map(|user| Step::Push { user }),
         6 => any::<Index>().prop_map(Step::Arrive),
@@ -72,6 +77,13 @@ struct StoredSession {
     tenant_version: i64,
 }
 
+/// A verified login without a session.
+struct Login {
+    user: SubjectRecord,
+    tenant: TenantRecord,
+    amr: &'static [AuthMethod],
+}
+
 #[derive(Clone, Debug)]
 enum Record {
     User(SubjectRecord),
@@ -82,8 +94,7 @@ struct Simulation {
     /// All states in identity. The index is the version.
     users: Vec<Entry<SubjectRecord>>,
     tenants: Vec<Entry<TenantRecord>>,
-    /// Verified logins without a session.
-    logins: Vec<(SubjectRecord, TenantRecord)>,
+    logins: Vec<Login>,
     on_the_way: Vec<Record>,
     /// The records that the session service stores.
     user: Option<SubjectRecord>,
@@ -203,7 +214,8 @@ impl Simulation {
         }
     }
 
-    fn issue(&mut self, (user, tenant): (SubjectRecord, TenantRecord)) {
+    /// identity requests no session without the factor of the user. The session service rejects one nevertheless.
+    fn issue(&mut self, Login { user, tenant, amr }: Login) {
         let created_under = AccountVersions {
             user_id: user.user_id,
             credential_version: user.credential_version,
@@ -214,13 +226,19 @@ impl Simulation {
         self.store(Record::User(user));
         let id = SessionId(Uuid::from_u128(self.sessions.len() as u128));
         let session = StoredSession { id, created_under, user_version, tenant_version };
-        let permitted = self
-            .account()
-            .is_some_and(|account| account.permits_new_session(&created_under, &[AuthMethod::Pwd]));
-        assert_eq!(permitted, self.may_be_active(&session), "{session:?}");
+        let permitted =
+            self.account().is_some_and(|account| account.permits_new_session(&created_under, amr));
+        let is_complete = !self.needs_factor() || amr.contains(&AuthMethod::Mfa);
+        assert_eq!(permitted, is_complete && self.may_be_active(&session), "{amr:?} {session:?}");
         if permitted {
             self.sessions.push(session);
         }
+    }
+
+    /// Returns whether the user has a factor according to the history, up to the stored record.
+    fn needs_factor(&self) -> bool {
+        let version = |user: &SubjectRecord| usize::try_from(user.version).unwrap();
+        self.user.as_ref().is_some_and(|user| self.users[version(user)].record.has_factor)
     }
 
     /// Returns whether the history of the account permits the session, up to the stored records.
@@ -258,14 +276,18 @@ impl Simulation {
                 });
             }
             Step::SetRole(role) => self.change_user(Effect::Nothing, |user| user.role = role),
+            Step::SetFactor(has_factor) if has_factor != self.user_in_identity().has_factor => {
+                self.change_user(Effect::Nothing, |user| user.has_factor = has_factor);
+            }
             Step::Delete => self.change_user(Effect::EndsAll, |user| {
                 (user.status, user.is_deleted) = (UserStatus::Disabled, true);
             }),
             Step::SetTenant(status) => self.change_tenant(status),
-            Step::Verify => {
+            Step::Verify { with_factor } => {
                 let (user, tenant) = (self.user_in_identity().clone(), self.tenant_in_identity().clone());
                 if user.status == UserStatus::Active && tenant.status == TenantStatus::Active {
-                    self.logins.push((user, tenant));
+                    let amr = if with_factor { AuthMethod::ALL } else { &[AuthMethod::Pwd] };
+                    self.logins.push(Login { user, tenant, amr });
                 }
             }
             Step::Issue(which) if !self.logins.is_empty() => {
@@ -277,7 +299,7 @@ impl Simulation {
                 let record = which.get(&self.on_the_way).clone();
                 self.store(record);
             }
-            Step::SetUser(_) | Step::Issue(_) | Step::Arrive(_) => {}
+            Step::SetUser(_) | Step::SetFactor(_) | Step::Issue(_) | Step::Arrive(_) => {}
         }
         self.verify();
     }
