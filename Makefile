@@ -38,6 +38,7 @@ test: ## Run all tests that need no cluster, with their own Postgres and nats-se
 	@exec "$(BIN)/svc-standalone" with-servers -- $(PYTHON) tests/run.py $(ARGS)
 
 pictures: ## Make pictures of every page and mail (light, dark, narrow, failures) in target/pages/index.html, and those of the README
+	@rm -rf "$(TARGET)/pages"
 	@$(MAKE) --no-print-directory test ARGS="--test pages -- appearance:: failures:: mails::"
 	@$(PYTHON) tests/pages/gallery.py "$(TARGET)/pages"
 

@@ -70,6 +70,11 @@ async fn a_user_accepts_an_invite_with_a_valid_password_and_the_keyboard() {
         let shown = browser.wait_for_text("Your account is ready").await;
         assert!(shown.contains(&command) && shown.contains("Acme Ltd (acme)"), "{shown}");
     }
+    // The address bar has no token any more.
+    browser.open("about:blank").await;
+    browser.open(&page).await;
+    let shown = browser.wait_for_text("Your account is ready").await;
+    assert!(shown.contains(&command) && shown.contains("Acme Ltd (acme)"), "{shown}");
     let kept = browser.execute("return JSON.stringify(sessionStorage)").await;
     assert!(!kept.as_str().unwrap().contains("svc_iv_"), "the page kept the token: {kept}");
     browser.close().await;
@@ -90,6 +95,8 @@ async fn a_person_changes_the_language_and_keeps_the_link() {
     browser.wait_for_text("Link gültig bis").await;
     browser.press(&format!("{PASSWORD}{TAB}{TAB}{PASSWORD}{ENTER}")).await;
     browser.wait_for_text("Ihr Konto ist bereit").await;
+    browser.execute("document.querySelector('footer a[lang=en]').click()").await;
+    browser.wait_for_text("Your account is ready").await;
     browser.close().await;
 }
 
@@ -114,6 +121,9 @@ async fn a_used_link_is_reported_before_a_password_is_typed() {
     browser.open(&format!("{}#token={token}", browser.page("accept-invite"))).await;
     let shown = browser.wait_for_text("The link was already used").await;
     assert!(!shown.contains("New password"), "{shown}");
+    // The address bar has no token any more.
+    browser.open(&browser.page("accept-invite")).await;
+    browser.wait_for_text("The link was already used").await;
     browser.close().await;
 }
 

@@ -35,7 +35,19 @@ const spaces = texts.filter((text) => text.getClientRects().length > 0).map((tex
 });
 return Math.min(100, ...spaces);
 ";
-/// The width of the focus ring with its distance from the field.
+/// A script that returns the smallest space between a button and the next text, field or button, in pixels.
+const SPACE_BELOW_BUTTONS: &str = "
+const hasText = (element) => [...element.childNodes].some((node) => node.nodeType === Node.TEXT_NODE && node.data.trim());
+const shown = [...document.querySelectorAll('main *')]
+    .filter((element) => element.getClientRects().length > 0)
+    .filter((element) => hasText(element) || element.matches('input:not([aria-hidden]), img'));
+const spaces = shown.slice(0, -1).map((element, index) => {
+    if (!element.matches('.primary, .secondary')) return Infinity;
+    return shown[index + 1].getBoundingClientRect().top - element.getBoundingClientRect().bottom;
+});
+return Math.min(100, ...spaces);
+";
+/// The width of the focus ring with its distance from the field or the button.
 const FOCUS_RING: f64 = 5.0;
 
 const LOGO: &str = r##"<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 32 32"><rect width="32" height="32" rx="8" fill="#1d4ed8"/><circle cx="16" cy="16" r="7" fill="#fff"/></svg>"##;
@@ -74,6 +86,8 @@ impl Look<'_> {
         assert!(contrast >= 4.5, "{name}: a text has a contrast of {contrast}");
         let space = self.browser.execute(SPACE).await.as_f64().unwrap();
         assert!(space >= FOCUS_RING, "{name}: the focus ring of a field covers the text below it ({space})");
+        let space = self.browser.execute(SPACE_BELOW_BUTTONS).await.as_f64().unwrap();
+        assert!(space >= 2.0 * FOCUS_RING, "{name}: a button is too close to the element below it ({space})");
         self.browser.expect_accessible(&name).await;
         self.browser.keep_whole_screenshot(&name).await;
     }
@@ -176,6 +190,16 @@ async fn show_sessions(look: &Look<'_>) {
     look.wait_for("#done").await;
 }
 
+async fn show_no_factor(look: &Look<'_>) {
+    look.open(&format!("{}#tenant=acme&email=admin@acme.example", look.browser.page("factors"))).await;
+    look.wait_for("form").await;
+    look.browser.press(&format!("{PASSWORD}{ENTER}")).await;
+    look.wait_for("#none").await;
+    look.expect_readable("factors-none").await;
+    look.browser.execute("document.getElementById('log-out').click()").await;
+    look.wait_for("#done").await;
+}
+
 async fn show_factors(look: &Look<'_>) {
     let (browser, tenant) = (look.browser, format!("strict-{}", look.language));
     browser.system.create_tenant(&tenant).await;
@@ -230,6 +254,7 @@ async fn every_page_is_readable_and_accessible_in_both_languages_light_and_dark_
         show_request(&look).await;
         show_device(&look).await;
         show_sessions(&look).await;
+        show_no_factor(&look).await;
         show_factors(&look).await;
         let problem = ProblemKind::HeaderMissing.code();
         look.open(&format!("{}/api/v1/problems/{problem}", browser.system.base_url)).await;

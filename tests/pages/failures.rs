@@ -2,18 +2,20 @@
 
 use contract::ProblemKind;
 use contract::device::DeviceCodes;
+use contract::factors::NewTotp;
 use contract::identity::{Delivery, Invite, InviteUser};
 use contract::{Role, Secret};
 use e2e::token_in;
 use http::StatusCode;
-use serde_json::json;
-use testkit::{PASSWORD, wait_until};
+use serde_json::{Value, json};
+use testkit::{PASSWORD, totp_after, wait_until};
 use testsystem::TestUser;
 
 use super::browser::{Browser, ENTER, TAB};
 use super::proxy::{FailingProxy, Failure, Target};
 
 const EMAIL: &str = "admin@acme.example";
+const NEW: &str = "another-horse-battery-9";
 const UNAVAILABLE: &str = "svc is not available at the moment.";
 const UNREACHABLE: &str = "svc is not reachable.";
 const UNEXPECTED: &str = "The response was not from svc.";
@@ -38,6 +40,8 @@ struct Visit {
     admin: TestUser,
     /// The text that ends the visit early.
     failure: Option<&'static str>,
+    /// What the page shows if its logout fails: its task is done then.
+    without_logout: &'static str,
 }
 
 impl Visit {
@@ -46,7 +50,8 @@ impl Visit {
         let proxy = FailingProxy::start(&browser.system.base_url).await;
         let browser = browser.through(&proxy.base_url);
         let admin = browser.system.create_tenant("acme").await;
-        Some(Self { browser, proxy, admin, failure: None })
+        let without_logout = "The logout on this page failed.";
+        Some(Self { browser, proxy, admin, failure: None, without_logout })
     }
 
     /// Waits for the text of a successful step or of the failure. Returns whether the step failed.
@@ -74,17 +79,32 @@ impl Visit {
         assert_ne!(self.browser.execute(controls).await, 0, "{name}: {}", self.browser.text().await);
     }
 
-    /// Fails each request of a visit in each way. `visit` ends with the first failure.
-    async fn fail_each_request(mut self, requests: usize, visit: impl AsyncFn(&Self)) {
+    /// Waits until a field has the focus, and types into it.
+    async fn type_into(&self, field: &str, keys: &str) {
+        wait_until(field, async || (self.browser.focus().await == field).then_some(())).await;
+        self.browser.press(keys).await;
+    }
+
+    async fn click(&self, selector: &str) {
+        self.browser.execute(&format!("document.querySelector('{selector}').click()")).await;
+    }
+
+    /// The secret of an authenticator app on the page.
+    async fn shown_secret(&self) -> String {
+        let secret = "return document.getElementById('secret').textContent.replaceAll(' ', '')";
+        self.browser.execute(secret).await.as_str().unwrap().to_owned()
+    }
+
+    /// Fails each request of a visit of a page in each way. `visit` ends with the first failure.
+    async fn fail_each_request(mut self, page: &str, requests: usize, visit: impl AsyncFn(&Self)) {
         self.proxy.pass();
         visit(&self).await;
         let sent = self.proxy.requests();
         assert_eq!(sent.len(), requests, "{sent:?}");
         for (number, (method, path)) in sent.iter().enumerate() {
             for (failure, text) in FAILURES {
-                let name = format!("{method} {path} with {failure:?}");
-                // The device is approved or denied then, so the page shows only that its logout failed.
-                let text = if path.ends_with("/logout") { "The logout on this page failed." } else { text };
+                let name = format!("{page}: {method} {path} with {failure:?}");
+                let text = if path.ends_with("/logout") { self.without_logout } else { text };
                 self.failure = Some(text);
                 self.proxy.fail(Target::Api(number), failure);
                 visit(&self).await;
@@ -92,7 +112,10 @@ impl Visit {
                 assert!(shown.contains(text), "{name}: {shown}");
                 assert!(!shown.contains(INCOMPLETE), "{name}: {shown}");
                 self.expect_a_way_to_continue(&name).await;
-                self.browser.keep_screenshot(&format!("failure-{number}-{path}-{failure:?}")).await;
+                // Without the id of a session or factor, which has digits.
+                let operation = path.rsplit('/').find(|segment| !segment.contains(char::is_numeric)).unwrap();
+                let picture = format!("failure-{page}-{number}-{operation}-{failure:?}");
+                self.browser.keep_screenshot(&picture).await;
             }
         }
         self.browser.close().await;
@@ -124,7 +147,7 @@ async fn accept_invite_shows_each_failed_request() {
         let token = visit.invite(&format!("user-{}@acme.example", number.get())).await;
         set_password(visit, "accept-invite", &token, "Your account is ready").await;
     };
-    visit.fail_each_request(2, accept).await;
+    visit.fail_each_request("accept-invite", 2, accept).await;
 }
 
 #[tokio::test]
@@ -140,7 +163,7 @@ async fn reset_password_shows_each_failed_request() {
         let mail = visit.browser.system.wait_for_mail(EMAIL).await;
         set_password(visit, "reset-password", token_in(&mail), "Your password was changed").await;
     };
-    visit.fail_each_request(2, reset).await;
+    visit.fail_each_request("reset-password", 2, reset).await;
 }
 
 #[tokio::test]
@@ -151,7 +174,7 @@ async fn request_reset_shows_each_failed_request() {
         visit.browser.press(&format!("{EMAIL}{ENTER}")).await;
         visit.fails_before("Check your e-mail").await;
     };
-    visit.fail_each_request(1, request).await;
+    visit.fail_each_request("request-reset", 1, request).await;
 }
 
 #[tokio::test]
@@ -168,7 +191,7 @@ async fn device_shows_each_failed_request() {
         visit.browser.press(&format!("{TAB}{ENTER}")).await;
         visit.fails_before("You are logged out on this page").await;
     };
-    visit.fail_each_request(4, approve).await;
+    visit.fail_each_request("device", 4, approve).await;
 }
 
 #[tokio::test]
@@ -195,7 +218,98 @@ async fn sessions_shows_each_failed_request() {
         visit.browser.execute("document.getElementById('log-out').click()").await;
         visit.fails_before("You are logged out on this page").await;
     };
-    visit.fail_each_request(4, revoke_and_log_out).await;
+    visit.fail_each_request("sessions", 4, revoke_and_log_out).await;
+}
+
+#[tokio::test]
+async fn change_password_shows_each_failed_request() {
+    let Some(mut visit) = Visit::start().await else { return };
+    let done = "Your password was changed";
+    // The change has revoked the session of the page too.
+    visit.without_logout = done;
+    let passwords = std::cell::Cell::new([PASSWORD, NEW]);
+    let change = async |visit: &Visit| {
+        let [current, new] = passwords.get();
+        visit.open("change-password", &format!("tenant=acme&email={EMAIL}")).await;
+        visit.type_into("current", &format!("{current}{TAB}{TAB}{new}{TAB}{TAB}{new}{ENTER}")).await;
+        visit.fails_before(done).await;
+        if visit.browser.text().await.contains(done) {
+            passwords.set([new, current]);
+        }
+    };
+    visit.fail_each_request("change-password", 3, change).await;
+}
+
+/// A page that is left logs out. This keeps its request apart from those of the next visit.
+const STAY_LOGGED_IN: &str = "addEventListener('pagehide', (event) => event.stopImmediatePropagation())";
+
+#[tokio::test]
+async fn factors_shows_each_failed_request_of_a_set_up() {
+    let Some(mut visit) = Visit::start().await else { return };
+    let done = "Store your recovery codes";
+    visit.without_logout = done;
+    visit.browser.run_before_load(STAY_LOGGED_IN).await;
+    let number = std::cell::Cell::new(0);
+    let set_up = async |visit: &Visit| {
+        number.set(number.get() + 1);
+        let email = format!("user-{}@acme.example", number.get());
+        visit.browser.system.add_user(&visit.admin, &email, Role::Member).await;
+        visit.open("factors", &format!("tenant=acme&email={email}")).await;
+        visit.type_into("password", &format!("{PASSWORD}{ENTER}")).await;
+        if visit.fails_before("You have no second factor.").await {
+            return;
+        }
+        visit.click("#add").await;
+        if visit.fails_before("Or type this secret into the app:").await {
+            return;
+        }
+        let code = totp_after(&visit.shown_secret().await, 0);
+        visit.browser.execute("document.getElementById('first-code').focus()").await;
+        visit.type_into("first-code", &format!("{code}{ENTER}")).await;
+        visit.fails_before(done).await;
+    };
+    visit.fail_each_request("factors-setup", 5, set_up).await;
+}
+
+/// Sets up an authenticator app of a new user. Returns its secret.
+async fn add_user_with_app(visit: &Visit, email: &str) -> String {
+    let user = visit.browser.system.add_user(&visit.admin, email, Role::Member).await;
+    let app: NewTotp = user.client.post("/auth/factors/totp", &Value::Null).await.expect(201);
+    let body = json!({ "code": totp_after(app.secret.expose(), 0) });
+    user.client.post("/auth/factors/totp/confirm", &body).await.expect::<Value>(200);
+    app.secret.expose().to_owned()
+}
+
+#[tokio::test]
+async fn factors_shows_each_failed_request_of_a_change() {
+    let Some(visit) = Visit::start().await else { return };
+    visit.browser.run_before_load(STAY_LOGGED_IN).await;
+    let number = std::cell::Cell::new(0);
+    let change = async |visit: &Visit| {
+        number.set(number.get() + 1);
+        let email = format!("user-{}@acme.example", number.get());
+        let secret = add_user_with_app(visit, &email).await;
+        visit.open("factors", &format!("tenant=acme&email={email}")).await;
+        visit.type_into("password", &format!("{PASSWORD}{ENTER}")).await;
+        if visit.fails_before("Enter a code to complete the login.").await {
+            return;
+        }
+        visit.type_into("otp", &format!("{}{ENTER}", totp_after(&secret, 1))).await;
+        for (selector, success) in [
+            ("#renew", "Unused codes:"),
+            ("#stored", "Store your recovery codes"),
+            ("#factors button", "Unused codes:"),
+            ("#remove", "Remove this second factor?"),
+            ("#log-out", "The second factor was removed."),
+        ] {
+            if visit.fails_before(success).await {
+                return;
+            }
+            visit.click(selector).await;
+        }
+        visit.fails_before("You are logged out on this page").await;
+    };
+    visit.fail_each_request("factors-change", 8, change).await;
 }
 
 #[tokio::test]
@@ -221,7 +335,15 @@ async fn a_page_without_running_scripts_is_not_blank() {
     let browser = &visit.browser;
     browser.dev_tools("Network.enable", json!({})).await;
     browser.dev_tools("Network.setCacheDisabled", json!({ "cacheDisabled": true })).await;
-    let pages = ["accept-invite", "reset-password", "request-reset", "device", "sessions"];
+    let pages = [
+        "accept-invite",
+        "reset-password",
+        "request-reset",
+        "device",
+        "sessions",
+        "change-password",
+        "factors",
+    ];
     let failures =
         [Failure::Connection, Failure::Html(StatusCode::OK), Failure::Problem(ProblemKind::RateLimited)];
     for (language, text) in
@@ -306,10 +428,30 @@ async fn every_page_works_in_a_browser_that_stores_no_data() {
     open("request-reset", "tenant=acme").await;
     browser.press(&format!("{EMAIL}{ENTER}")).await;
     browser.wait_for_text("Check your e-mail").await;
-    open("sessions", &format!("tenant=acme&email={EMAIL}")).await;
-    wait_until("the form is shown", async || (browser.focus().await == "password").then_some(())).await;
-    browser.press(&format!("{PASSWORD}{ENTER}")).await;
+    let mail = browser.system.wait_for_mail(EMAIL).await;
+    open("reset-password", &format!("token={}", token_in(&mail))).await;
+    browser.wait_for_text("Link valid until").await;
+    browser.press(&format!("{PASSWORD}{TAB}{TAB}{PASSWORD}{ENTER}")).await;
+    browser.wait_for_text("Your password was changed").await;
+    let account = format!("tenant=acme&email={EMAIL}");
+    open("sessions", &account).await;
+    visit.type_into("password", &format!("{PASSWORD}{ENTER}")).await;
     browser.wait_for_text("Log out on this page").await;
+    let device = browser.system.client().header("X-Tenant-ID", "acme");
+    let codes: DeviceCodes = device.post("/auth/device/code", &json!({})).await.expect(200);
+    open("device", &format!("{account}&user_code={}", codes.user_code)).await;
+    visit.type_into("password", &format!("{PASSWORD}{ENTER}")).await;
+    browser.wait_for_text("Connect this device?").await;
+    visit.click("#approve").await;
+    browser.wait_for_text("You are logged out on this page").await;
+    open("factors", &account).await;
+    visit.type_into("password", &format!("{PASSWORD}{ENTER}")).await;
+    browser.wait_for_text("You have no second factor.").await;
+    visit.click("#add").await;
+    browser.wait_for_text("Or type this secret into the app:").await;
+    open("change-password", &account).await;
+    visit.type_into("current", &format!("{PASSWORD}{TAB}{TAB}{NEW}{TAB}{TAB}{NEW}{ENTER}")).await;
+    browser.wait_for_text("Your password was changed").await;
     visit.browser.close().await;
 }
 
@@ -382,7 +524,7 @@ async fn no_password_is_part_of_an_address() {
     let Some(visit) = Visit::start().await else { return };
     let browser = &visit.browser;
     // The form is sent by the browser, not by the script, and no policy prevents it.
-    for page in ["accept-invite", "reset-password", "device", "sessions"] {
+    for page in ["accept-invite", "reset-password", "device", "sessions", "change-password", "factors"] {
         visit.proxy.fail(Target::Path(page), Failure::Without("content-security-policy"));
         visit.open(page, "tenant=acme").await;
         let submit = format!(

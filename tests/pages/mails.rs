@@ -1,13 +1,60 @@
 //! Mails as people read them: light, dark, narrow, without styles, and as text. Pictures and texts are in `target/pages`.
 
 use contract::Role;
+use contract::factors::{AddedPasskey, Factors, NewTotp, RecoveryCodes};
+use contract::session::IssuedSession;
 use serde_json::{Value, json};
-use testkit::{MailServer, PASSWORD};
+use testkit::{Authenticator, Client, MailServer, PASSWORD, totp_after};
+use testsystem::{TestSystem, TestUser};
 
 use super::appearance::CONTRAST;
 use super::browser::Browser;
 
-/// Sends one mail of every kind.
+/// Sets up an authenticator app. Returns its secret and a recovery code.
+async fn set_up_app(client: &Client) -> (String, String) {
+    let app: NewTotp = client.post("/auth/factors/totp", &Value::Null).await.expect(201);
+    let secret = app.secret.expose().to_owned();
+    let body = json!({ "code": totp_after(&secret, 0) });
+    let codes: RecoveryCodes = client.post("/auth/factors/totp/confirm", &body).await.expect(200);
+    (secret, codes.recovery_codes[0].expose().to_owned())
+}
+
+/// Sends the mails about second factors: seven to a user who changes them, two to a user who has lost them, one to the administrator.
+async fn send_factor_mails(system: &TestSystem, admin: &TestUser) {
+    let emil = system.add_user(admin, "emil@acme.example", Role::Member).await;
+    let (secret, code) = set_up_app(&emil.client).await;
+    let client = system.client().header("X-Tenant-ID", "acme");
+    let login = json!({ "email": "emil@acme.example", "password": PASSWORD });
+    let challenge = client.post("/auth/password/login", &login).await.json()["challenge"].clone();
+    let recover = json!({ "challenge": challenge, "recovery_code": code });
+    let session: IssuedSession = client.post("/auth/second-factor", &recover).await.expect(200);
+    let recovered = system.client().bearer(session.session_id.expose());
+    recovered.post("/auth/factors/recovery-codes", &Value::Null).await.expect::<RecoveryCodes>(201);
+
+    let mut authenticator = Authenticator::new(&system.base_url.replace("127.0.0.1", "localhost"));
+    let options: Value = recovered.post("/auth/factors/passkeys/options", &Value::Null).await.expect(201);
+    let credential = authenticator.create(&options["public_key"]);
+    let passkey = json!({ "challenge": options["challenge"], "name": "laptop", "credential": credential });
+    recovered.post("/auth/factors/passkeys", &passkey).await.expect::<AddedPasskey>(201);
+
+    // The wrong codes of a day except the last one.
+    let failures =
+        "update identity.users set factor_failures = 49, factor_window_ends_at = now() + interval '1 day'";
+    system.run_sql(&format!("{failures} where user_id = '{}'", emil.user.user_id)).await;
+    let challenge = client.post("/auth/password/login", &login).await.json()["challenge"].clone();
+    let wrong = json!({ "challenge": challenge, "code": totp_after(&secret, 100) });
+    client.post("/auth/second-factor", &wrong).await.expect_problem(401, "second_factor_failed");
+    let factors: Factors = recovered.get("/auth/factors").await.expect(200);
+    for factor in &factors.factors {
+        recovered.delete(&format!("/auth/factors/{}", factor.factor_id)).await.expect_empty(204);
+    }
+
+    let fay = system.add_user(admin, "fay@acme.example", Role::Member).await;
+    set_up_app(&fay.client).await;
+    admin.client.delete(&format!("/users/{}/factors", fay.user.user_id)).await.expect_empty(204);
+}
+
+/// Sends at least one mail of every kind.
 async fn send_every_mail(browser: &Browser) {
     let system = &browser.system;
     let admin = system.create_tenant("acme").await;
@@ -27,6 +74,7 @@ async fn send_every_mail(browser: &Browser) {
     let change = json!({ "current_password": PASSWORD, "new_password": "another long password of mine" });
     let client = client.header("X-User-ID", &dora.user.user_id.to_string());
     client.post("/auth/password/change", &change).await.expect_empty(204);
+    send_factor_mails(system, &admin).await;
     system.wait_for_empty_outbox().await;
 }
 
@@ -56,13 +104,17 @@ async fn every_mail_is_readable_light_dark_narrow_and_without_styles() {
             ("SVC_LANGUAGE", language),
             ("SVC_PRODUCT_NAME", "Acme Cloud"),
             ("SVC_SUPPORT_ADDRESS", "https://help.acme.example/contact"),
+            // There are no passkeys at an IP address.
+            ("SVC_PUBLIC_URL", "http://localhost:0"),
         ];
         let mail = mail.iter().map(|(name, value)| (*name, value.as_str()));
         let variables: Vec<_> = mail.chain(branding).collect();
         let Some(browser) = Browser::start_with(&variables).await else { return };
         send_every_mail(&browser).await;
-        let mails = server.mails();
-        assert_eq!(mails.len(), 10, "{mails:#?}");
+        let mut mails = server.mails();
+        assert_eq!(mails.len(), 20, "{mails:#?}");
+        // The order of delivery differs between runs, and names contain the number.
+        mails.sort_by_cached_key(|mail| (subject_and_parts(mail).0, mail["to"].to_string()));
         std::fs::create_dir_all(Browser::screenshots()).unwrap();
         for (number, mail) in mails.iter().enumerate() {
             let (subject, text, html) = subject_and_parts(mail);

@@ -68,8 +68,11 @@ async fn a_login_with_a_second_factor_asks_for_the_code() {
     browser.press(&format!("{PASSWORD}{ENTER}")).await;
     browser.wait_for_text("Enter a code to complete the login.").await;
     assert_eq!(browser.focus().await, "otp");
+    let errors = "return document.querySelectorAll('[aria-invalid], .error:not([hidden])').length";
+    assert_eq!(browser.execute(errors).await, 0, "the next step is not an error");
     browser.press(&format!("000000{ENTER}")).await;
     browser.wait_for_text("The code is wrong").await;
+    assert_eq!(browser.execute(errors).await, 2, "the field, and the text below it");
     browser.press(&format!("{}{ENTER}", code(1))).await;
     browser.wait_for_text("Log out on this page").await;
     browser.close_after_errors().await;

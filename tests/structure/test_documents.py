@@ -63,6 +63,11 @@ CONSTANTS = {
     ("services/identity/src/app/resets.rs", r"RESET_MAILS: .*NonZeroU32::new\((\d+)"): [
         ("docs/limits.md", r"resets mailed to one recipient, over all tenants \| (\d+), then"),
     ],
+    ("services/session/src/app/device_grants.rs", r"WRONG_CODES_OF_USER: Limit =[^;]*NonZeroU32::new\((\d+)"): [
+        ("docs/limits.md", r"A user can enter (\w+) wrong codes from any address"),
+        ("docs/device-login.md", r"A user can enter (\w+) wrong codes, then"),
+        ("catalog/openapi.json", r"After (\w+) unknown codes of a user or of an address"),
+    ],
     ("services/session/src/domain/session.rs", r"MAX_SESSIONS: i64 = (\d+)"): [
         ("docs/limits.md", r"A user has at most (\d+) active sessions"),
     ],

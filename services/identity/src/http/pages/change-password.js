@@ -28,6 +28,7 @@ function showDone(account) {
 
 const fieldOf = (code) => (code === "login_failed" ? current : page.codeOf(code) ?? page.newPasswordOf(code));
 
+page.startAgain();
 if (page.result()) showDone(page.result());
 else {
   page.onSubmit(form, { check: page.checkAgain, action: change, fieldOf });

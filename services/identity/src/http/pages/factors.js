@@ -181,8 +181,7 @@ page.element("renew").addEventListener("click", () => run(renew));
 page.element("stored").addEventListener("click", () => run(continueAfterCodes));
 page.element("print").addEventListener("click", () => print());
 page.element("log-out").addEventListener("click", () => run(async () => {
-  await logOut();
-  page.showSection("done");
+  page.showSection((await logOut()) ? "done" : "still-logged-in");
 }));
 page.offerCopy("recovery-codes");
 page.prefill(tenant, email);

@@ -45,8 +45,8 @@ const finished = `svc:done:${location.pathname}`;
 export const forget = () => keep.remove(storage);
 // A password in it is not used and not kept.
 if (location.hash.length > 1) keep.set(storage, location.hash.slice(1).replace(/(^|&)(password|current)=[^&]*/g, ""));
-// A result is shown again after a reload and on the way back, but not if the page is opened again.
-if (location.hash.length > 1 || performance.getEntriesByType("navigation")[0]?.type === "navigate") keep.remove(finished);
+// A new link replaces the result of the last one.
+if (location.hash.length > 1) keep.remove(finished);
 history.replaceState(null, "", location.pathname);
 // A link to the page that is already open changes only the fragment.
 addEventListener("hashchange", () => location.reload());
@@ -61,10 +61,15 @@ export function openLink({ token, kind }) {
   else location.assign(address);
 }
 
-// Replaces the fragment by a result, which a reload shows again.
+// Replaces the fragment by a result, which is shown as long as the tab is open.
 export function finish(result) {
   forget();
   keep.set(finished, JSON.stringify(result));
+}
+
+// Removes the result if the page is opened again, but not after a reload or on the way back. For pages that work without a link.
+export function startAgain() {
+  if (performance.getEntriesByType("navigation")[0]?.type === "navigate") keep.remove(finished);
 }
 export const result = () => JSON.parse(keep.get(finished));
 
@@ -217,7 +222,9 @@ function setChallenge(value) {
   if (!value) return;
   passkey.cancel();
   template.after(template.content.cloneNode(true));
-  element("use-passkey").hidden = !value.options || !passkey.isAvailable();
+  const isPasskeyPossible = Boolean(value.options) && passkey.isAvailable();
+  element("otp-help").textContent = isPasskeyPossible ? text("passkey.required") : value.message;
+  element("use-passkey").hidden = !isPasskeyPossible;
   element("use-passkey").addEventListener("click", usePasskeyAsFactor);
 }
 
@@ -308,7 +315,6 @@ export async function logIn(paths, { tenant, email, password }) {
   } catch (error) {
     if (error.code === "second_factor_setup_required") openSetup(error.challenge, { tenant, email });
     else if (error.challenge) setChallenge(error);
-    if (error.options && passkey.isAvailable()) error.message = text("passkey.required");
     if (error.code === "second_factor_failed") element("otp").value = "";
     if (error.code === "second_factor_failed" && sent.assertion) error.message = text("passkey.failed");
     if (error.code !== "token_invalid") throw error;
@@ -423,7 +429,11 @@ export function onSubmit(form, { check = () => {}, action, fieldOf = () => undef
     validate(form, isPasskey ? replacedFields() : []);
     check();
     if (!form.querySelector("[aria-invalid]")) {
-      await busy(action).catch((error) => showError(fieldOf(error.code), message(error)));
+      await busy(action).catch((error) => {
+        // The password is right, and the form has the field for the next step.
+        if (error.code === "second_factor_required") element("otp").focus();
+        else showError(fieldOf(error.code), message(error));
+      });
     }
     assertion = null;
     focusError(form);

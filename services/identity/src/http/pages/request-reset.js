@@ -5,6 +5,7 @@ import * as page from "./page.js";
 const form = document.querySelector("form");
 
 function offer({ tenant, email }) {
+  page.startAgain();
   page.onSubmit(form, { action: () => request(tenant, email) });
   page.element("again").addEventListener("click", () => page.showSection("task"));
   page.prefill(tenant, email);

@@ -49,6 +49,14 @@ function iconOf({ user_agent: agent }) {
   return /Android|iPhone|iPad/.test(agent) ? ICONS.telephone : ICONS.browser;
 }
 
+// The method of the login, then the second factor or the passkey in place of a password.
+function methodOf({ method, amr }) {
+  const isPasskey = amr.includes("hwk") || amr.includes("swk");
+  const isAlone = isPasskey && method === "password" && !amr.includes("pwd");
+  const second = amr.includes("otp") ? "app" : isPasskey ? "passkey" : amr.includes("mfa") && "recovery_code";
+  return [!isAlone && method, second].filter(Boolean).map((name) => page.text(`sessions.method.${name}`)).join(" + ");
+}
+
 const addressOf = ({ ip }) => ip ?? page.text("unknown");
 
 // One row for the sessions of a client: they differ in their times only.
@@ -61,7 +69,7 @@ function row(sessions) {
   item.querySelector("bdi").textContent = name;
   item.querySelector("path").setAttribute("d", iconOf(first));
   show("count", sessions.length > 1 ? page.text("sessions.count", { count: sessions.length }) : "");
-  show("origin", `${page.text(`sessions.method.${first.method}`)} · ${addressOf(first)}`);
+  show("origin", `${methodOf(first)} · ${addressOf(first)}`);
   show("times", page.text("sessions.times", { used, created: page.time(first.created_at) }));
   const button = item.querySelector("button");
   button.setAttribute("aria-label", `${button.textContent}: ${name}, ${addressOf(first)}, ${page.time(first.created_at)}`);
@@ -72,7 +80,7 @@ function row(sessions) {
 function groups(sessions) {
   const byClient = new Map();
   for (const session of sessions) {
-    const client = JSON.stringify([clientName(session), session.method, session.ip]);
+    const client = JSON.stringify([clientName(session), methodOf(session), session.ip]);
     byClient.set(client, [...(byClient.get(client) ?? []), session]);
   }
   return [...byClient.values()];

@@ -31,8 +31,8 @@ function showAccount(account) {
   page.element("email").value = page.userName(account);
 }
 
+// The token stays in this tab, so that a reload shows the same.
 function rejectToken(error) {
-  page.forget();
   page.showFailure(page.message(error), "remedy");
 }
 
