@@ -9,7 +9,7 @@ use tenancy::KeyId;
 use crate::framework::address::{self, IdRef};
 use crate::framework::api::Paging;
 use crate::framework::arguments::enum_parser;
-use crate::framework::catalog::{Errors, Examples, Names, Requirement, Routes};
+use crate::framework::catalog::{Errors, Examples, Names, Routes};
 use crate::framework::command::{Command, ended, group};
 use crate::framework::context::Context;
 use crate::framework::error::{ErrorKind, Result};
@@ -87,7 +87,6 @@ pub(crate) struct Create {
 impl Command for Create {
     type Output = ApiKey;
 
-    const REQUIRES: Requirement = Requirement::Session;
     const ROUTES: Routes = Routes::Only(&[&routes::CREATE_API_KEY]);
     const ERRORS: Errors = &[ErrorKind::InputInvalid];
     const EXAMPLES: Examples = &[
@@ -136,7 +135,6 @@ pub(crate) struct List {
 impl Command for List {
     type Output = ItemList<ApiKey>;
 
-    const REQUIRES: Requirement = Requirement::Session;
     const ROUTES: Routes = Routes::Only(&[&routes::LIST_API_KEYS]);
     const ERRORS: Errors = &[ErrorKind::InputInvalid];
     const EXAMPLES: Examples = &[("List all API keys with the time of last use", "svc api-keys list --all")];
@@ -173,7 +171,6 @@ ended!(
 impl Command for Revoke {
     type Output = RevokedApiKey;
 
-    const REQUIRES: Requirement = Requirement::Session;
     const ROUTES: Routes = Routes::Only(&[&routes::REVOKE_API_KEY, &routes::LIST_API_KEYS]);
     const ERRORS: Errors = ErrorKind::ADDRESS_AND_CONFIRMATION;
     const EXAMPLES: Examples = &[

@@ -9,7 +9,7 @@ use tenancy::{Actor, TenantId};
 use crate::framework::address::UserRef;
 use crate::framework::api::{ListLimit, Paging};
 use crate::framework::arguments::enum_parser;
-use crate::framework::catalog::{Errors, Examples, Names, Requirement, Routes};
+use crate::framework::catalog::{Errors, Examples, Names, Routes};
 use crate::framework::command::{Command, group};
 use crate::framework::context::Context;
 use crate::framework::error::{ErrorKind, Result};
@@ -85,7 +85,6 @@ fn object(record: &AuditRecord) -> Option<Cell> {
 impl Command for List {
     type Output = ItemList<AuditRecord>;
 
-    const REQUIRES: Requirement = Requirement::SessionOrPlatformToken;
     const ROUTES: Routes = Routes::Only(&[&routes::LIST_AUDIT, &routes::LIST_USERS]);
     const ERRORS: Errors = &[ErrorKind::AmbiguousId];
     const EXAMPLES: Examples = &[

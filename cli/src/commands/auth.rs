@@ -16,7 +16,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use tenancy::{TenantId, UserId};
 
-use self::sessions::RevokedSession;
+use self::sessions::{RevokedSession, login_method};
 use crate::framework::catalog::{Errors, Examples, Names, Requirement, Routes};
 use crate::framework::command::{Command, group};
 use crate::framework::configuration::ContextName;
@@ -97,7 +97,7 @@ impl CommandOutput for Whoami {
             ("key", self.key_id.map(text)),
             ("role", self.role.map(text)),
             ("scopes", Some(text(scopes.join(" ")))),
-            ("method", self.method.map(text)),
+            ("method", self.method.map(|method| text(login_method(method, &self.amr)))),
             ("expires", Some(time(&self.expires_at))),
             ("idle timeout", self.idle_expires_at.as_ref().map(time)),
         ])
@@ -107,7 +107,6 @@ impl CommandOutput for Whoami {
 impl Command for WhoamiCommand {
     type Output = Whoami;
 
-    const REQUIRES: Requirement = Requirement::Credential;
     const ROUTES: Routes = Routes::Only(&[&routes::WHOAMI]);
     const EXAMPLES: Examples = &[
         ("Show the current user and tenant", "svc auth whoami"),

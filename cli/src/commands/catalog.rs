@@ -9,8 +9,8 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::Serialize;
 
 use crate::framework::catalog::{
-    CommandDescriptor, CommandTree, Document, Errors, Examples, Names, Requirement, SchemaOf, Summary,
-    descriptor, document, format_schema, leaves, summary, to_text, validation_errors,
+    CommandDescriptor, CommandTree, Document, Errors, Examples, Names, SchemaOf, Summary, descriptor,
+    document, format_schema, leaves, summary, to_text, validation_errors,
 };
 use crate::framework::command::{Command, group};
 use crate::framework::context::Context;
@@ -96,7 +96,6 @@ impl CommandOutput for Shown {
 impl Command for Show {
     type Output = Shown;
 
-    const REQUIRES: Requirement = Requirement::Nothing;
     const EXAMPLES: Examples = &[
         ("List all commands in brief", "svc catalog show --summary"),
         ("Print everything about one command", "svc catalog show auth login"),
@@ -168,7 +167,6 @@ impl CommandOutput for ValidatedCatalog {
 impl Command for Validate {
     type Output = ValidatedCatalog;
 
-    const REQUIRES: Requirement = Requirement::Nothing;
     const ERRORS: Errors = &[ErrorKind::InputUnreadable, ErrorKind::InputInvalid];
     const EXAMPLES: Examples = &[
         ("Validate a catalog", "svc catalog validate catalog/svc.catalog.json"),

@@ -11,7 +11,7 @@ use contract::consumers::{Consumer, ConsumerName, ConsumerStart};
 use contract::routes;
 use tokio::time::sleep;
 
-use crate::framework::catalog::{Errors, Examples, Names, Requirement, Routes};
+use crate::framework::catalog::{Errors, Examples, Names, Routes};
 use crate::framework::command::{Command, ended, group};
 use crate::framework::context::Context;
 use crate::framework::error::{ErrorKind, Result};
@@ -136,7 +136,6 @@ pub(crate) struct List {
 impl Command for List {
     type Output = ItemList<Consumer>;
 
-    const REQUIRES: Requirement = Requirement::SessionOrPlatformToken;
     const ROUTES: Routes = Routes::Only(&[&routes::LIST_CONSUMERS]);
     const EXAMPLES: Examples =
         &[("List all consumers with their settings as NDJSON", "svc consumers list --output ndjson")];
@@ -168,7 +167,6 @@ pub(crate) struct Get {
 impl Command for Get {
     type Output = Consumer;
 
-    const REQUIRES: Requirement = Requirement::SessionOrPlatformToken;
     const ROUTES: Routes = Routes::Only(&[&routes::GET_CONSUMER]);
     const EXAMPLES: Examples = &[("Show a consumer", "svc consumers get acme-siem")];
     const AGENT_NOTES: &'static str = "Requires SVC_PLATFORM_TOKEN or SVC_PLATFORM_TOKEN_FILE, or the login of an \
@@ -203,7 +201,6 @@ ended!(
 impl Command for Delete {
     type Output = DeletedConsumer;
 
-    const REQUIRES: Requirement = Requirement::PlatformToken;
     const ROUTES: Routes = Routes::Only(&[&routes::DELETE_CONSUMER]);
     const ERRORS: Errors = ErrorKind::CONFIRMATION;
     const EXAMPLES: Examples = &[

@@ -27,7 +27,7 @@ use udm::ParseError;
 use self::input::EventReader;
 use self::item::{InputItem, described};
 use self::source::{Input, InputSource};
-use crate::framework::catalog::{Errors, Examples, Names, Requirement, SchemaOf, schema_of};
+use crate::framework::catalog::{Errors, Examples, Names, SchemaOf, schema_of};
 use crate::framework::command::{Command, group};
 use crate::framework::context::Context;
 use crate::framework::error::{CliError, ErrorKind, Result};
@@ -122,7 +122,6 @@ impl ValidationResult {
 impl Command for Validate {
     type Output = ValidationResult;
 
-    const REQUIRES: Requirement = Requirement::Nothing;
     const ERRORS: Errors = &[ErrorKind::InputUnreadable, ErrorKind::InputInvalid];
     const EXAMPLES: Examples = &[("Validate a file of events", "svc events validate --file events.ndjson")];
     const READ_ONLY: bool = true;
@@ -166,7 +165,6 @@ impl CommandOutput for EventSchema {
 impl Command for Schema {
     type Output = EventSchema;
 
-    const REQUIRES: Requirement = Requirement::Nothing;
     const READ_ONLY: bool = true;
     const EXAMPLES: Examples = &[("Print the JSON Schema of an event", "svc events schema")];
     const AGENT_NOTES: &'static str = "Works offline. A server of the same version returns the same schema. \

@@ -11,7 +11,7 @@ use tenancy::InviteId;
 use crate::framework::address::{self, IdRef};
 use crate::framework::api::{Api, ListLimit, Paging};
 use crate::framework::arguments::{delivery_parser, enum_parser, role_parser};
-use crate::framework::catalog::{Errors, Examples, Names, Requirement, Routes, SchemaOf, text_input};
+use crate::framework::catalog::{Errors, Examples, Names, Routes, SchemaOf, text_input};
 use crate::framework::command::{Command, ended, group};
 use crate::framework::context::Context;
 use crate::framework::error::{CliError, ErrorKind, Result};
@@ -88,7 +88,6 @@ pub(crate) struct InviteCommand {
 impl Command for InviteCommand {
     type Output = Invite;
 
-    const REQUIRES: Requirement = Requirement::CredentialOrPlatformToken;
     const ROUTES: Routes = Routes::Only(&[&routes::INVITE_USER]);
     const ERRORS: Errors = ErrorKind::PROMPT;
     const EXAMPLES: Examples = &[
@@ -145,7 +144,6 @@ impl CommandOutput for AcceptedInvite {
 impl Command for AcceptInviteCommand {
     type Output = AcceptedInvite;
 
-    const REQUIRES: Requirement = Requirement::Service;
     const ROUTES: Routes = Routes::Only(&[&routes::INSPECT_INVITE, &routes::ACCEPT_INVITE]);
     const ERRORS: Errors = ErrorKind::PROMPT;
     const EXAMPLES: Examples = &[
@@ -205,7 +203,6 @@ pub(crate) struct List {
 impl Command for List {
     type Output = ItemList<Invite>;
 
-    const REQUIRES: Requirement = Requirement::CredentialOrPlatformToken;
     const ROUTES: Routes = Routes::Only(&[&routes::LIST_INVITES]);
     const ERRORS: Errors = ErrorKind::PROMPT;
     const EXAMPLES: Examples = &[("List all pending invites", "svc invites list --status pending --all")];
@@ -238,7 +235,6 @@ pub(crate) struct Resend {
 impl Command for Resend {
     type Output = Invite;
 
-    const REQUIRES: Requirement = Requirement::CredentialOrPlatformToken;
     const ROUTES: Routes = Routes::Only(&[&routes::RESEND_INVITE, &routes::LIST_INVITES]);
     const ERRORS: Errors = ErrorKind::ADDRESS;
     const EXAMPLES: Examples = &[
@@ -287,7 +283,6 @@ ended!(
 impl Command for Revoke {
     type Output = RevokedInvite;
 
-    const REQUIRES: Requirement = Requirement::CredentialOrPlatformToken;
     const ROUTES: Routes = Routes::Only(&[&routes::REVOKE_INVITE, &routes::LIST_INVITES]);
     const ERRORS: Errors = ErrorKind::ADDRESS_AND_CONFIRMATION;
     const EXAMPLES: Examples = &[

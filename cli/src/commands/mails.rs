@@ -5,7 +5,7 @@ use contract::identity::UndeliveredMail;
 use contract::routes;
 
 use crate::framework::api::Paging;
-use crate::framework::catalog::{Examples, Names, Requirement, Routes};
+use crate::framework::catalog::{Examples, Names, Routes};
 use crate::framework::command::{Command, group};
 use crate::framework::context::Context;
 use crate::framework::error::Result;
@@ -49,7 +49,6 @@ pub(crate) struct List {
 impl Command for List {
     type Output = ItemList<UndeliveredMail>;
 
-    const REQUIRES: Requirement = Requirement::PlatformToken;
     const ROUTES: Routes = Routes::Only(&[&routes::LIST_MAILS]);
     const EXAMPLES: Examples = &[("List all mails that are not sent", "svc mails list --all")];
     const AGENT_NOTES: &'static str = "Requires SVC_PLATFORM_TOKEN or SVC_PLATFORM_TOKEN_FILE. Without --all or --limit, prints \

@@ -14,9 +14,7 @@ use serde::Serialize;
 
 use super::TREE;
 use super::version::VERSION;
-use crate::framework::catalog::{
-    CommandDescriptor, CommandTree, Errors, Examples, Names, Requirement, descriptor,
-};
+use crate::framework::catalog::{CommandDescriptor, CommandTree, Errors, Examples, Names, descriptor};
 use crate::framework::command::Command;
 use crate::framework::context::Context;
 use crate::framework::error::{CliError, ErrorKind, Result};
@@ -60,7 +58,6 @@ impl CommandOutput for HelpText {
 impl Command for Help {
     type Output = HelpText;
 
-    const REQUIRES: Requirement = Requirement::Nothing;
     const EXAMPLES: Examples = &[
         ("List the commands and the global options", "svc help"),
         ("Print the help of a command", "svc help events send"),
@@ -126,7 +123,6 @@ impl CommandOutput for CompletionScript {
 impl Command for Completion {
     type Output = CompletionScript;
 
-    const REQUIRES: Requirement = Requirement::Nothing;
     const EXAMPLES: Examples = &[
         ("Print the completion script for bash", "svc completion bash"),
         ("Print the completion script for zsh", "svc completion zsh"),
@@ -169,7 +165,6 @@ impl CommandOutput for WrittenPages {
 impl Command for ManPages {
     type Output = WrittenPages;
 
-    const REQUIRES: Requirement = Requirement::Nothing;
     const ERRORS: Errors = &[ErrorKind::OutputFailed];
     const EXAMPLES: Examples =
         &[("Install the manual pages for your user", "svc man-pages ~/.local/share/man/man1")];

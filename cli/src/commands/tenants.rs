@@ -11,7 +11,7 @@ use tenancy::TenantId;
 
 use crate::framework::api::Api;
 use crate::framework::arguments::{delivery_parser, enum_parser};
-use crate::framework::catalog::{Errors, Examples, Names, Requirement, Routes};
+use crate::framework::catalog::{Errors, Examples, Names, Routes};
 use crate::framework::command::{Command, ended, group};
 use crate::framework::context::Context;
 use crate::framework::error::{ErrorKind, Result};
@@ -99,7 +99,6 @@ pub(crate) struct Create {
 impl Command for Create {
     type Output = Tenant;
 
-    const REQUIRES: Requirement = Requirement::PlatformToken;
     const ROUTES: Routes = Routes::Only(&[&routes::CREATE_TENANT]);
     const EXAMPLES: Examples = &[(
         "Create a tenant and print the administrator's invite token",
@@ -139,7 +138,6 @@ pub(crate) struct List {}
 impl Command for List {
     type Output = ItemList<Tenant>;
 
-    const REQUIRES: Requirement = Requirement::PlatformToken;
     const ROUTES: Routes = Routes::Only(&[&routes::LIST_TENANTS]);
     const EXAMPLES: Examples = &[("List all tenants as NDJSON", "svc tenants list --output ndjson")];
     const AGENT_NOTES: &'static str = "Requires SVC_PLATFORM_TOKEN or SVC_PLATFORM_TOKEN_FILE. Reads all \
@@ -162,11 +160,10 @@ pub(crate) struct Get {
 impl Command for Get {
     type Output = Tenant;
 
-    const REQUIRES: Requirement = Requirement::PlatformToken;
     const ROUTES: Routes = Routes::Only(&[&routes::GET_TENANT]);
     const EXAMPLES: Examples = &[("Show status and quota of a tenant", "svc tenants get acme")];
-    const AGENT_NOTES: &'static str = "Requires SVC_PLATFORM_TOKEN or SVC_PLATFORM_TOKEN_FILE. Exit status \
-        3 means that the tenant does not exist.";
+    const AGENT_NOTES: &'static str = "A session shows the own tenant, SVC_PLATFORM_TOKEN or SVC_PLATFORM_TOKEN_FILE \
+        any tenant. Exit status 3 means that the tenant does not exist.";
     const SEE_ALSO: Names = &["tenants list", "tenants create", "tenants update", "tenants suspend"];
 
     async fn run(self, context: &Context) -> Result<Self::Output> {
@@ -245,8 +242,7 @@ fn quota_parser() -> RangedI64ValueParser<u32> {
 impl Command for Update {
     type Output = Tenant;
 
-    const REQUIRES: Requirement = Requirement::PlatformToken;
-    const ROUTES: Routes = Routes::Only(&[&routes::GET_TENANT, &routes::UPDATE_TENANT]);
+    const ROUTES: Routes = Routes::Only(&[&routes::UPDATE_TENANT, &routes::GET_TENANT]);
     const EXAMPLES: Examples = &[
         (
             "Set the quota of a tenant",
@@ -297,7 +293,6 @@ pub(crate) struct Suspend {
 impl Command for Suspend {
     type Output = Tenant;
 
-    const REQUIRES: Requirement = Requirement::PlatformToken;
     const ROUTES: Routes = Routes::Only(&[&routes::UPDATE_TENANT, &routes::GET_TENANT]);
     const ERRORS: Errors = ErrorKind::CONFIRMATION;
     const EXAMPLES: Examples = &[
@@ -329,7 +324,6 @@ pub(crate) struct Resume {
 impl Command for Resume {
     type Output = Tenant;
 
-    const REQUIRES: Requirement = Requirement::PlatformToken;
     const ROUTES: Routes = Routes::Only(&[&routes::UPDATE_TENANT]);
     const EXAMPLES: Examples = &[("Resume a tenant", "svc tenants resume acme")];
     const AGENT_NOTES: &'static str = "Requires SVC_PLATFORM_TOKEN or SVC_PLATFORM_TOKEN_FILE. API keys \
@@ -364,7 +358,6 @@ ended!(
 impl Command for Delete {
     type Output = DeletedTenant;
 
-    const REQUIRES: Requirement = Requirement::PlatformToken;
     const ROUTES: Routes = Routes::Only(&[&routes::DELETE_TENANT, &routes::GET_TENANT]);
     const ERRORS: Errors = ErrorKind::CONFIRMATION;
     const EXAMPLES: Examples = &[

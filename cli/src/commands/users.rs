@@ -84,7 +84,6 @@ pub(crate) struct List {
 impl Command for List {
     type Output = ItemList<User>;
 
-    const REQUIRES: Requirement = Requirement::CredentialOrPlatformToken;
     const ROUTES: Routes = Routes::Only(&[&routes::LIST_USERS]);
     const ERRORS: Errors = ErrorKind::PROMPT;
     const EXAMPLES: Examples = &[
@@ -115,7 +114,6 @@ pub(crate) struct Get {
 impl Command for Get {
     type Output = User;
 
-    const REQUIRES: Requirement = Requirement::Credential;
     const ROUTES: Routes = Routes::Only(&[&routes::GET_USER, &routes::LIST_USERS]);
     const ERRORS: Errors = &[ErrorKind::AmbiguousId];
     const EXAMPLES: Examples = &[("Show role and status of a user", "svc users get bob@acme.example")];
@@ -173,7 +171,6 @@ impl CommandOutput for PersonExport {
 impl Command for Export {
     type Output = PersonExport;
 
-    const REQUIRES: Requirement = Requirement::Session;
     const ROUTES: Routes =
         Routes::Only(&[&routes::EXPORT_USER, &routes::LIST_AUDIT, &routes::LIST_USERS, &routes::WHOAMI]);
     const ERRORS: Errors = &[ErrorKind::AmbiguousId];
@@ -221,7 +218,6 @@ pub(crate) struct Disable {
 impl Command for Disable {
     type Output = User;
 
-    const REQUIRES: Requirement = Requirement::SessionOrPlatformToken;
     const ROUTES: Routes = Routes::Only(&[&routes::UPDATE_USER, &routes::LIST_USERS]);
     const ERRORS: Errors = ErrorKind::ADDRESS_AND_CONFIRMATION;
     const EXAMPLES: Examples = &[
@@ -262,7 +258,6 @@ pub(crate) struct Enable {
 impl Command for Enable {
     type Output = User;
 
-    const REQUIRES: Requirement = Requirement::SessionOrPlatformToken;
     const ROUTES: Routes = Routes::Only(&[&routes::UPDATE_USER, &routes::LIST_USERS]);
     const ERRORS: Errors = ErrorKind::ADDRESS;
     const EXAMPLES: Examples = &[("Enable a user", "svc users enable bob@acme.example")];
@@ -339,13 +334,12 @@ ended!(
         /// Id of the user.
         user_id: UserId,
         reset
-    }: "The user has no second factor."
+    }: "The user has no second factor any more."
 );
 
 impl Command for ResetFactors {
     type Output = ResetUser;
 
-    const REQUIRES: Requirement = Requirement::SessionOrPlatformToken;
     const ROUTES: Routes = Routes::Only(&[&routes::RESET_FACTORS, &routes::LIST_USERS]);
     const ERRORS: Errors = ErrorKind::ADDRESS_AND_CONFIRMATION;
     const EXAMPLES: Examples =
@@ -387,7 +381,6 @@ ended!(
 impl Command for Delete {
     type Output = DeletedUser;
 
-    const REQUIRES: Requirement = Requirement::Session;
     const ROUTES: Routes = Routes::Only(&[&routes::DELETE_USER, &routes::LIST_USERS]);
     const ERRORS: Errors = ErrorKind::ADDRESS_AND_CONFIRMATION;
     const EXAMPLES: Examples = &[

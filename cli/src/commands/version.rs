@@ -7,7 +7,7 @@ use contract::{identity, routes};
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::framework::catalog::{self, Examples, Names, Requirement};
+use crate::framework::catalog::{self, Examples, Names};
 use crate::framework::command::Command;
 use crate::framework::context::Context;
 use crate::framework::error::{ErrorKind, Result};
@@ -54,7 +54,6 @@ impl CommandOutput for Versions {
 impl Command for Version {
     type Output = Versions;
 
-    const REQUIRES: Requirement = Requirement::Nothing;
     const EXAMPLES: Examples = &[
         ("Print the versions of client and server", "svc version"),
         ("Print the version of the client without a request", "svc version --client"),

@@ -13,9 +13,9 @@ pub(crate) trait Command: clap::Args {
     /// Data that the command prints.
     type Output: CommandOutput;
 
-    /// Prerequisites, which imply the errors that commands share.
-    const REQUIRES: Requirement;
-    /// Routes that the command calls, which imply the problems of the API.
+    /// Prerequisites, which imply the errors that commands share: what the first route accepts.
+    const REQUIRES: Requirement = Self::ROUTES.requirement();
+    /// Routes that the command calls, which imply the problems of the API. The first one is that of its purpose.
     const ROUTES: Routes = Routes::Only(&[]);
     /// Local errors beyond those of the prerequisites.
     const ERRORS: Errors = &[];

@@ -9,6 +9,9 @@ use tenancy::{TenantId, UserId};
 use crate::framework::environment;
 use crate::framework::error::{CliError, ErrorKind, Result};
 
+/// What else can be the reason of a rejected credential.
+const SUSPENDED: &str = "If no credential of the tenant works, ask the platform administrator whether it is suspended: `svc tenants get`.";
+
 /// Session token or another bearer credential, for automation.
 pub(crate) const TOKEN: &str = "SVC_TOKEN";
 /// API key, for automation.
@@ -70,12 +73,11 @@ impl CredentialSource {
         let variable = self.variable_in_use();
         match self {
             Self::Stored { email, tenant } => {
-                format!("Log in again: `svc auth login --email {email} --tenant {tenant}`.")
+                format!("Log in again: `svc auth login --email {email} --tenant {tenant}`. {SUSPENDED}")
             }
             Self::Variable { name: API_KEY, .. } => format!(
                 "Replace the key in {variable} by an active one; an administrator creates it: `svc api-keys create`. Or \
-                 unset {variable} to use the stored login. If no credential of the tenant works, ask the platform administrator whether \
-                 it is suspended: `svc tenants get`."
+                 unset {variable} to use the stored login. {SUSPENDED}"
             ),
             Self::Variable { name: PLATFORM_TOKEN, .. } => {
                 format!("Replace the token in {variable} by the current platform token of the service.")

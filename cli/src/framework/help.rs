@@ -2,8 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use clap::Command;
+use clap::builder::Str;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
+use clap::{Arg, Command, ValueHint};
 
 use crate::framework::catalog::{CommandTree, HelpGroup, leaves};
 use crate::framework::error::{self, CliError};
@@ -28,6 +29,8 @@ const MAX_EXAMPLE_COLUMNS: usize = 78;
 const MAX_USAGE_COLUMNS: usize = 69;
 /// Examples of a group, one per command.
 const MAX_GROUP_EXAMPLES: usize = 4;
+/// Maximum number of commands of other groups that are suggested.
+const MAX_SUGGESTIONS: usize = 3;
 
 /// The clap command with complete help texts.
 pub(crate) fn command(tree: CommandTree) -> Command {
@@ -182,19 +185,52 @@ fn with_examples(
         let lines: Vec<_> = examples.get(&name).into_iter().flatten().map(|it| example_lines(*it)).collect();
         let lines = format!("Examples:\n{}", lines.join("\n"));
         with_examples(child, &name, examples, globals)
+            .mut_args(with_hint)
             .after_help(format!("{lines}\n\n{GLOBAL_OPTIONS}"))
             .after_long_help(format!("{globals}\n\n{lines}"))
     })
 }
 
-/// Suggests the full names of a command that was entered without its group, instead of clap's similar names.
+/// Names of the commands of the group in a usage line, such as `svc catalog [OPTIONS] <COMMAND>`; none for `svc` itself.
+fn commands_of(tree: CommandTree, usage: &str) -> Vec<String> {
+    let words = usage.split_whitespace().skip_while(|word| *word != "svc").skip(1);
+    let mut command = (tree.command)();
+    let mut path = "svc".to_owned();
+    for word in words.take_while(|word| !word.starts_with(['[', '<'])) {
+        let Some(child) = command.find_subcommand(word).cloned() else { return Vec::new() };
+        path = format!("{path} {word}");
+        command = child;
+    }
+    let commands = command.get_subcommands().filter(|_| path != "svc");
+    commands.map(|child| format!("{path} {}", child.get_name())).collect()
+}
+
+/// Shells complete names of files only for arguments that are files.
+fn with_hint(arg: Arg) -> Arg {
+    let is_file = |name: &Str| matches!(name.as_str(), "FILE" | "DIRECTORY");
+    match arg.get_value_names() {
+        Some(names) if arg.get_action().takes_values() && !names.iter().any(is_file) => {
+            let hint = arg.get_value_hint();
+            arg.value_hint(if hint == ValueHint::Unknown { ValueHint::Other } else { hint })
+        }
+        _ => arg,
+    }
+}
+
+/// Suggests the full names of a command that was entered without its group, instead of clap's similar names. If many groups have
+/// such a command, names the commands of the group that was entered.
 pub(crate) fn with_full_names(tree: CommandTree, mut error: clap::Error) -> clap::Error {
     let Some(ContextValue::String(word)) = error.get(ContextKind::InvalidSubcommand) else {
         return error;
     };
-    let names: Vec<_> = full_names(tree, word).iter().map(|name| format!("`{name}`")).collect();
+    let mut names = full_names(tree, word);
+    if names.len() > MAX_SUGGESTIONS {
+        let usage = error.get(ContextKind::Usage).map(ToString::to_string).unwrap_or_default();
+        names = commands_of(tree, &usage);
+    }
     if !names.is_empty() {
         error.remove(ContextKind::SuggestedSubcommand);
+        let names: Vec<_> = names.iter().map(|name| format!("`{name}`")).collect();
         let tip = format!("did you mean {}?", names.join(" or "));
         error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![tip.into()]));
     }

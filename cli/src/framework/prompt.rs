@@ -59,11 +59,19 @@ impl Prompt {
 
     /// Prompts for a secret without echo; `what` names it in errors.
     pub(crate) async fn secret(self, question: &str, what: &'static str, option: &str) -> Result<Secret> {
+        self.secret_or_empty(question, what, option).await?.ok_or_else(|| no_input(what, option))
+    }
+
+    /// The same; `None` if the line is empty.
+    pub(crate) async fn secret_or_empty(
+        self,
+        question: &str,
+        what: &'static str,
+        option: &str,
+    ) -> Result<Option<Secret>> {
         self.require_available(what, option)?;
-        match hidden_line(&escape(question), what).await? {
-            Some(typed) if !typed.is_empty() => Ok(Secret::new(typed)),
-            _ => Err(no_input(what, option)),
-        }
+        let typed = hidden_line(&escape(question), what).await?.ok_or_else(|| no_input(what, option))?;
+        Ok((!typed.is_empty()).then(|| Secret::new(typed)))
     }
 
     /// Prompts for a new password of at least `min_characters`, twice.

@@ -250,6 +250,8 @@ fn switch_chooses_the_other_login_or_the_one_of_the_options() {
     let error = assert_failed(&client.run(&["auth", "switch", "--output", "json"]), 12, "input_needed");
     assert!(error["remediation"].as_str().unwrap().contains("--tenant"), "{error}");
     assert_eq!(json(&client, &["auth", "switch", "--tenant", "umbrella"])["context"], "umbrella");
+    let other = client.run(&["auth", "switch", "nobody@acme.example", "--output", "json"]);
+    assert_failed(&other, 4, "not_logged_in");
     let switched = json(&client, &["auth", "switch", "--tenant", "acme", "--base-url", &here.url]);
     assert_eq!((&switched["context"], &switched["base_url"]), (&json!("acme"), &json!(here.url)));
     assert_eq!(json(&client, &["auth", "switch", "--base-url", &there.url])["base_url"], there.url.as_str());

@@ -78,7 +78,7 @@ fn replay_sends_the_given_numbers_and_warns_about_those_that_do_not_exist() {
     let stub = Stub::new(service);
     let run = client(&stub).run(&["events", "dlq", "replay", "archive", "3", "7"]);
     assert_eq!(run.code, Some(0), "{}", run.stderr);
-    let warning = "each of these numbers is no dead letter that can be replayed, of archive: 7";
+    let warning = "archive has no dead letter that can be replayed with this number: 7";
     assert!(run.stderr.contains(warning), "{}", run.stderr);
     assert_eq!(stub.requests()[0].json(), json!({ "sequences": [3, 7] }));
     let result = client(&stub).run(&["events", "dlq", "replay", "archive", "3", "--output", "json"]).json();
@@ -89,17 +89,16 @@ fn replay_sends_the_given_numbers_and_warns_about_those_that_do_not_exist() {
 #[test]
 fn a_command_that_handles_no_dead_letter_fails() {
     let stub = Stub::new(service);
-    for (command, skipped) in [
-        ("replay", "no dead letter that can be replayed, of archive"),
-        ("delete", "no dead letter of archive"),
-    ] {
+    for (command, skipped) in
+        [("replay", "no dead letter that can be replayed"), ("delete", "no dead letter")]
+    {
         let result = client(&stub).run(&["events", "dlq", command, "archive", "7", "--output", "json"]);
         assert_eq!(
             (result.code, result.error()["code"].as_str()),
             (Some(7), Some("input_invalid")),
             "{result:?}"
         );
-        assert_eq!(result.error()["message"], format!("each of the numbers is {skipped}"));
+        assert_eq!(result.error()["message"], format!("archive has {skipped} with this number: 7"));
     }
 }
 

@@ -221,6 +221,24 @@ fn an_export_of_a_search_is_sent_with_one_command_and_its_bytes_are_unchanged() 
 }
 
 #[test]
+fn the_error_of_the_first_line_of_csv_requests_an_export_as_json() {
+    let stub = Stub::new(service);
+    let client = client(&stub);
+    let expected = "line 2: malformed_json: not JSON: expected ident at column 2; CSV is not read";
+    for separator in [",", ";", "\t"] {
+        let csv = "\ntimestamp,source\nlogin,fw-1\n".replace(',', separator);
+        let result = client.run_with(&["events", "send", "-f", "-"], &csv);
+        assert_eq!(result.code, Some(7), "{result:?}");
+        assert!(result.stderr.contains(expected), "{result:?}");
+        assert_eq!(result.stderr.matches("CSV").count(), 1, "{result:?}");
+    }
+    for other in ["timestamp\n", "{\"source_id\":\"fw\"}\na,b\n", "{\"a\",1}\n"] {
+        let result = client.run_with(&["events", "send", "-f", "-"], other);
+        assert!(result.stderr.contains("not JSON") && !result.stderr.contains("CSV"), "{result:?}");
+    }
+}
+
+#[test]
 fn lines_of_the_tail_are_sent_with_their_ids_and_sources() {
     let stub = Stub::new(service);
     let line = |event: &str| {

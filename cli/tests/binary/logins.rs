@@ -133,10 +133,10 @@ fn a_session_that_is_not_stored_is_revoked_and_a_missing_context_is_a_warning() 
 }
 
 /// The response of a login with the right password that is not complete.
-fn challenged(kind: contract::ProblemKind) -> (u16, String) {
+fn challenged(kind: contract::ProblemKind, factor: &str) -> (u16, String) {
     let mut body: Value = serde_json::from_str(&problem(kind).1).unwrap();
     let challenge = json!({
-        "challenge": "svc_ch_x", "methods": ["totp", "recovery_code"], "expires_at": "2030-01-01T00:00:00Z",
+        "challenge": "svc_ch_x", "methods": [factor, "recovery_code"], "expires_at": "2030-01-01T00:00:00Z",
     });
     body.as_object_mut().unwrap().extend(challenge.as_object().unwrap().clone());
     (403, body.to_string())
@@ -145,7 +145,7 @@ fn challenged(kind: contract::ProblemKind) -> (u16, String) {
 /// A service with one account, which has a second factor.
 fn service_with_factor(request: &StubRequest) -> (u16, String) {
     match request.line.as_str() {
-        "POST /api/v1/auth/password/login" => challenged(contract::ProblemKind::SecondFactorRequired),
+        "POST /api/v1/auth/password/login" => challenged(contract::ProblemKind::SecondFactorRequired, "totp"),
         "POST /api/v1/auth/second-factor" if request.json()["code"] == "123 456" => {
             let line = "POST /api/v1/auth/password/login".to_owned();
             let body = json!({ "email": "ada@x" }).to_string().into();
@@ -192,10 +192,73 @@ fn without_a_terminal_a_login_with_a_second_factor_names_the_option_of_the_code(
     assert!(result.error()["remediation"].as_str().unwrap().contains("--code-stdin"), "{result:?}");
 }
 
+/// A service with one account, which has a passkey and no app. A device login is approved at once.
+fn service_with_passkey(request: &StubRequest) -> (u16, String) {
+    match request.line.as_str() {
+        "POST /api/v1/auth/password/login" => {
+            challenged(contract::ProblemKind::SecondFactorRequired, "passkey")
+        }
+        "POST /api/v1/auth/device/code" => {
+            let codes = json!({
+                "device_code": "svc_dc_secret", "user_code": "BCDF-GHJK", "verification_uri": "https://svc.example/device",
+                "verification_uri_complete": "https://svc.example/device#user_code=BCDF-GHJK", "expires_in": 600, "interval": 1,
+            });
+            (200, codes.to_string())
+        }
+        "POST /api/v1/auth/device/token" => {
+            let line = "POST /api/v1/auth/password/login".to_owned();
+            let body = json!({ "email": "ada@x" }).to_string().into();
+            let (_, session) = service(&StubRequest { line, body, ..request.clone() });
+            let mut session: Value = serde_json::from_str(&session).unwrap();
+            let token = session["session_id"].clone();
+            let of_device = json!({ "access_token": token, "scope": "", "expires_in": 60 });
+            session.as_object_mut().unwrap().extend(of_device.as_object().unwrap().clone());
+            (200, session.to_string())
+        }
+        "GET /api/v1/users/01890a5d-ac96-774b-bcce-b302099a8057" => {
+            let user = json!({
+                "user_id": "01890a5d-ac96-774b-bcce-b302099a8057", "email": "ada@x", "role": "admin", "status": "active",
+                "created_at": "2026-01-01T00:00:00Z", "updated_at": "2026-01-01T00:00:00Z",
+            });
+            (200, user.to_string())
+        }
+        _ => service(request),
+    }
+}
+
+#[test]
+fn without_a_terminal_a_login_with_a_passkey_names_the_device_login() {
+    let (stub, client) = (Stub::new(service_with_passkey), Client::new());
+    let result = log_in(&client, &stub, "ada@x", &[]);
+    assert_eq!(result.code, Some(12), "{result:?}");
+    assert!(result.error()["remediation"].as_str().unwrap().contains("--device"), "{result:?}");
+}
+
+#[test]
+fn at_a_terminal_enter_continues_a_login_with_a_passkey_in_a_browser() {
+    let (stub, client) = (Stub::new(service_with_passkey), Client::new());
+    let (mut keyboard, terminal) = terminal();
+    let login = ["auth", "login", "--email", "ada@x", "--tenant", "acme", "--base-url", &stub.url];
+    let mut command = client.command(&login);
+    let (stdin, stderr) = (terminal.try_clone().unwrap(), terminal.try_clone().unwrap());
+    let mut child = command.stdin(stdin).stderr(stderr).spawn().unwrap();
+    drop(command);
+    read_until(&keyboard, "in acme: ");
+    keyboard.write_all(b"correct horse battery\n").unwrap();
+    read_until(&keyboard, "Enter to use a passkey in a browser");
+    keyboard.write_all(b"\n").unwrap();
+    read_until(&keyboard, "enter the code BCDF-GHJK");
+    assert_eq!(child.wait().unwrap().code(), Some(0));
+    drop(terminal);
+    assert_eq!(token(&client, "acme"), "svc_st_ada@x");
+}
+
 /// A service with one account, which must set up a second factor.
 fn service_that_requires_a_factor(request: &StubRequest) -> (u16, String) {
     match request.line.as_str() {
-        "POST /api/v1/auth/password/login" => challenged(contract::ProblemKind::SecondFactorSetupRequired),
+        "POST /api/v1/auth/password/login" => {
+            challenged(contract::ProblemKind::SecondFactorSetupRequired, "totp")
+        }
         "POST /api/v1/auth/second-factor/totp" => {
             let app = json!({
                 "factor_id": "01890a5d-ac96-774b-bcce-b302099a8057", "secret": "GEZDGNBVGY3TQOJQGEZDGNBVGY3TQOJQ",

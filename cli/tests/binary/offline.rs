@@ -77,6 +77,7 @@ fn suggests_the_full_name_of_a_command() {
         ("sessions list", "`svc auth sessions`"),
         ("send --file x", "`svc events send`"),
         ("validate", "`svc events validate` or `svc catalog validate`"),
+        ("catalog list", "`svc catalog show` or `svc catalog validate`"),
     ] {
         let result = client.run(&line.split(' ').collect::<Vec<_>>());
         assert_eq!(result.code, Some(2), "{result:?}");

@@ -58,7 +58,6 @@ pub(crate) struct Approve {
 impl Command for Approve {
     type Output = DecidedDevice;
 
-    const REQUIRES: Requirement = Requirement::Session;
     const ROUTES: Routes = Routes::Only(&[&routes::INSPECT_DEVICE, &routes::DECIDE_DEVICE]);
     const ERRORS: Errors = ErrorKind::CONFIRMATION;
     const EXAMPLES: Examples = &[
@@ -94,7 +93,6 @@ pub(crate) struct Deny {
 impl Command for Deny {
     type Output = DecidedDevice;
 
-    const REQUIRES: Requirement = Requirement::Session;
     const ROUTES: Routes = Routes::Only(&[&routes::INSPECT_DEVICE, &routes::DECIDE_DEVICE]);
     const ERRORS: Errors = ErrorKind::CONFIRMATION;
     const EXAMPLES: Examples =

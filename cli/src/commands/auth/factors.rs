@@ -9,7 +9,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use tenancy::FactorId;
 
-use crate::framework::catalog::{Errors, Examples, Names, Requirement, Routes};
+use crate::framework::catalog::{Errors, Examples, Names, Routes};
 use crate::framework::command::{Command, ended, group};
 use crate::framework::context::Context;
 use crate::framework::error::{ErrorKind, Result};
@@ -90,7 +90,6 @@ pub(crate) struct List {}
 impl Command for List {
     type Output = ListedFactors;
 
-    const REQUIRES: Requirement = Requirement::Session;
     const ROUTES: Routes = Routes::Only(&[&routes::LIST_FACTORS]);
     const EXAMPLES: Examples = &[("List your second factors", "svc auth factors list")];
     const AGENT_NOTES: &'static str = "The number of unused recovery codes is in the JSON output only.";
@@ -127,7 +126,6 @@ pub(crate) struct AddTotp {}
 impl Command for AddTotp {
     type Output = RecoveryCodes;
 
-    const REQUIRES: Requirement = Requirement::Session;
     const ROUTES: Routes = Routes::Only(&[&routes::SET_UP_TOTP, &routes::CONFIRM_TOTP]);
     const ERRORS: Errors = ErrorKind::PROMPT;
     const EXAMPLES: Examples = &[("Set up an authenticator app", "svc auth factors add totp")];
@@ -183,7 +181,6 @@ ended!(
 impl Command for Remove {
     type Output = RemovedFactor;
 
-    const REQUIRES: Requirement = Requirement::Session;
     const ROUTES: Routes = Routes::Only(&[&routes::REMOVE_FACTOR]);
     const ERRORS: Errors = ErrorKind::CONFIRMATION;
     const EXAMPLES: Examples =
@@ -209,7 +206,6 @@ pub(crate) struct NewRecoveryCodes {}
 impl Command for NewRecoveryCodes {
     type Output = RecoveryCodes;
 
-    const REQUIRES: Requirement = Requirement::Session;
     const ROUTES: Routes = Routes::Only(&[&routes::REPLACE_RECOVERY_CODES]);
     const EXAMPLES: Examples = &[("Replace your recovery codes", "svc auth factors recovery-codes")];
     const AFTER_LOST_RESPONSE: Option<&'static str> =

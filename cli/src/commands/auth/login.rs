@@ -13,7 +13,7 @@ use tenancy::{TenantId, UserId};
 
 use super::device_login;
 use super::factors::show_secret;
-use crate::framework::catalog::{Errors, Examples, Names, Requirement, Routes, SchemaOf, text_input};
+use crate::framework::catalog::{Errors, Examples, Names, Routes, SchemaOf, text_input};
 use crate::framework::command::Command;
 use crate::framework::configuration::{Configuration, ContextName, CredentialStore};
 use crate::framework::context::Context;
@@ -26,10 +26,35 @@ use crate::framework::output::{CommandOutput, Table, escape, text, time};
 use crate::framework::prompt::PasswordSource;
 use crate::framework::terminal::print_line;
 
-/// The question for an account without an app.
-const WITHOUT_APP: &str = "Recovery code, or log in with the passkey in a browser (svc auth login --device)";
-/// The question for the second factor.
-const QUESTION: &str = "Code of the authenticator app, or a recovery code";
+/// What a login asks for to complete it.
+struct Question {
+    text: &'static str,
+    /// How to answer without a terminal.
+    option: &'static str,
+    /// Whether an empty answer continues in a browser.
+    has_browser: bool,
+}
+
+/// Question for an account with an app only.
+const APP: Question = Question {
+    text: "Code of the authenticator app, or a recovery code",
+    option: "--code-stdin",
+    has_browser: false,
+};
+/// Question for an account with passkeys too.
+const APP_OR_PASSKEY: Question = Question {
+    text: "Code of the authenticator app, a recovery code, or Enter to use a passkey in a browser",
+    option: "--code-stdin, or --device to use a passkey in a browser",
+    has_browser: true,
+};
+/// Question for an account with passkeys only.
+const PASSKEY: Question = Question {
+    text: "Enter to use a passkey in a browser, or a recovery code",
+    option: "--device to use a passkey in a browser, or --code-stdin with a recovery code",
+    has_browser: true,
+};
+/// Question for the first code of a new app.
+const NEW_APP: Question = Question { text: "Code of the app", option: "--code-stdin", has_browser: false };
 
 /// Log in with a password, or with approval on another device.
 ///
@@ -95,7 +120,6 @@ impl CommandOutput for LoginResult {
 impl Command for Login {
     type Output = LoginResult;
 
-    const REQUIRES: Requirement = Requirement::Service;
     const ROUTES: Routes = Routes::Only(&[
         &routes::LOG_IN,
         &routes::USE_FACTOR,
@@ -195,8 +219,16 @@ impl Login {
         });
         let issued = match problem.and_then(|problem| problem.second_factor) {
             Some(SecondFactor { challenge, methods, .. }) if !is_setup => {
-                let question = if methods.contains(&FactorMethod::Totp) { QUESTION } else { WITHOUT_APP };
-                complete(context, tenant, &challenge, self.code_stdin, question).await?
+                let has = |method| methods.contains(&method);
+                let question = match (has(FactorMethod::Totp), has(FactorMethod::Passkey)) {
+                    (true, true) => APP_OR_PASSKEY,
+                    (_, false) => APP,
+                    (false, true) => PASSKEY,
+                };
+                match complete(context, tenant, &challenge, self.code_stdin, &question).await? {
+                    Some(issued) => issued,
+                    None => return device_login::log_in(context, tenant).await,
+                }
             }
             Some(SecondFactor { challenge, .. }) if !self.code_stdin && context.prompt().is_available() => {
                 set_up(context, tenant, &challenge).await?
@@ -216,11 +248,13 @@ async fn set_up(context: &Context, tenant: &TenantId, challenge: &Secret) -> Res
     show_secret(&call.json(&request)?.fetch().await?);
     let issued = loop {
         // The service may not have answered after the app was set up: the same code is accepted again, with new recovery codes.
-        match complete(context, tenant, challenge, false, "Code of the app").await {
+        match complete(context, tenant, challenge, false, &NEW_APP).await {
             Err(error) if error.retryable => {
                 context.out().notice(&format!("{} Enter the code again.", error.message));
             }
-            result => break result?,
+            Ok(None) => {}
+            Ok(Some(issued)) => break issued,
+            Err(error) => return Err(error),
         }
     };
     print_line(
@@ -232,20 +266,24 @@ async fn set_up(context: &Context, tenant: &TenantId, challenge: &Secret) -> Res
     Ok(issued)
 }
 
-/// Completes a login with a code. Prompts again after a wrong one.
+/// Completes a login with a code. Prompts again after a wrong one. `None` to continue in a browser.
 async fn complete(
     context: &Context,
     tenant: &TenantId,
     challenge: &Secret,
     is_piped: bool,
-    question: &str,
-) -> Result<IssuedSession> {
-    let api = context.api()?;
+    question: &Question,
+) -> Result<Option<IssuedSession>> {
+    let Question { text, option, has_browser } = question;
+    let (api, prompt) = (context.api()?, context.prompt());
     loop {
-        let typed = if is_piped {
-            stdin_secret("code").await?
-        } else {
-            context.prompt().secret(question, "code", "--code-stdin").await?
+        let typed = match (is_piped, has_browser) {
+            (true, _) => stdin_secret("code").await?,
+            (false, false) => prompt.secret(text, "code", option).await?,
+            (false, true) => match prompt.secret_or_empty(text, "code", option).await? {
+                Some(typed) => typed,
+                None => return Ok(None),
+            },
         };
         let call = api.call(&routes::USE_FACTOR, &[]).tenant(Some(tenant));
         match call.json(&answer(challenge, typed))?.fetch().await {
@@ -254,7 +292,7 @@ async fn complete(
             {
                 error.message.lines().for_each(|line| context.out().notice(line.trim_start()));
             }
-            result => return result,
+            result => return result.map(Some),
         }
     }
 }

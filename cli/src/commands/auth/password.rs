@@ -6,7 +6,7 @@ use contract::{Secret, routes};
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::framework::catalog::{Errors, Examples, Names, Requirement, Routes, SchemaOf, text_input};
+use crate::framework::catalog::{Errors, Examples, Names, Routes, SchemaOf, text_input};
 use crate::framework::command::{Command, group};
 use crate::framework::context::Context;
 use crate::framework::error::{ErrorKind, Result};
@@ -54,7 +54,6 @@ pub(crate) struct Change {
 impl Command for Change {
     type Output = ChangedPassword;
 
-    const REQUIRES: Requirement = Requirement::Session;
     const ROUTES: Routes = Routes::Only(&[&routes::CHANGE_PASSWORD]);
     const ERRORS: Errors = ErrorKind::PROMPT;
     const EXAMPLES: Examples = &[
@@ -127,7 +126,6 @@ impl CommandOutput for RequestedReset {
 impl Command for Reset {
     type Output = RequestedReset;
 
-    const REQUIRES: Requirement = Requirement::Service;
     const ROUTES: Routes = Routes::Only(&[&routes::REQUEST_PASSWORD_RESET]);
     const ERRORS: Errors = ErrorKind::PROMPT;
     const EXAMPLES: Examples =
@@ -169,7 +167,6 @@ pub(crate) struct ConfirmResetCommand {
 impl Command for ConfirmResetCommand {
     type Output = ChangedPassword;
 
-    const REQUIRES: Requirement = Requirement::Service;
     const ROUTES: Routes = Routes::Only(&[&routes::INSPECT_PASSWORD_RESET, &routes::CONFIRM_PASSWORD_RESET]);
     const ERRORS: Errors = ErrorKind::PROMPT;
     const EXAMPLES: Examples = &[

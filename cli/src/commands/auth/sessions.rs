@@ -1,7 +1,7 @@
 //! `svc auth sessions`: sessions of a user.
 
 use clap::Args;
-use contract::session::Session;
+use contract::session::{AuthMethod, Session, SessionMethod};
 use contract::{Secret, routes};
 use reqwest::Method;
 use schemars::JsonSchema;
@@ -10,7 +10,7 @@ use tenancy::{SessionId, UserId};
 
 use crate::framework::address::{IdRef, UserRef};
 use crate::framework::api::Api;
-use crate::framework::catalog::{Errors, Examples, Names, Requirement, Routes, SchemaOf, text_input};
+use crate::framework::catalog::{Errors, Examples, Names, Routes, SchemaOf, text_input};
 use crate::framework::command::{Command, group};
 use crate::framework::context::Context;
 use crate::framework::credentials::Credentials;
@@ -58,6 +58,19 @@ pub(crate) struct List {
     user_id: Option<UserRef>,
 }
 
+/// The method of a login, then the second factor or the passkey in place of a password: `password + app`.
+pub(super) fn login_method(method: SessionMethod, amr: &[AuthMethod]) -> String {
+    let is_passkey = amr.iter().any(|used| matches!(used, AuthMethod::Hwk | AuthMethod::Swk));
+    let is_alone = is_passkey && method == SessionMethod::Password && !amr.contains(&AuthMethod::Pwd);
+    let second = match is_passkey {
+        _ if amr.contains(&AuthMethod::Otp) => Some("app"),
+        true => Some("passkey"),
+        false => amr.contains(&AuthMethod::Mfa).then_some("recovery code"),
+    };
+    let first = (!is_alone).then(|| method.to_string());
+    first.into_iter().chain(second.map(str::to_owned)).collect::<Vec<_>>().join(" + ")
+}
+
 /// JSON output has all fields.
 impl Row for Session {
     const EMPTY: &'static str = "No active sessions.";
@@ -66,7 +79,7 @@ impl Row for Session {
         vec![
             ("", text(if self.current { "*" } else { "" })),
             ("ID", id(self.id)),
-            ("METHOD", text(self.method)),
+            ("METHOD", text(login_method(self.method, &self.amr))),
             ("CLIENT", optional(self.client_name.as_ref().or(self.user_agent.as_ref()).map(text))),
             ("LAST USED", time(&self.last_seen_at)),
             ("EXPIRES", time(&self.expires_at.min(self.idle_expires_at))),
@@ -78,7 +91,6 @@ impl Row for Session {
 impl Command for List {
     type Output = ItemList<Session>;
 
-    const REQUIRES: Requirement = Requirement::Session;
     const ROUTES: Routes = Routes::Only(&[&routes::LIST_SESSIONS, &routes::LIST_USERS]);
     const ERRORS: Errors = &[ErrorKind::AmbiguousId, ErrorKind::InputInvalid];
     const EXAMPLES: Examples = &[
@@ -132,10 +144,9 @@ enum SessionRef {
 impl Command for Revoke {
     type Output = RevokedSession;
 
-    const REQUIRES: Requirement = Requirement::Session;
     const ROUTES: Routes = Routes::Only(&[
-        &routes::LOG_OUT,
         &routes::REVOKE_SESSION,
+        &routes::LOG_OUT,
         &routes::REVOKE_SESSIONS,
         &routes::LIST_SESSIONS,
         &routes::LIST_USERS,

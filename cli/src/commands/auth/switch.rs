@@ -19,10 +19,14 @@ use crate::framework::output::{CommandOutput, Table, text};
 
 /// Switch to another stored login.
 ///
-/// Makes its context the current one. --context, --tenant and --base-url choose the login. Without them, switches
+/// Makes its context the current one. The address, --context, --tenant and --base-url choose the login. Without them, switches
 /// to the other login if there are two, and asks if there are more.
 #[derive(Args)]
-pub(crate) struct Switch {}
+pub(crate) struct Switch {
+    /// E-mail address of the login.
+    #[arg(value_name = "EMAIL")]
+    email: Option<String>,
+}
 
 /// The login that commands use now.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
@@ -67,13 +71,16 @@ impl Command for Switch {
     const SEE_ALSO: Names = &["auth status", "auth login", "config use-context"];
 
     async fn run(self, context: &Context) -> Result<Self::Output> {
-        let logins = stored_logins(context)?;
+        let mut logins = stored_logins(context)?;
+        if let Some(email) = &self.email {
+            logins.retain(|login| login.email.eq_ignore_ascii_case(email));
+        }
         let current = context.configuration()?.current();
         let others: Vec<_> = logins.iter().filter(|login| Some(&login.context) != current).collect();
         let login = match (&logins[..], &others[..]) {
             ([], _) => {
-                let which = if is_filtered(context) {
-                    "no stored login matches the options"
+                let which = if self.email.is_some() || is_filtered(context) {
+                    "no stored login matches the address and options"
                 } else {
                     "no login is stored"
                 };

@@ -8,7 +8,7 @@ use contract::routes;
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::framework::catalog::{Errors, Examples, Names, Requirement, Routes};
+use crate::framework::catalog::{Errors, Examples, Names, Routes};
 use crate::framework::command::Command;
 use crate::framework::context::Context;
 use crate::framework::error::{CliError, ErrorKind, Result};
@@ -26,7 +26,6 @@ pub(crate) struct Pause {
 impl Command for Pause {
     type Output = Consumer;
 
-    const REQUIRES: Requirement = Requirement::PlatformToken;
     const ROUTES: Routes = Routes::Only(&[&routes::PAUSE_CONSUMER]);
     const EXAMPLES: Examples =
         &[("Stop a consumer during maintenance of its database", "svc consumers pause archive")];
@@ -53,7 +52,6 @@ pub(crate) struct Resume {
 impl Command for Resume {
     type Output = Consumer;
 
-    const REQUIRES: Requirement = Requirement::PlatformToken;
     const ROUTES: Routes = Routes::Only(&[&routes::RESUME_CONSUMER]);
     const EXAMPLES: Examples = &[("Continue a consumer", "svc consumers resume archive")];
     const AGENT_NOTES: &'static str = "Requires SVC_PLATFORM_TOKEN or SVC_PLATFORM_TOKEN_FILE.";
@@ -81,7 +79,6 @@ pub(crate) struct Reset {
 impl Command for Reset {
     type Output = Consumer;
 
-    const REQUIRES: Requirement = Requirement::PlatformToken;
     const ROUTES: Routes = Routes::Only(&[&routes::RESET_CONSUMER]);
     const ERRORS: Errors = ErrorKind::CONFIRMATION;
     const EXAMPLES: Examples = &[(
@@ -135,7 +132,6 @@ impl CommandOutput for Accounts {
 impl Command for Config {
     type Output = Accounts;
 
-    const REQUIRES: Requirement = Requirement::PlatformToken;
     const ROUTES: Routes = Routes::Only(&[&routes::GET_CONSUMER_ACCOUNTS]);
     const ERRORS: Errors = &[ErrorKind::OutputFailed];
     const EXAMPLES: Examples = &[

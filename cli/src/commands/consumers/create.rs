@@ -5,10 +5,11 @@ use contract::consumers::{
     ConsumerLogin, ConsumerName, ConsumerStart, ConsumerSuspension, CreateConsumer, CreatedConsumer,
     Partitions,
 };
+use contract::identity::Tenant;
 use contract::{ProblemKind, routes};
 
 use super::fields;
-use crate::framework::catalog::{Errors, Examples, Names, Requirement, Routes};
+use crate::framework::catalog::{Errors, Examples, Names, Routes};
 use crate::framework::command::Command;
 use crate::framework::context::Context;
 use crate::framework::error::{CliError, ErrorKind, Result};
@@ -59,8 +60,7 @@ pub(crate) struct Create {
 impl Command for Create {
     type Output = CreatedConsumer;
 
-    const REQUIRES: Requirement = Requirement::PlatformToken;
-    const ROUTES: Routes = Routes::Only(&[&routes::CREATE_CONSUMER]);
+    const ROUTES: Routes = Routes::Only(&[&routes::CREATE_CONSUMER, &routes::GET_TENANT]);
     const EXAMPLES: Examples = &[
         (
             "Create a consumer of the logins of one tenant",
@@ -93,7 +93,7 @@ impl Command for Create {
         let name = self.name.clone();
         let request = CreateConsumer {
             name: self.name,
-            tenant_id,
+            tenant_id: tenant_id.clone(),
             all_tenants: self.all_tenants,
             event_types: self.event_type,
             partitions: self.partitions,
@@ -113,6 +113,14 @@ impl Command for Create {
             )));
         }
         explain(context, &created);
+        if let Some(tenant_id) = tenant_id {
+            let tenant = api.call(&routes::GET_TENANT, &[&tenant_id]).fetch::<Tenant>().await;
+            if tenant.is_err_and(|error| error.code == ProblemKind::NotFound.code()) {
+                context.out().warn(&format!(
+                    "tenant {tenant_id} does not exist: the consumer gets no events until it is created"
+                ));
+            }
+        }
         Ok(created)
     }
 }
@@ -154,7 +162,6 @@ pub(crate) struct RotateLogin {
 impl Command for RotateLogin {
     type Output = CreatedConsumer;
 
-    const REQUIRES: Requirement = Requirement::PlatformToken;
     const ROUTES: Routes = Routes::Only(&[&routes::ROTATE_CONSUMER_LOGIN]);
     const ERRORS: Errors = ErrorKind::CONFIRMATION;
     const EXAMPLES: Examples =

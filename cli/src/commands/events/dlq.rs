@@ -122,8 +122,7 @@ pub(crate) struct List {
 impl Command for List {
     type Output = ItemList<DeadLetter>;
 
-    const REQUIRES: Requirement = Requirement::SessionOrPlatformToken;
-    const ROUTES: Routes = Routes::Only(&[&routes::LIST_DEAD_LETTERS, &routes::LIST_QUARANTINED]);
+    const ROUTES: Routes = Routes::Only(&[&routes::LIST_QUARANTINED, &routes::LIST_DEAD_LETTERS]);
     const ERRORS: Errors = &[ErrorKind::PlatformTokenMissing];
     const EXAMPLES: Examples = &[
         ("List the first dead letters of a consumer", "svc events dlq list archive"),
@@ -166,7 +165,6 @@ impl CommandOutput for DeadLetter {
 impl Command for Show {
     type Output = Streamed<DeadLetter>;
 
-    const REQUIRES: Requirement = Requirement::SessionOrPlatformToken;
     const ROUTES: Routes = Routes::Only(&[&routes::GET_QUARANTINED]);
     const ERRORS: Errors = &[ErrorKind::InputInvalid];
     const EXAMPLES: Examples = &[
@@ -229,7 +227,7 @@ struct Number {
 /// Result of a request for some dead letters.
 trait Handled: DeserializeOwned {
     const NONE: Self;
-    /// What skipped numbers are, before the name of the consumer.
+    /// What skipped numbers do not have.
     const SKIPPED: &'static str;
     const REMEDIATION: &'static str;
 
@@ -239,7 +237,7 @@ trait Handled: DeserializeOwned {
 
 impl Handled for ReplayedDeadLetters {
     const NONE: Self = Self { replayed: Vec::new(), skipped: Vec::new() };
-    const SKIPPED: &'static str = "no dead letter that can be replayed, of";
+    const SKIPPED: &'static str = "no dead letter that can be replayed";
     const REMEDIATION: &'static str = "List the dead letters: `svc events dlq list` with the consumer. One without an event in its \
         JSON output, or with an event that does not match its source, id or type, is kept and cannot be replayed.";
 
@@ -250,7 +248,7 @@ impl Handled for ReplayedDeadLetters {
 
 impl Handled for DeletedDeadLetters {
     const NONE: Self = Self { deleted: Vec::new(), skipped: Vec::new() };
-    const SKIPPED: &'static str = "no dead letter of";
+    const SKIPPED: &'static str = "no dead letter";
     const REMEDIATION: &'static str = "List the dead letters: `svc events dlq list` with the consumer.";
 
     fn numbers(&mut self) -> [&mut Vec<u64>; 2] {
@@ -296,17 +294,13 @@ impl Selection {
             }
         }
         let [handled, skipped] = result.numbers();
-        if handled.is_empty() && !skipped.is_empty() {
-            let message = format!("each of the numbers is {} {}", T::SKIPPED, self.consumer);
-            return Err(ErrorKind::InputInvalid.with_message(message).with_remediation(T::REMEDIATION));
-        }
         if !skipped.is_empty() {
             let numbers = skipped.iter().map(u64::to_string).collect::<Vec<_>>().join(" ");
-            context.out().warn(&format!(
-                "each of these numbers is {} {}: {numbers}",
-                T::SKIPPED,
-                self.consumer
-            ));
+            let message = format!("{} has {} with this number: {numbers}", self.consumer, T::SKIPPED);
+            if handled.is_empty() {
+                return Err(ErrorKind::InputInvalid.with_message(message).with_remediation(T::REMEDIATION));
+            }
+            context.out().warn(&message);
         }
         Ok(result)
     }
@@ -339,7 +333,6 @@ impl CommandOutput for ReplayedDeadLetters {
 impl Command for Replay {
     type Output = ReplayedDeadLetters;
 
-    const REQUIRES: Requirement = Requirement::PlatformToken;
     const ROUTES: Routes = Routes::Only(&[&routes::LIST_DEAD_LETTERS, &routes::REPLAY_DEAD_LETTERS]);
     const ERRORS: Errors = ErrorKind::CONFIRMATION;
     const EXAMPLES: Examples = &[
@@ -388,12 +381,11 @@ impl CommandOutput for DeletedDeadLetters {
 impl Command for Delete {
     type Output = DeletedDeadLetters;
 
-    const REQUIRES: Requirement = Requirement::SessionOrPlatformToken;
     const ROUTES: Routes = Routes::Only(&[
-        &routes::LIST_DEAD_LETTERS,
-        &routes::DELETE_DEAD_LETTERS,
-        &routes::LIST_QUARANTINED,
         &routes::DELETE_QUARANTINED,
+        &routes::LIST_QUARANTINED,
+        &routes::DELETE_DEAD_LETTERS,
+        &routes::LIST_DEAD_LETTERS,
     ]);
     const ERRORS: Errors = &[
         ErrorKind::PlatformTokenMissing,

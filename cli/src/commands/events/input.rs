@@ -127,8 +127,14 @@ impl EventReader {
                 Err(invalid)
             }
             None if truncated => Err(InvalidJson::too_large(&bytes)),
-            _ => serde_json::from_slice(bytes.trim_ascii_end())
-                .map_err(|error| InvalidJson::not_json(&bytes, &error, line - 1, columns)),
+            _ => serde_json::from_slice(bytes.trim_ascii_end()).map_err(|error| {
+                let mut invalid = InvalidJson::not_json(&bytes, &error, line - 1, columns);
+                // The first line of CSV has the names of the columns.
+                if self.count == 0 && !is_value && bytes.iter().any(|byte| b",;\t".contains(byte)) {
+                    invalid.message += "; CSV is not read, so export the events as JSON";
+                }
+                invalid
+            }),
         };
         self.queue.push_back(Entry { line, is_line, json });
         Ok(true)
@@ -563,10 +569,10 @@ mod tests {
         assert_items(b"[{\"a\":1}]", &[("item 1", "{\"a\":1}")]);
         assert_items(
             format!(
-                r#"[{{"progress":0.1}},{{"events":[{{"udm":{event}}},{{"name":"x"}}]}},{{"complete":true}}]"#
+                r#"[{{"progress":1}},{{"events":[{{"udm":{event}}},{{"name":"x"}}]}},{{"a":1}},{{"complete":true}}]"#
             )
             .as_bytes(),
-            &[("item 1", none), ("item 2", event), ("item 3", none), ("item 4", none)],
+            &[("item 1", event), ("item 2", none), ("item 3", none)],
         );
         let named = format!(r#"{{"events":[{{"sourceId":"o","eventId":"7","udm":{event}}}]}}"#);
         let sent = r#"{"event_id":"7","source_id":"o","metadata": {"eventType":"USER_LOGIN"}}"#;

@@ -20,9 +20,7 @@ use super::progress::Progress;
 use super::rejects::{Reject, RejectLog, RejectedLine, RejectsPath, error_code, error_message, local_kind};
 use super::source::{Input, InputSource};
 use crate::framework::api::UNTRUSTED_CERTIFICATE;
-use crate::framework::catalog::{
-    Errors, Examples, Names, OptionSchemas, Requirement, Routes, SchemaOf, schema_of,
-};
+use crate::framework::catalog::{Errors, Examples, Names, OptionSchemas, Routes, SchemaOf, schema_of};
 use crate::framework::command::Command;
 use crate::framework::configuration::Configuration;
 use crate::framework::context::Context;
@@ -154,7 +152,6 @@ enum InputValue {
 impl Command for Send {
     type Output = SendSummary;
 
-    const REQUIRES: Requirement = Requirement::Credential;
     const ROUTES: Routes = Routes::Only(&[&routes::SEND_EVENT, &routes::SEND_EVENTS]);
     const ERRORS: Errors = &[
         ErrorKind::InputUnreadable,

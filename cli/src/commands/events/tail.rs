@@ -16,7 +16,7 @@ use tokio::time::{sleep, timeout};
 use url::form_urlencoded;
 
 use crate::framework::api::Api;
-use crate::framework::catalog::{Errors, Examples, Names, Requirement, Routes};
+use crate::framework::catalog::{Errors, Examples, Names, Routes};
 use crate::framework::command::Command;
 use crate::framework::context::Context;
 use crate::framework::error::{CliError, ErrorKind, Result};
@@ -71,7 +71,6 @@ impl CommandOutput for TailedEvent {
 impl Command for Tail {
     type Output = Streamed<TailedEvent>;
 
-    const REQUIRES: Requirement = Requirement::Credential;
     const ROUTES: Routes = Routes::Only(&[&routes::READ_EVENTS]);
     const ERRORS: Errors = &[];
     const EXAMPLES: Examples = &[

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use contract::ProblemKind;
-use contract::routes::{Method, Route};
+use contract::routes::{Access, Method, Route};
 use serde::Serialize;
 use serde_json::Value;
 
@@ -172,6 +172,37 @@ pub(crate) enum Routes {
 }
 
 impl Routes {
+    /// Returns what the first route accepts. A command without routes needs nothing, one with any route can need anything.
+    pub(crate) const fn requirement(self) -> Requirement {
+        let accepted = match self {
+            Self::Only([route, ..]) => route.access,
+            Self::Only([]) => return Requirement::Nothing,
+            Self::Any => return Requirement::CredentialOrPlatformToken,
+        };
+        let (mut user, mut key, mut platform, mut index) = (false, false, false, 0);
+        while index < accepted.len() {
+            match accepted[index] {
+                Access::Owner
+                | Access::Member
+                | Access::Admin
+                | Access::RecentAdmin
+                | Access::RecentMember => user = true,
+                Access::Key(_) | Access::AnyKey => key = true,
+                Access::PlatformAdmin => platform = true,
+                Access::Public | Access::RequestSecret => {}
+            }
+            index += 1;
+        }
+        match (user, key, platform) {
+            (_, true, true) => Requirement::CredentialOrPlatformToken,
+            (_, true, false) => Requirement::Credential,
+            (true, false, true) => Requirement::SessionOrPlatformToken,
+            (true, false, false) => Requirement::Session,
+            (false, false, true) => Requirement::PlatformToken,
+            (false, false, false) => Requirement::Service,
+        }
+    }
+
     fn problems(self) -> Vec<PossibleError> {
         match self {
             Self::Any => ProblemKind::ALL.iter().map(|kind| PossibleError::Api(*kind, "")).collect(),

@@ -118,8 +118,8 @@ pub(crate) const fn remediation_for(kind: P) -> &'static str {
              login of the tenant works, ask the platform administrator whether it is suspended: `svc tenants get`."
         }
         P::Forbidden => {
-            "Use the credential of an allowed caller: `svc auth login`, SVC_API_KEY or SVC_PLATFORM_TOKEN. Or ask an \
-                administrator of the tenant."
+            "Ask a caller that the message names, or use its credential: `svc auth login` for a user, SVC_API_KEY for a key, \
+                SVC_PLATFORM_TOKEN for the platform administrator."
         }
         P::InsufficientScope => {
             "Set SVC_API_KEY to a key with the scope that the message names. An administrator creates it: `svc api-keys create --scope`."
@@ -158,7 +158,8 @@ pub(crate) const fn remediation_for(kind: P) -> &'static str {
         P::EventIdConflict => "Give each event of a source its own event_id.",
         P::RateLimited | P::Overloaded | P::DependencyUnavailable => "Wait, then run the command again.",
         P::QuotaExceeded => {
-            "Wait, then send the rejected events again. The platform administrator can raise the quota: `svc tenants update`."
+            "Wait, then send the rejected events again. The platform administrator can raise a quota that the message \
+                names: `svc tenants update`."
         }
         P::TooManyStreams => "Stop another `svc events tail` of the tenant, then run the command again.",
         P::StreamFull => {
@@ -174,7 +175,8 @@ pub(crate) const fn remediation_for(kind: P) -> &'static str {
 const fn remediation_for_factor(kind: P) -> &'static str {
     match kind {
         P::SecondFactorFailed => {
-            "Run `svc auth login` again with the next code of the app, because each code works once, or with an unused recovery code."
+            "Run `svc auth login` again with the next code of the app, because each code works once, or with an unused recovery code. To \
+             use a passkey: `svc auth login --device`."
         }
         P::SecondFactorRequired => {
             "Run `svc auth login`: it prompts for the code, or reads it with --code-stdin."

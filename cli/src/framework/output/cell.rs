@@ -73,7 +73,7 @@ pub(crate) fn duration(duration: TimeDelta) -> String {
         format!("{} s", duration.num_seconds())
     } else if duration < TimeDelta::hours(1) {
         format!("{} min", duration.num_minutes())
-    } else if duration < TimeDelta::hours(48) {
+    } else if duration < TimeDelta::hours(96) {
         format!("{} h", duration.num_hours())
     } else {
         format!("{} d", duration.num_days())
@@ -93,8 +93,8 @@ mod tests {
             (-60, "1 min ago"),
             (-3_599, "59 min ago"),
             (3_600, "in 1 h"),
-            (48 * 3_600 - 1, "in 47 h"),
-            (48 * 3_600, "in 2 d"),
+            (96 * 3_600 - 1, "in 95 h"),
+            (96 * 3_600, "in 4 d"),
             (-365 * 86_400, "365 d ago"),
             (-366 * 86_400, "2025-02-01"),
         ] {
