@@ -24,6 +24,7 @@ mod system {
     mod full_volume;
     mod invalid_requests;
     mod login_flood;
+    mod new_servers;
     mod outages;
     mod pooler;
     mod producers;

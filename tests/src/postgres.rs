@@ -3,7 +3,7 @@
 
 use std::fs;
 use std::io::{self, ErrorKind, Write as _};
-use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, chown};
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, PermissionsExt as _, chown};
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -88,8 +88,27 @@ impl ReplicatedPostgres {
 }
 
 impl PostgresServer {
-    /// A new server with the settings of the server of the test run, and under the same user.
+    /// A server with the roles of the services, which need no password, and with the WAL that a standby needs.
     async fn create() -> Self {
+        let server = Self::create_with(&["--auth=trust"]).await;
+        sqlx::raw_sql(ROLES).execute(&mut server.connect().await).await.unwrap();
+        // Keeps the WAL that a standby needs after the copy.
+        server.set("wal_keep_size", "1GB").await;
+        server
+    }
+
+    /// An empty server: it has neither roles nor databases of the services, and every role needs a password.
+    pub async fn create_empty() -> Self {
+        let password = tempfile::NamedTempFile::new().unwrap();
+        fs::set_permissions(password.path(), fs::Permissions::from_mode(0o644)).unwrap();
+        let url = Url::parse(required_variable("SVC_TEST_DATABASE_URL").to_str().unwrap()).unwrap();
+        fs::write(password.path(), url.password().unwrap()).unwrap();
+        let file = format!("--pwfile={}", password.path().display());
+        Self::create_with(&["--auth=scram-sha-256", &file]).await
+    }
+
+    /// A new server with the settings of the server of the test run, and under the same user.
+    async fn create_with(options: &[&str]) -> Self {
         let url = Url::parse(required_variable("SVC_TEST_DATABASE_URL").to_str().unwrap()).unwrap();
         let data = sqlx::query_scalar::<_, String>("show data_directory");
         let data = data.fetch_one(&mut PgConnection::connect(url.as_str()).await.unwrap()).await.unwrap();
@@ -100,18 +119,15 @@ impl PostgresServer {
         let mut initdb = template.command("initdb", &data);
         initdb.arg("-D").arg(&data).args([
             "--username=postgres",
-            "--auth=trust",
             "--encoding=UTF8",
             "--no-locale",
             "--no-sync",
         ]);
+        initdb.args(options);
         let output = output_of(initdb).await;
         assert!(output.status.success(), "{output:?}");
         let server = template.start_with(data, free_address().port());
         wait_until("Postgres listens", async || PgConnection::connect(server.url.as_str()).await.ok()).await;
-        sqlx::raw_sql(ROLES).execute(&mut server.connect().await).await.unwrap();
-        // Keeps the WAL that a standby needs after the copy.
-        server.set("wal_keep_size", "1GB").await;
         server
     }
 

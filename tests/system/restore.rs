@@ -7,37 +7,54 @@ use std::process::Command;
 
 use async_nats::jetstream;
 use contract::paths::Upstream;
-use e2e::{ApiUser, EventStream, Service, Services, api_client, output_of, program_path, required_variable};
+use e2e::{
+    ApiUser, EventStream, Service, Services, api_client, output_of, program_path, required_variable, tools,
+};
 use serde_json::{Value, json};
 use sqlx::{Connection as _, PgConnection};
 use testkit::{Client, wait_until};
+use url::Url;
 
 /// The command of the document that starts with a word.
-fn documented(start: &str) -> &'static str {
+pub(super) fn documented(start: &str) -> &'static str {
     let document = include_str!("../../docs/operations.md");
     let mut commands = document.lines().map(str::trim).filter(|line| line.starts_with(start));
     commands.next().unwrap_or_else(|| panic!("docs/operations.md has no command {start}"))
 }
 
-/// Runs a command as an administrator of the database, with the variables of session. Returns the output.
-async fn run(services: &Services, directory: &Path, command: &str) -> String {
-    let session = services.command(Upstream::Session);
-    let url = url::Url::parse(&services.superuser_url()).unwrap();
+/// Runs a command as an administrator of the database, with the variables of its service. Returns the output.
+pub(super) async fn run(services: &Services, directory: &Path, command: &str) -> String {
+    let url = services.superuser_url().parse().unwrap();
+    run_with(services, &url, &[], directory, command).await
+}
+
+/// Runs a command as an administrator of a database, with other variables of its service.
+pub(super) async fn run_with(
+    services: &Services,
+    database: &Url,
+    variables: &[(&str, &str)],
+    directory: &Path,
+    command: &str,
+) -> String {
+    let is_identity = command.starts_with("svc-identity ");
+    let service = services.command(if is_identity { Upstream::Identity } else { Upstream::Session });
     let mut shell = Command::new("sh");
-    for (name, value) in session.get_envs() {
+    for (name, value) in service.get_envs() {
         shell.env(name, value.unwrap_or_default());
     }
+    let nats = tools()["nats_cli"].as_str().map(|nats| PathBuf::from(nats).parent().unwrap().to_owned());
     let programs = [
         PathBuf::from(required_variable("SVC_TEST_POSTGRES_BIN")),
         program_path("svc-session").parent().unwrap().to_owned(),
     ];
     let path = required_variable("PATH");
-    let path = programs.into_iter().chain(std::env::split_paths(&path));
-    shell.env("PATH", std::env::join_paths(path).unwrap());
-    shell.env("PGHOST", url.host_str().unwrap()).env("PGPORT", url.port().unwrap_or(5432).to_string());
-    shell.env("PGUSER", url.username()).env("PGPASSWORD", url.password().unwrap_or_default());
-    shell.env("PGDATABASE", url.path().trim_start_matches('/'));
-    shell.args(["-c", command]).current_dir(directory);
+    let path = programs.into_iter().chain(nats).chain(std::env::split_paths(&path));
+    shell.env("PATH", std::env::join_paths(path).unwrap()).env("HOME", directory);
+    shell.env("PGHOST", database.host_str().unwrap());
+    shell.env("PGPORT", database.port().unwrap_or(5432).to_string());
+    shell.env("PGUSER", database.username()).env("PGPASSWORD", database.password().unwrap_or_default());
+    shell.env("PGDATABASE", database.path().trim_start_matches('/'));
+    shell.envs(variables.iter().copied()).args(["-c", command]).current_dir(directory);
     let output = output_of(shell).await;
     assert!(output.status.success(), "{command}: {output:?}");
     String::from_utf8(output.stdout).unwrap()
@@ -71,7 +88,7 @@ async fn the_queries_for_watching_postgres_run() {
 }
 
 /// The ids of all audit events in the order of the stream, when none waits.
-async fn audit_ids(services: &Services) -> Vec<String> {
+pub(super) async fn audit_ids(services: &Services) -> Vec<String> {
     wait_until("the outboxes are empty", async || waiting(services).await.is_empty().then_some(())).await;
     let client = services.nats.connect("audit-administrator").await.unwrap();
     let mut stream = jetstream::new(client).get_stream("AUDIT").await.unwrap();
@@ -84,16 +101,16 @@ async fn audit_ids(services: &Services) -> Vec<String> {
     ids
 }
 
-fn client(service: &Service) -> Client {
+pub(super) fn client(service: &Service) -> Client {
     api_client(&format!("http://{}", service.address))
 }
 
-async fn log_in(identity: &Service) -> ApiUser {
+pub(super) async fn log_in(identity: &Service) -> ApiUser {
     ApiUser::log_in(&format!("http://{}", identity.address), "acme", "admin@acme.example").await
 }
 
 /// Creates an API key. Returns its id, and a client of session that sends the key.
-async fn create_key(session: &Service, admin: &ApiUser, name: &str) -> (String, Client) {
+pub(super) async fn create_key(session: &Service, admin: &ApiUser, name: &str) -> (String, Client) {
     let created = client(session).bearer(&admin.token).post("/api-keys", &json!({ "name": name })).await;
     let key: Value = created.expect(201);
     (key["id"].as_str().unwrap().to_owned(), client(session).bearer(key["key"].as_str().unwrap()))
