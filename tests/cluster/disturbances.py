@@ -4,19 +4,32 @@ import time
 
 from builds import OTHER, PRESENT
 from installation import COMPONENTS
+from phone import Phone
 
 # The transport library sends a request once and retries it three times (`max_retries`).
 ATTEMPTS = 4
 
 
 def upgrade_and_rollback(system):
-    """Upgrades to the newer of two builds and rolls back. At the end, this commit is installed."""
+    """Upgrades to the newer of two builds and rolls back. At the end, this commit is installed.
+
+    A person with a second factor needs it after each change.
+    """
     installation, first = system.installation, system.installation.first
     second = PRESENT if first == OTHER else OTHER
-    system.disturb("upgrade", lambda: installation.release("upgrade", second))
-    system.disturb("rollback", installation.rollback)
+    platform_token = system.cluster.secret("svc-tokens", "platform-token")
+    phone = Phone(system.client, system.entries[0], platform_token, "upgrade@e2e.example")
+    system.disturb("upgrade", lambda: change(lambda: installation.release("upgrade", second), phone))
+    system.disturb("rollback", lambda: change(installation.rollback, phone))
     if first == OTHER:
         system.disturb("upgrade again", lambda: installation.release("upgrade", PRESENT))
+
+
+def change(action, phone):
+    """Changes the release. Then a person logs in with a password and a code."""
+    action()
+    phone.log_in()
+    return "login with a code"
 
 
 def lose_pods(system):

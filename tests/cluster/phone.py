@@ -16,10 +16,10 @@ STEP = 30
 class Phone:
     """Makes the account with the platform token, and sets up the app."""
 
-    def __init__(self, client, entry, platform_token):
-        self.entry, self.last = entry, 0
+    def __init__(self, client, entry, platform_token, email=EMAIL):
+        self.entry, self.email, self.last = entry, email, 0
         output = client.svc(
-            "users", "invite", "--email", EMAIL, "--delivery", "response", "--tenant", TENANT, SVC_PLATFORM_TOKEN=platform_token
+            "users", "invite", "--email", email, "--delivery", "response", "--tenant", TENANT, SVC_PLATFORM_TOKEN=platform_token
         )
         token = json.loads(output)["token"]
         client.svc("users", "accept-invite", "-", "--password-stdin", text=f"{token}\n{PASSWORD}\n")
@@ -28,12 +28,14 @@ class Phone:
         self.call(200, "/auth/factors/totp/confirm", {"code": self.code()}, bearer)
 
     def log_in(self):
-        """Logs in with a code that was not used."""
-        challenge = self.call(403, "/auth/password/login", self.credentials())["challenge"]
-        self.call(200, "/auth/second-factor", {"challenge": challenge, "code": self.code()})
+        """Logs in with the password, which alone is not enough, and with a code that was not used."""
+        problem = self.call(403, "/auth/password/login", self.credentials())
+        if problem["code"] != "second_factor_required":
+            raise TestError(f"login of {self.email} with the password alone: {problem}")
+        self.call(200, "/auth/second-factor", {"challenge": problem["challenge"], "code": self.code()})
 
     def credentials(self):
-        return {"email": EMAIL, "password": PASSWORD}
+        return {"email": self.email, "password": PASSWORD}
 
     def call(self, expected, path, body, headers=None):
         headers = headers or {"X-Tenant-ID": TENANT}

@@ -51,8 +51,11 @@ async fn check_config_warns_about_unknown_variables() {
             ("SVC_LIMIT_LOGN", "1/s"),
             "unknown variable SVC_LIMIT_LOGN; did you mean SVC_LIMIT_LOGIN?",
         ),
-        // ingest has no database.
-        (Upstream::Ingest, ("SVC_DATABASE_CONNECTIONS", "8"), "unknown variable SVC_DATABASE_CONNECTIONS"),
+        (
+            Upstream::Ingest,
+            ("SVC_NATS_URLL", "x"),
+            "unknown variable SVC_NATS_URLL; did you mean SVC_NATS_URL?",
+        ),
     ] {
         let mut command = services.command(service);
         command.arg("--check-config").env(name, value);

@@ -16,6 +16,10 @@ const COMMANDS: [&str; 8] =
 /// How an expression of Prometheus begins.
 const EXPRESSIONS: [&str; 3] = ["svc_", "rate(", "histogram_quantile("];
 
+/// The line of a runbook with commands. It links the other forms of the commands.
+const TOOLS: &str = "\nForms of the commands for Kubernetes and for processes: \
+    [Tools of the runbooks](../operations.md#tools-of-the-runbooks).\n";
+
 /// Output by command.
 pub(super) type Outputs = BTreeMap<String, String>;
 
@@ -31,6 +35,15 @@ pub(super) fn commands(alert: &str, section: &str) -> Vec<String> {
     let parts = document.split("\n## ").filter(|part| part.starts_with(section));
     let code = parts.flat_map(|part| part.split('`').skip(1).step_by(2)).map(|code| code.replace('\n', " "));
     code.filter(|code| COMMANDS.iter().chain(&EXPRESSIONS).any(|start| code.starts_with(start))).collect()
+}
+
+/// Returns whether the runbook has the line about the forms of commands exactly if it contains a command.
+pub(super) fn links_tools_for_commands(alert: &str) -> bool {
+    let document = runbook(alert);
+    let mut code = document.split("\n## ").flat_map(|part| part.split('`').skip(1).step_by(2));
+    let starts = [&COMMANDS[..], &["kubectl "]].concat();
+    let has_commands = code.any(|code| starts.iter().any(|start| code.starts_with(start)));
+    document.contains(TOOLS) == has_commands
 }
 
 impl Watched {

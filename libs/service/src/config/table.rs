@@ -20,6 +20,8 @@ const CLIENT: [&str; 11] = [
     "SVC_TOKEN",
     "SVC_TOKEN_FILE",
 ];
+/// Variables of all services, plain ones and secrets. `make gen` writes the file from their declarations.
+const SERVICES: &str = include_str!("../../../../helm/svc/files/variables.json");
 /// A known name at a larger edit distance is not suggested.
 const MAX_EDIT_DISTANCE: usize = 4;
 
@@ -66,24 +68,38 @@ impl Environment {
     }
 }
 
-/// Returns a warning for each `SVC_` variable that is not known, with the most similar known name.
-pub fn unknown_names(environment: &Environment, known: &[Variable]) -> Vec<String> {
+/// Returns a warning for each `SVC_` variable that is not known, with the most similar known name. Services can share an environment
+/// file, so the variables of other services are known too.
+pub fn unknown_names(environment: &Environment, own: &[Variable]) -> Vec<String> {
+    let own = own.iter().map(|variable| (variable.name, variable.secret));
+    let known: Vec<_> = own.chain(of_services()).collect();
     let is_known = |name: &str| {
-        let reads = |v: &Variable| v.name == name || (v.secret && name.strip_suffix("_FILE") == Some(v.name));
+        let reads = |&(known, is_secret): &(&str, bool)| {
+            known == name || (is_secret && name.strip_suffix("_FILE") == Some(known))
+        };
         CLIENT.contains(&name) || known.iter().any(reads)
     };
     let unknown = |name: &&str| {
         // The project's tests use `SVC_TEST_…`.
         name.starts_with("SVC_") && !name.starts_with("SVC_TEST_") && !is_known(name)
     };
-    environment.names().filter(unknown).map(|name| describe(name, known)).collect()
+    environment.names().filter(unknown).map(|name| describe(name, &known)).collect()
 }
 
-fn describe(name: &str, known: &[Variable]) -> String {
+/// Returns the variables of all services, and whether they are secrets.
+fn of_services() -> Vec<(&'static str, bool)> {
+    // A test reads the file, so it is valid.
+    let services: BTreeMap<&str, BTreeMap<&str, Vec<&str>>> =
+        serde_json::from_str(SERVICES).unwrap_or_default();
+    let tables = services.into_values().flatten();
+    tables.flat_map(|(kind, names)| names.into_iter().map(move |name| (name, kind == "secret"))).collect()
+}
+
+fn describe(name: &str, known: &[(&str, bool)]) -> String {
     let nearest = known
         .iter()
-        .map(|variable| (strsim::damerau_levenshtein(name, variable.name), variable.name))
-        .min()
+        .map(|(known, _)| (strsim::damerau_levenshtein(name, known), *known))
+        .min_by_key(|(distance, _)| *distance)
         .filter(|(distance, _)| *distance <= MAX_EDIT_DISTANCE);
     match nearest {
         Some((_, nearest)) => format!("unknown variable {name}; did you mean {nearest}?"),
@@ -142,6 +158,27 @@ mod tests {
         assert_eq!(BTreeSet::from(CLIENT), names);
         let environment = Environment::from_pairs(CLIENT.map(|name| (name, "x")));
         assert_eq!(unknown_names(&environment, &[]), Vec::<String>::new());
+    }
+
+    #[test]
+    fn variables_of_other_services_are_known() {
+        let names = [
+            "SVC_SMTP_URL",
+            "SVC_SMTP_URL_FILE",
+            "SVC_LEASE",
+            "SVC_DATABASE_CONNECTIONS",
+            "SVC_SMTP_ULR",
+            // Only a secret can come from a file.
+            "SVC_LOG_FILE",
+        ];
+        let environment = Environment::from_pairs(names.map(|name| (name, "x")));
+        assert_eq!(
+            unknown_names(&environment, &[URL]),
+            [
+                "unknown variable SVC_LOG_FILE; did you mean SVC_LOGO_FILE?",
+                "unknown variable SVC_SMTP_ULR; did you mean SVC_SMTP_URL?",
+            ]
+        );
     }
 
     #[test]
