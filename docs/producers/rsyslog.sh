@@ -1,6 +1,6 @@
 #!/bin/sh
 # Sends the lines that rsyslog.conf writes to standard input, which start with `=`, before it confirms a transaction. Needs curl.
-# Variables: SVC_ENDPOINT and SVC_API_KEY.
+# Variables: SVC_BASE_URL and SVC_API_KEY.
 export LC_ALL=C
 body=$(mktemp)
 trap 'rm -f "$body"' EXIT
@@ -12,7 +12,7 @@ send() {
   while [ -s "$body" ]; do
     status=$(printf 'header = "Authorization: Bearer %s"\n' "$SVC_API_KEY" | curl --config - --silent --max-time 100 \
       --header "Content-Type: application/x-ndjson" --data-binary "@$body" --output /dev/null --write-out '%{http_code}' \
-      "$SVC_ENDPOINT/api/v1/events/batch?invalid=quarantine")
+      "$SVC_BASE_URL/api/v1/events/batch?invalid=quarantine")
     case $status in
       400 | 413 | 415 | 422) echo "the service rejects lines: status $status" >&2; break ;;
       2??) break ;;

@@ -1,6 +1,6 @@
 // Sends the events on standard input, one JSON object per line. Needs Go 1.21 and no package.
 //
-// SVC_ENDPOINT and SVC_API_KEY configure it. Prints the errors of lines that are no events and of rejected events, sends all
+// SVC_BASE_URL and SVC_API_KEY configure it. Prints the errors of lines that are no events and of rejected events, sends all
 // others, and then exits with 1.
 package main
 
@@ -51,7 +51,7 @@ func post(events []event) ([]result, time.Duration) {
 	compressed := gzip.NewWriter(&body)
 	json.NewEncoder(compressed).Encode(events)
 	compressed.Close()
-	request, err := http.NewRequest("POST", strings.TrimRight(os.Getenv("SVC_ENDPOINT"), "/")+"/api/v1/events/batch", &body)
+	request, err := http.NewRequest("POST", strings.TrimRight(os.Getenv("SVC_BASE_URL"), "/")+"/api/v1/events/batch", &body)
 	if err != nil {
 		return all(events, err.Error(), false), 0
 	}

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Sends the events on standard input, one JSON object per line. Needs Python 3.9 and no package.
 
-SVC_ENDPOINT and SVC_API_KEY configure it. Prints the errors of lines that are no events and of rejected events, sends all others,
+SVC_BASE_URL and SVC_API_KEY configure it. Prints the errors of lines that are no events and of rejected events, sends all others,
 and then exits with 1.
 """
 
@@ -15,7 +15,7 @@ import urllib.error
 import urllib.request
 import uuid
 
-URL = os.environ["SVC_ENDPOINT"].rstrip("/") + "/api/v1/events/batch"
+URL = os.environ["SVC_BASE_URL"].rstrip("/") + "/api/v1/events/batch"
 HEADERS = {
     "Authorization": "Bearer " + os.environ["SVC_API_KEY"],
     "Content-Type": "application/json",

@@ -34,9 +34,16 @@ impl<'a> System<'a> {
         for first in [0, 503] {
             let invented = (first..first + 503).map(|number| format!("INVENTED_{number}"));
             let events: Vec<_> = invented
-                .map(|name| json!({ "source_id": "fw", "metadata": { "event_type": name } }))
+                .map(
+                    |name| json!({ "source_id": "fw", "event_id": name, "metadata": { "event_type": name } }),
+                )
                 .collect();
-            system.user.client.post("/events/batch", &events).await.expect::<Value>(202);
+            // The broker reads its configuration again with the new consumer, and stores nothing meanwhile.
+            wait_until("the events are stored", async || {
+                let response = system.user.client.post("/events/batch", &events).await;
+                (response.status == 202).then_some(())
+            })
+            .await;
         }
         system
     }

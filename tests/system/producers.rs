@@ -116,7 +116,7 @@ async fn check_example(mut command: Command) {
     let input = installation.path("events.ndjson");
     std::fs::write(&input, lines.join("\n")).unwrap();
 
-    command.env("SVC_ENDPOINT", &proxy.endpoint).env("SVC_API_KEY", api_key(&run).await);
+    command.env("SVC_BASE_URL", &proxy.endpoint).env("SVC_API_KEY", api_key(&run).await);
     command.stdin(std::fs::File::open(input).unwrap());
     let output = output_of(command).await;
     let errors = String::from_utf8(output.stderr).unwrap();
@@ -162,7 +162,7 @@ async fn vector_sends_all_lines_of_a_file() {
     std::fs::create_dir(installation.path("storage")).unwrap();
     let mut command = Command::new(vector);
     command.arg("--config").arg(documented("vector.yaml"));
-    command.env("SVC_ENDPOINT", &run.run_file.base_url).env("SVC_API_KEY", api_key(&run).await);
+    command.env("SVC_BASE_URL", &run.run_file.base_url).env("SVC_API_KEY", api_key(&run).await);
     command.env("SOURCE_ID", "fw-1").env("LOG_FILES", installation.path("*.log"));
     command.env("STORAGE", installation.path("storage"));
     let mut process = Process::start(&mut command, &installation.path("output"));
@@ -208,7 +208,7 @@ async fn check_shipper(large: usize, program: impl FnOnce(&Installation) -> Comm
     let admin = ApiUser::first_admin(&run.run_file).await;
     let key: Value = admin.client.post("/api-keys", &json!({ "name": "producer" })).await.expect(201);
     let mut command = program(&installation);
-    command.env("SVC_ENDPOINT", &proxy.endpoint).env("SVC_API_KEY", key["key"].as_str().unwrap());
+    command.env("SVC_BASE_URL", &proxy.endpoint).env("SVC_API_KEY", key["key"].as_str().unwrap());
     command.env("LOG_FILE", &input).env("STORAGE", installation.path("storage"));
     let mut process = Process::start(&mut command, &installation.path("output"));
     let mut stream = EventStream::connect(&run.run_file.nats_url).await;
