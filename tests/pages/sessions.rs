@@ -74,7 +74,8 @@ async fn a_login_with_a_second_factor_asks_for_the_code() {
     browser.wait_for_text("The code is wrong").await;
     assert_eq!(browser.execute(errors).await, 2, "the field, and the text below it");
     browser.press(&format!("{}{ENTER}", code(1))).await;
-    browser.wait_for_text("Log out on this page").await;
+    let shown = browser.wait_for_text("Log out on this page").await;
+    assert!(shown.contains("sessions page + authenticator app"), "{shown}");
     browser.close_after_errors().await;
 }
 

@@ -65,6 +65,14 @@ fn service(request: &StubRequest) -> (u16, String) {
             (200, json!({"items": [paused, flooding]}).to_string())
         }
         "DELETE /api/v1/consumers/archive" => (204, String::new()),
+        "GET /api/v1/tenants/acme" => {
+            let tenant = json!({
+                "tenant_id": "acme", "display_name": "Acme", "status": "active", "created_at": "2026-01-01T00:00:00Z",
+                "quota": {"events_per_second": null, "bytes_per_second": null}, "second_factor": "optional",
+                "password_min_length": 12, "passkey_login": true,
+            });
+            (200, tenant.to_string())
+        }
         _ => problem(ProblemKind::NotFound),
     }
 }
@@ -139,6 +147,16 @@ fn create_requires_a_tenant_or_all_tenants_and_a_conflict_is_exit_6() {
     ] {
         let run = client.run(&[&["consumers", "create", "--all-tenants"], invalid].concat());
         assert_eq!(run.code, Some(2), "{invalid:?}");
+    }
+}
+
+#[test]
+fn create_warns_about_a_tenant_that_does_not_exist() {
+    let stub = Stub::new(service);
+    for (tenant, is_warned) in [("acme", false), ("amce", true)] {
+        let run = client(&stub).run(&["consumers", "create", "acme-logins", "--tenant", tenant]);
+        assert_eq!(run.code, Some(0), "{run:?}");
+        assert_eq!(run.stderr.contains("tenant amce does not exist"), is_warned, "{run:?}");
     }
 }
 

@@ -1,7 +1,9 @@
 //! Several logins: each context has its own session, and no session is created that cannot be stored.
 
+use std::fs::File;
 use std::io::Write;
 use std::path::PathBuf;
+use std::process::Child;
 
 use parking_lot::Mutex;
 use serde_json::{Value, json};
@@ -30,6 +32,17 @@ fn log_in(client: &Client, stub: &Stub, email: &str, more: &[&str]) -> CommandRe
     let login =
         ["auth", "login", "--email", email, "--tenant", "acme", "--password-stdin", "--base-url", &stub.url];
     client.run_with(&[&login[..], &["--output", "json"], more].concat(), "correct horse battery\n")
+}
+
+/// Starts a login at a terminal and types the password. Returns both ends of the terminal and the process.
+fn log_in_at_terminal(client: &Client, stub: &Stub) -> (File, File, Child) {
+    let (mut keyboard, terminal) = terminal();
+    let login = ["auth", "login", "--email", "ada@x", "--tenant", "acme", "--base-url", &stub.url];
+    let (stdin, stderr) = (terminal.try_clone().unwrap(), terminal.try_clone().unwrap());
+    let child = client.command(&login).stdin(stdin).stderr(stderr).spawn().unwrap();
+    read_until(&keyboard, "in acme: ");
+    keyboard.write_all(b"correct horse battery\n").unwrap();
+    (keyboard, terminal, child)
 }
 
 fn token(client: &Client, context: &str) -> String {
@@ -237,14 +250,7 @@ fn without_a_terminal_a_login_with_a_passkey_names_the_device_login() {
 #[test]
 fn at_a_terminal_enter_continues_a_login_with_a_passkey_in_a_browser() {
     let (stub, client) = (Stub::new(service_with_passkey), Client::new());
-    let (mut keyboard, terminal) = terminal();
-    let login = ["auth", "login", "--email", "ada@x", "--tenant", "acme", "--base-url", &stub.url];
-    let mut command = client.command(&login);
-    let (stdin, stderr) = (terminal.try_clone().unwrap(), terminal.try_clone().unwrap());
-    let mut child = command.stdin(stdin).stderr(stderr).spawn().unwrap();
-    drop(command);
-    read_until(&keyboard, "in acme: ");
-    keyboard.write_all(b"correct horse battery\n").unwrap();
+    let (mut keyboard, terminal, mut child) = log_in_at_terminal(&client, &stub);
     read_until(&keyboard, "Enter to use a passkey in a browser");
     keyboard.write_all(b"\n").unwrap();
     read_until(&keyboard, "enter the code BCDF-GHJK");
@@ -282,14 +288,7 @@ fn service_that_requires_a_factor(request: &StubRequest) -> (u16, String) {
 #[test]
 fn at_a_terminal_a_login_sets_up_the_factor_that_the_tenant_requires() {
     let (stub, client) = (Stub::new(service_that_requires_a_factor), Client::new());
-    let (mut keyboard, terminal) = terminal();
-    let login = ["auth", "login", "--email", "ada@x", "--tenant", "acme", "--base-url", &stub.url];
-    let mut command = client.command(&login);
-    let (stdin, stderr) = (terminal.try_clone().unwrap(), terminal.try_clone().unwrap());
-    let mut child = command.stdin(stdin).stderr(stderr).spawn().unwrap();
-    drop(command);
-    read_until(&keyboard, "in acme: ");
-    keyboard.write_all(b"correct horse battery\n").unwrap();
+    let (mut keyboard, terminal, mut child) = log_in_at_terminal(&client, &stub);
     let shown = read_until(&keyboard, "Code of the app: ");
     // The secret as a QR code, as text and as an address.
     for part in ["\u{2588}\u{2588}", "GEZDGNBVGY3TQOJQGEZDGNBVGY3TQOJQ", "otpauth://totp/svc:ada?secret="] {

@@ -250,6 +250,22 @@ mod tests {
     use super::*;
 
     #[test]
+    fn the_method_of_a_login_names_its_second_factor_or_passkey() {
+        use AuthMethod::{Hwk, Mfa, Otp, Pwd, Swk};
+        for (method, amr, shown) in [
+            (SessionMethod::Password, &[Pwd][..], "password"),
+            (SessionMethod::Password, &[Pwd, Otp, Mfa], "password + app"),
+            (SessionMethod::Password, &[Pwd, Hwk, Mfa], "password + passkey"),
+            (SessionMethod::Password, &[Pwd, Mfa], "password + recovery code"),
+            (SessionMethod::Password, &[Swk, Mfa], "passkey"),
+            (SessionMethod::Device, &[Pwd, Otp, Mfa], "device + app"),
+            (SessionMethod::Password, &[], "password"),
+        ] {
+            assert_eq!(login_method(method, amr), shown, "{amr:?}");
+        }
+    }
+
+    #[test]
     fn distinguishes_token_and_id_by_prefix() {
         let token = parse_session("svc_st_abc");
         assert!(matches!(token, Ok(SessionRef::Token(token)) if token.expose() == "svc_st_abc"));

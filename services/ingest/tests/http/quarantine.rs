@@ -213,6 +213,8 @@ async fn a_body_that_is_not_a_batch_is_stored_completely() {
     }
     let gzip = admin.client.clone().header("Content-Encoding", "gzip");
     let empty = GzEncoder::new(Vec::new(), Compression::fast()).finish().unwrap();
+    let problem = send(&admin.client, JSON, empty.clone()).await.expect_problem(400, "malformed_encoding");
+    assert!(problem.detail.contains("`Content-Encoding: gzip`"), "{problem:?}");
     assert_eq!(send(&gzip, JSON, empty).await.expect::<BatchResponse>(202).total_events, 0);
     assert_eq!(dead_letters(&system).await.len(), stored);
     // The request is wrong, not the data.
