@@ -80,7 +80,7 @@ async fn an_oversized_body_is_rejected_before_it_is_processed() {
         let client = user.client.clone().header("Content-Encoding", "gzip");
         client.post_bytes(path, JSON, bomb.clone()).await.expect_problem(413, code);
     }
-    let many = vec![json!({ "source_id": "s" }); 1001];
+    let many = vec![json!({ "source_id": "s" }); 10_001];
     user.client.post("/events/batch", &many).await.expect_problem(413, "batch_too_large");
     assert_eq!(run.run_file.running_processes().len(), 3);
     user.client.post("/events", &json!({ "source_id": "s" })).await.expect::<Value>(202);

@@ -85,7 +85,11 @@ pub enum PublishError {
     },
 }
 
-/// Maximum number and size of messages in flight. One tenant can use a quarter, which must fit a complete batch.
+/// Maximum number of messages of a call that are published at once.
+const MAX_PUBLISHED: usize = 1_000;
+
+/// Maximum number and size of messages in flight. One tenant can use a quarter, which must fit [`MAX_PUBLISHED`] messages and a complete
+/// batch in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PublishLimits {
     /// Number of messages.
@@ -95,7 +99,7 @@ pub struct PublishLimits {
 }
 
 impl Default for PublishLimits {
-    /// Returns 16,384 messages and 64 MiB: four complete batches.
+    /// Returns 16,384 messages and 64 MiB, which four complete batches have.
     fn default() -> Self {
         Self { messages: 16 * 1024, bytes: 64 * 1024 * 1024 }
     }
@@ -235,13 +239,29 @@ impl Publisher {
 
     /// Publishes messages of one tenant in order over one connection. Returns one outcome per message, in the same order.
     ///
-    /// Memory is reserved for all messages or for none. Dropping the future does not cancel publication.
+    /// Of many messages, a thousand are published at a time. Memory is reserved for all of them or for none. Dropping the future does not
+    /// cancel their publication.
     #[tracing::instrument(
         name = "stream.publish",
         skip_all,
         fields(otel.kind = "producer", messaging.system = "nats", messaging.destination.name = %self.0.name)
     )]
     pub async fn publish_all(
+        &self,
+        tenant: &TenantId,
+        mut messages: Vec<Message>,
+        deadline: Instant,
+    ) -> Vec<Result<Ack, PublishError>> {
+        let mut outcomes = Vec::with_capacity(messages.len());
+        while !messages.is_empty() {
+            let others = messages.split_off(messages.len().min(MAX_PUBLISHED));
+            outcomes.extend(self.publish_at_once(tenant, messages, deadline).await);
+            messages = others;
+        }
+        outcomes
+    }
+
+    async fn publish_at_once(
         &self,
         tenant: &TenantId,
         mut messages: Vec<Message>,

@@ -121,7 +121,7 @@ pub struct BatchResponse {
     pub quarantined_events: Option<usize>,
     /// Number of events that were not stored.
     pub failed_events: usize,
-    /// One result per event, in the order of the request.
+    /// One result per event, in the order of the request. Empty with `Prefer: return=minimal`.
     pub results: Vec<EventResult>,
 }
 

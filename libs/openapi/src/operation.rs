@@ -7,7 +7,7 @@ use contract::problem::MEDIA_TYPE;
 use contract::routes::{Access, Operation, RequestBody, ResponseBody, Route, RouteResponse, SchemaRef};
 use contract::{Problem, ProblemKind};
 use serde_json::{Value, json};
-use udm::UdmEvent;
+use udm::{MAX_BATCH_EVENTS, UdmEvent};
 
 use super::components::{Components, header_parameter};
 
@@ -104,7 +104,7 @@ fn content(body: RequestBody, of: Option<SchemaRef>, components: &mut Components
         RequestBody::Events => json!({
             "application/json": {
                 "schema": {
-                    "type": "array", "items": components.request_schema_of::<UdmEvent>(), "minItems": 1, "maxItems": 1000,
+                    "type": "array", "items": components.request_schema_of::<UdmEvent>(), "minItems": 1, "maxItems": MAX_BATCH_EVENTS,
                 },
                 "example": [event("1"), event("2")],
             },

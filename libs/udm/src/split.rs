@@ -6,8 +6,8 @@ use serde::de::IgnoredAny;
 use serde_json::Deserializer;
 use serde_json::value::RawValue;
 
-/// Maximum number of events in a batch.
-pub const MAX_BATCH_EVENTS: usize = 1_000;
+/// Maximum number of events in a batch. Shippers that limit only the bytes of a request send up to 2 MB at once.
+pub const MAX_BATCH_EVENTS: usize = 10_000;
 
 /// The body is not a batch.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -198,12 +198,14 @@ mod tests {
     }
 
     #[test]
-    fn batch_has_at_most_1000_events() {
-        let list = |n: usize| format!("[{}]", vec!["{}"; n].join(","));
-        assert_eq!(list_items(list(1_000).as_bytes()).unwrap().len(), 1_000);
-        assert_eq!(list_items(list(1_001).as_bytes()), Err(SplitError::TooMany));
-        assert_eq!(line_items("{}\n".repeat(1_000).as_bytes()).unwrap().len(), 1_000);
-        assert_eq!(line_items("{}\n".repeat(1_001).as_bytes()), Err(SplitError::TooMany));
+    fn a_batch_has_a_maximum_number_of_events() {
+        for (events, expected) in
+            [(MAX_BATCH_EVENTS, Ok(MAX_BATCH_EVENTS)), (MAX_BATCH_EVENTS + 1, Err(SplitError::TooMany))]
+        {
+            let list = format!("[{}]", vec!["{}"; events].join(","));
+            assert_eq!(list_items(list.as_bytes()).map(|items| items.len()), expected);
+            assert_eq!(line_items("{}\n".repeat(events).as_bytes()).map(|items| items.len()), expected);
+        }
     }
 
     #[test]

@@ -11,8 +11,8 @@ mod stream;
 use std::sync::Arc;
 use std::time::Duration;
 
-use authn::{Caller, CredentialVerifier, OperatorAccess, PlatformSecret, operator_only};
-use axum::extract::{FromRef, Request, State};
+use authn::{AnyCaller, Caller, CredentialVerifier, OperatorAccess, PlatformSecret, operator_only};
+use axum::extract::{FromRef, FromRequestParts, Request, State};
 use axum::middleware::from_fn_with_state;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post, put};
@@ -23,11 +23,13 @@ use contract::events::{
 use contract::managed::CONSUMERS;
 use contract::{ProblemKind, Scope, routes};
 use http::header::RETRY_AFTER;
-use http::{HeaderMap, HeaderValue, StatusCode};
+use http::request::Parts;
+use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use service::Problem;
 use service::http::body::media_type;
 use service::http::{Api, Filters, RequestId, not_found};
 use service::telemetry;
+use tenancy::TenantId;
 use udm::MAX_EVENT_BYTES;
 
 use body::Sender;
@@ -39,6 +41,11 @@ use crate::app::{App, BatchError, Format, OverQuota, Submission, split_problem};
 
 /// Maximum size of a batch after decompression.
 const MAX_BATCH_BYTES: usize = 10 * 1024 * 1024;
+/// Request and response header of the form of a response (RFC 7240).
+const PREFER: HeaderName = HeaderName::from_static("prefer");
+const PREFERENCE_APPLIED: HeaderName = HeaderName::from_static("preference-applied");
+/// The preference for a response without results.
+const MINIMAL: &str = "return=minimal";
 /// Minimum delay before a client retries events of a batch.
 const RETRY_AFTER_BATCH: Duration = Duration::from_secs(1);
 
@@ -93,15 +100,31 @@ impl FromRef<App> for PlatformSecret {
     }
 }
 
+/// The platform administrator, or an administrator of a tenant: `None` or the tenant.
+struct AnyAdmin(Option<TenantId>);
+
+impl FromRequestParts<App> for AnyAdmin {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, Problem> {
+        match AnyCaller::from_request_parts(parts, app).await? {
+            AnyCaller::PlatformAdmin => Ok(Self(None)),
+            AnyCaller::Caller(caller) if caller.is_admin() => Ok(Self(Some(caller.tenant_id().clone()))),
+            AnyCaller::Caller(_) => Err(ProblemKind::Forbidden.into()),
+        }
+    }
+}
+
 /// `POST /events`: requires `events:write`.
 async fn send_one(
     State(app): State<App>,
     caller: Caller,
     request_id: RequestId,
-    Filters(SendEvents { invalid }): Filters<SendEvents>,
+    query: Result<Filters<SendEvents>, Problem>,
     request: Request,
 ) -> Result<(StatusCode, Json<AcceptedEvent>), Problem> {
     caller.require(Scope::EventsWrite)?;
+    let Filters(SendEvents { invalid }) = query?;
     if format(request.headers()) != Some(Format::List) {
         return Err(Problem::new(ProblemKind::MediaType).detail("Send Content-Type: application/json."));
     }
@@ -126,14 +149,16 @@ async fn send_batch(
     State(app): State<App>,
     caller: Caller,
     request_id: RequestId,
-    Filters(SendEvents { invalid }): Filters<SendEvents>,
+    query: Result<Filters<SendEvents>, Problem>,
     request: Request,
 ) -> Result<Response, Problem> {
     caller.require(Scope::EventsWrite)?;
+    let Filters(SendEvents { invalid }) = query?;
     let Some(format) = format(request.headers()) else {
         let detail = "Send Content-Type: application/json or application/x-ndjson.";
         return Err(Problem::new(ProblemKind::MediaType).detail(detail));
     };
+    let minimal = prefers_minimal(request.headers());
     let submission = submission(&app, caller, &request_id);
     let sender =
         Sender { budget: &app.body_budget, limits: &app.limits, caller: submission.caller.subject() };
@@ -142,7 +167,7 @@ async fn send_batch(
     let (batch, over_quota) = ingested.map_err(|error| invalid_batch(error, invalid))?;
     // Another poll writes the response.
     tokio::task::yield_now().await;
-    Ok(batch_response(batch, over_quota, invalid))
+    Ok(batch_response(batch, over_quota, invalid, minimal))
 }
 
 /// `GET /events/schema`: public.
@@ -166,6 +191,15 @@ fn format(headers: &HeaderMap) -> Option<Format> {
     media_type.eq_ignore_ascii_case("application/x-ndjson").then_some(Format::Lines)
 }
 
+/// Returns whether the sender wants a response without the results of the events (RFC 7240, section 4.2).
+fn prefers_minimal(headers: &HeaderMap) -> bool {
+    let values = headers.get_all(PREFER).iter().filter_map(|value| value.to_str().ok());
+    values.flat_map(|value| value.split(',')).any(|preference| {
+        let preference = preference.split(';').next().unwrap_or_default().replace(['"', ' ', '\t'], "");
+        preference.eq_ignore_ascii_case(MINIMAL)
+    })
+}
+
 fn submission(app: &App, caller: Caller, request_id: &RequestId) -> Submission {
     let traceparent = telemetry::traceparent();
     Submission::new(caller, app.clock.now(), request_id.as_str(), traceparent.as_deref())
@@ -184,13 +218,20 @@ fn invalid_batch(error: BatchError, invalid: Option<InvalidItems>) -> Problem {
 }
 
 fn batch_response(
-    batch: BatchResponse,
+    mut batch: BatchResponse,
     over_quota: Option<OverQuota>,
     invalid: Option<InvalidItems>,
+    minimal: bool,
 ) -> Response {
     let status = batch_status(&batch.results, invalid);
     let retryable = batch.results.iter().any(|result| result.retryable == Some(true));
+    if minimal {
+        batch.results.clear();
+    }
     let mut response = (status, Json(batch)).into_response();
+    if minimal {
+        response.headers_mut().insert(PREFERENCE_APPLIED, HeaderValue::from_static(MINIMAL));
+    }
     if retryable {
         let delay = over_quota.map_or(RETRY_AFTER_BATCH, |over_quota| over_quota.retry_after);
         let seconds = delay.max(RETRY_AFTER_BATCH).as_millis().div_ceil(1000);
@@ -242,6 +283,19 @@ mod tests {
             message: None,
             pointer: None,
             retryable: kind.map(ProblemKind::is_retryable),
+        }
+    }
+
+    #[test]
+    fn a_preference_for_a_short_response_has_the_forms_of_the_standard() {
+        let headers = |value: &'static str| [(PREFER, HeaderValue::from_static(value))].into_iter().collect();
+        for value in
+            ["return=minimal", "respond-async, Return = \"minimal\"", "return=minimal; foo=\"bar\", wait=10"]
+        {
+            assert!(prefers_minimal(&headers(value)), "{value}");
+        }
+        for value in ["", "return=representation", "minimal", "return=minimally"] {
+            assert!(!prefers_minimal(&headers(value)), "{value}");
         }
     }
 

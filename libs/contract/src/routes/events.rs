@@ -34,10 +34,11 @@ routes! {
 
     /// Send several events
     ///
-    /// At most 1,000 events and 10 MiB; `Content-Encoding` may be `gzip` or `zstd`. The response contains one result per event. If
-    /// `retryable` is true for some of them, send those again after `Retry-After`. Of a batch above the quota of the tenant, the first
-    /// events are stored and the others are rejected with `quota_exceeded`, which is retryable. If the tenant has used its quota, the
-    /// request is rejected before the body is read.
+    /// At most 10,000 events and 10 MiB; `Content-Encoding` may be `gzip` or `zstd`. The response contains one result per event. If
+    /// `retryable` is true for some of them, send those again after `Retry-After`. With the header `Prefer: return=minimal` (RFC 7240),
+    /// the response contains only the numbers, for senders that accept no large response. Of a batch above the quota of the tenant, the
+    /// first events are stored and the others are rejected with `quota_exceeded`, which is retryable. If the tenant has used its quota,
+    /// the request is rejected before the body is read.
     ///
     /// With `invalid=quarantine`, an invalid item is stored as a dead letter of the tenant and counts as success, and so is a body that is
     /// not a batch. If any item fails for a temporary reason, the response is 429 or 503. Then send the same body again: events without an

@@ -8,7 +8,6 @@ use std::time::Instant;
 
 use contract::events::{BatchResponse, EventStatus};
 use contract::{ProblemKind, routes};
-use udm::MAX_BATCH_EVENTS;
 
 use super::TransportState;
 use super::body::RequestBody;
@@ -16,6 +15,8 @@ use super::response::HttpResponse;
 use super::retry::{RetryState, milliseconds};
 use crate::{BatchProgress, BatchSendResult, OutgoingEvent, SendResult, TransportError, UdmEvent};
 
+/// Maximum number of events of a request. The service accepts more, but a lost request is then sent again as a whole.
+const MAX_REQUEST_EVENTS: usize = 1_000;
 /// Maximum body size of the service, before compression.
 const MAX_BYTES: usize = 10 * 1024 * 1024;
 /// Bytes of a JSON list in addition to its items.
@@ -289,7 +290,7 @@ impl<'a, E: Event> Iterator for Requests<'a, E> {
     fn next(&mut self) -> Option<Vec<Prepared<'a>>> {
         let mut request = Vec::new();
         let mut bytes = BRACKETS;
-        while request.len() < MAX_BATCH_EVENTS
+        while request.len() < MAX_REQUEST_EVENTS
             && let Some(event) = self.next.take().or_else(|| self.events.next().map(E::prepare))
         {
             bytes += event.as_ref().map_or(0, |event| event.body().len() + COMMA);

@@ -187,11 +187,47 @@ async fn events_that_the_sender_must_not_send_and_conflicts_are_quarantined() {
 }
 
 #[tokio::test]
+async fn a_chunk_of_a_shipper_is_stored_and_its_sender_can_ask_for_a_short_response() {
+    let system = TestSystem::start().await.unwrap();
+    let admin = system.create_tenant("acme").await;
+    // Fluent Bit sends up to 2 MB of lines at once, and accepts no response above 4 KiB.
+    let line = |number: usize| match number % 100 {
+        7 => "no json\n".to_owned(),
+        _ => format!(
+            "{{\"source_id\":\"fw\",\"event_id\":\"{number}\",\"padding\":\"{}\"}}\n",
+            "x".repeat(150)
+        ),
+    };
+    let body: String = (0..10_000).map(line).collect();
+    let minimal = admin.client.clone().header("Prefer", "return=minimal");
+    let answer = send(&minimal, NDJSON, &*body).await;
+    assert_eq!(answer.headers["preference-applied"], "return=minimal");
+    assert!(answer.body.len() < 1024, "{answer}");
+    let batch: BatchResponse = answer.expect(202);
+    assert_eq!(
+        (batch.successful_events, batch.quarantined_events, batch.results.len()),
+        (10_000, Some(100), 0)
+    );
+    let broker = jetstream::new(system.nats.connect("administrator").await.unwrap());
+    for (stream, expected) in [("UDM", 9_900), ("UDM_DLQ", 100)] {
+        assert_eq!(
+            broker.get_stream(stream).await.unwrap().cached_info().state.messages,
+            expected,
+            "{stream}"
+        );
+    }
+    let batch: BatchResponse = send(&admin.client, NDJSON, body).await.expect(202);
+    assert!(
+        batch.results.len() == 10_000 && batch.results.iter().all(|result| result.duplicate == Some(true))
+    );
+}
+
+#[tokio::test]
 async fn a_body_that_is_not_a_batch_is_stored_completely() {
     let system = TestSystem::start().await.unwrap();
     let admin = system.create_tenant("acme").await;
     let broken = format!(r#"[{{"source_id":"{}"}},"#, "x".repeat(600_000));
-    let many = "{\"source_id\":\"s\"}\n".repeat(1001);
+    let many = "{\"source_id\":\"s\"}\n".repeat(10_001);
     let bodies = [(JSON, broken, "malformed_json", 3), (JSON, "{}".into(), "validation_failed", 1)];
     for (media_type, body, code, parts) in bodies.into_iter().chain([(NDJSON, many, "batch_too_large", 1)]) {
         let before = dead_letters(&system).await.len();
