@@ -97,6 +97,38 @@ async fn every_route_accepts_exactly_the_callers_of_the_route_table() {
 }
 
 #[tokio::test]
+async fn a_caller_without_access_gets_401_or_403_also_for_an_invalid_body_or_query() {
+    let system = TestSystem::start().await.unwrap();
+    let tenants = Tenants::create(&system).await;
+    let callers = callers::all(&system, &tenants).await;
+    let (mut tried, mut wrong) = (0, Vec::new());
+    for route in routes::all() {
+        let Some(case) = cases::of(route).and_then(|case| case.invalid(route)) else { continue };
+        for caller in &callers {
+            let has_no_access = |object| match expected(route, &case, caller, object) {
+                Expected::Problem(kind) if matches!(kind.status(), 401 | 403) => {
+                    let problem = Expected::Problem(kind);
+                    (problem != case.accepted).then_some((object, problem))
+                }
+                // Objects are looked up after the body and the query are checked.
+                _ => None,
+            };
+            let rejected = Object::of(Kind::of(route), caller).into_iter().find_map(has_no_access);
+            let Some((object, problem)) = rejected else { continue };
+            let id = tenants.id_of(&system, Kind::of(route), object, caller).await;
+            let response = send(&system, route, &case, caller, &id).await;
+            tried += 1;
+            if !problem.is(&response, route) {
+                let name = route.operation_id();
+                wrong.push(format!("{name} by {}: expected {problem:?}, got {response}", caller.name));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{} wrong responses:\n{}", wrong.len(), wrong.join("\n"));
+    assert!(tried > 100, "{tried}");
+}
+
+#[tokio::test]
 async fn sensitive_requests_need_a_recent_password_login() {
     let system = TestSystem::start().await.unwrap();
     let tenants = Tenants::create(&system).await;

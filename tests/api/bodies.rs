@@ -1,4 +1,4 @@
-//! Optional fields of request bodies, on every route of the OpenAPI document.
+//! Optional fields of request bodies, and query parameters, on every route of the OpenAPI document.
 
 use reqwest::Method;
 use serde_json::{Value, json};
@@ -15,9 +15,7 @@ fn optional_fields(document: &Value) -> Vec<(Method, String, String, bool)> {
             // A field with two spellings is required if the other one is absent.
             let required = schema.get("required").unwrap_or(&schema["then"]["required"]);
             let required = required.as_array().cloned().unwrap_or_default();
-            let callers = operation["security"].as_array().unwrap();
-            let of_platform =
-                callers.iter().all(|caller| caller.get("platform").is_some()) && !callers.is_empty();
+            let of_platform = is_of_platform(operation);
             let method = Method::from_bytes(method.to_ascii_uppercase().as_bytes()).unwrap();
             let names = schema["properties"].as_object().unwrap().keys();
             for name in names.filter(|name| !required.contains(&json!(name))) {
@@ -26,6 +24,44 @@ fn optional_fields(document: &Value) -> Vec<(Method, String, String, bool)> {
         }
     }
     fields
+}
+
+/// Returns whether only the platform administrator can call the route.
+fn is_of_platform(operation: &Value) -> bool {
+    let callers = operation["security"].as_array().unwrap();
+    callers.iter().all(|caller| caller.get("platform").is_some()) && !callers.is_empty()
+}
+
+#[tokio::test]
+async fn a_query_parameter_that_is_not_utf_8_is_an_error_on_every_route() {
+    let system = TestSystem::start().await.unwrap();
+    let admin = system.create_tenant("acme").await;
+    let document: Value = system.client().get("/openapi.json").await.expect(200);
+    let mut tried = 0;
+    for (path, operations) in document["paths"].as_object().unwrap() {
+        for (method, operation) in operations.as_object().unwrap() {
+            let bearer = if is_of_platform(operation) {
+                &*system.platform_token
+            } else {
+                admin.session.session_id.expose()
+            };
+            let client = system.client().bearer(bearer).header("X-Tenant-ID", "acme");
+            let client = client.header("X-User-ID", &admin.user.user_id.to_string());
+            let method = Method::from_bytes(method.to_ascii_uppercase().as_bytes()).unwrap();
+            let parameters = operation["parameters"].as_array().into_iter().flatten();
+            for parameter in parameters.filter(|parameter| parameter["in"] == "query") {
+                let name = parameter["name"].as_str().unwrap();
+                let path = format!("{}?{name}=%E4", path.replace("{consumer_name}", "c"));
+                let response = client.send(client.request(method.clone(), &path)).await;
+                assert_eq!(response.status, 422, "{path}: {response}");
+                let error = &response.json()["errors"][0];
+                let expected = json!({ "pointer": format!("/{name}"), "code": "invalid_value", "message": "must be UTF-8" });
+                assert_eq!(*error, expected, "{path}");
+                tried += 1;
+            }
+        }
+    }
+    assert!(tried > 20, "{tried}");
 }
 
 #[tokio::test]

@@ -70,6 +70,9 @@ pub struct AuditQuery {
     /// User who is affected or who caused the event. Absent: all users.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub user_id: Option<UserId>,
+    /// API key that is affected or that caused the event. Absent: all.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub key_id: Option<KeyId>,
     /// Tenant of the records. Absent: the tenant of the credential, or all tenants for the platform administrator.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub tenant_id: Option<TenantId>,

@@ -22,5 +22,6 @@ pub use client_address::{ClientAddress, PeerAddress, TrustedProxies};
 pub use edge::{Api, Edge, ErrorPage, not_found};
 pub use extract::{
     Filtered, Filters, HeaderError, Id, Paging, QueryParameters, SessionHeader, TenantHeader, UserHeader,
+    user_agent,
 };
 pub use listen::{ConnectionSettings, serve, serve_public};

@@ -30,28 +30,6 @@ pub(super) fn of(route: &Route) -> Option<Case> {
         "log_in" | "log_in_on_page" => {
             with(json!({ "email": email, "password": "not the one" })).getting(ProblemKind::LoginFailed)
         }
-        "use_factor" | "use_factor_on_page" => {
-            with(json!({ "challenge": unknown("ch"), "code": "287082" })).getting(ProblemKind::TokenInvalid)
-        }
-        "set_up_totp_at_login" => {
-            with(json!({ "challenge": unknown("ch") })).getting(ProblemKind::TokenInvalid)
-        }
-        // The body of an accepted caller is rejected before anything is looked up.
-        "confirm_totp" => with(json!({ "code": "28708" })).getting(ProblemKind::ValidationFailed),
-        // The origin of the test is an IP address.
-        "start_passkey" | "start_passkey_login" => plain().getting(ProblemKind::PasskeyUnavailable),
-        "add_passkey" => {
-            let response = json!({ "clientDataJSON": "", "authenticatorData": "" });
-            let credential = json!({ "id": "", "response": response });
-            with(json!({ "challenge": unknown("ch"), "name": "", "credential": credential }))
-                .getting(ProblemKind::ValidationFailed)
-        }
-        "log_in_with_passkey" | "log_in_with_passkey_on_page" => {
-            let response = json!({ "clientDataJSON": "", "authenticatorData": "", "signature": "" });
-            with(json!({ "assertion": { "id": "", "response": response } }))
-                .getting(ProblemKind::PasskeyUnavailable)
-        }
-        "replace_recovery_codes" => plain().getting(ProblemKind::NotFound),
         "change_password" => with(json!({ "current_password": "not the one", "new_password": "another" }))
             .getting(ProblemKind::LoginFailed),
         // Delivery by e-mail: an API key never receives the token.
@@ -126,6 +104,40 @@ pub(super) fn of(route: &Route) -> Option<Case> {
         | "read_problem"
         | "open_page"
         | "load_page_file" => plain(),
+        operation => return of_factors(operation),
+    })
+}
+
+/// Returns the case of a route of second factors by its operation id, if it has a body or rejects accepted callers.
+fn of_factors(operation: &str) -> Option<Case> {
+    Some(match operation {
+        "use_factor" | "use_factor_on_page" => {
+            with(json!({ "challenge": unknown("ch"), "code": "287082" })).getting(ProblemKind::TokenInvalid)
+        }
+        "set_up_totp_at_login" => {
+            with(json!({ "challenge": unknown("ch") })).getting(ProblemKind::TokenInvalid)
+        }
+        // An authenticator app, which has no name.
+        "rename_passkey" => with(json!({ "name": "laptop" })).getting(ProblemKind::NotFound),
+        // The body of an accepted caller is rejected before anything is looked up.
+        "confirm_totp" => with(json!({ "code": "28708" })).getting(ProblemKind::ValidationFailed),
+        // The origin of the test is an IP address.
+        "start_passkey" | "start_passkey_login" => plain().getting(ProblemKind::PasskeyUnavailable),
+        "set_up_passkey_at_login" => {
+            with(json!({ "challenge": unknown("ch") })).getting(ProblemKind::PasskeyUnavailable)
+        }
+        "add_passkey" => {
+            let response = json!({ "clientDataJSON": "", "authenticatorData": "" });
+            let credential = json!({ "id": "", "response": response });
+            with(json!({ "challenge": unknown("ch"), "name": "", "credential": credential }))
+                .getting(ProblemKind::ValidationFailed)
+        }
+        "log_in_with_passkey" | "log_in_with_passkey_on_page" => {
+            let response = json!({ "clientDataJSON": "", "authenticatorData": "", "signature": "" });
+            with(json!({ "assertion": { "id": "", "response": response } }))
+                .getting(ProblemKind::PasskeyUnavailable)
+        }
+        "replace_recovery_codes" => plain().getting(ProblemKind::NotFound),
         _ => return None,
     })
 }
@@ -140,6 +152,7 @@ pub(super) fn sensitive_of(route: &Route) -> Option<Case> {
         | "confirm_totp"
         | "start_passkey"
         | "add_passkey"
+        | "rename_passkey"
         | "replace_recovery_codes"
         | "remove_factor"
         | "reset_factors" => of(route)?,
@@ -167,6 +180,13 @@ fn unknown(kind: &str) -> String {
 impl Case {
     fn getting(self, kind: ProblemKind) -> Self {
         Self { accepted: Expected::Problem(kind), ..self }
+    }
+
+    /// The same request with an invalid body and query. `None` if the route reads neither.
+    pub(super) fn invalid(self, route: &Route) -> Option<Self> {
+        let body = self.body.map(|_| json!([]));
+        let query = if route.has_query { "?limit=invalid" } else { "" };
+        (body.is_some() || route.has_query).then_some(Self { query, body, accepted: self.accepted })
     }
 
     pub(super) async fn send(&self, client: &Client, route: &Route, id: &str) -> TestResponse {

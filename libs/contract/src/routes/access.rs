@@ -87,8 +87,9 @@ pub enum RateLimit {
     Credential,
     /// Counted on arrival. If the counter is unavailable, the request is accepted.
     Default,
-    /// Password checks: counted after the body arrived, before the password is hashed. If the counter is unavailable, the
-    /// request fails with 503. `Reset`, `Token` and `Device` also count after the body arrived, and fail in the same way.
+    /// Password checks: counted after the body arrived, before the password is hashed. A change of a password is counted on arrival,
+    /// because its credential is looked up before the body is read. If the counter is unavailable, the request fails with 503.
+    /// `Reset`, `Token` and `Device` also count after the body arrived, and fail in the same way.
     Login,
     /// Requests for a password reset, counted per account and client address.
     Reset,

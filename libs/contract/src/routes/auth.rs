@@ -18,7 +18,7 @@ routes! {
     /// Only this response contains the raw session token. Every failed login gets the same `login_failed`, whether or not
     /// the tenant and the account exist. The right password of a user with a second factor gets `second_factor_required` with a
     /// `challenge` for `POST /auth/second-factor`, and that of a user who must set one up `second_factor_setup_required` with a
-    /// `challenge` for `POST /auth/second-factor/totp`.
+    /// `challenge` for `POST /auth/second-factor/totp` or `POST /auth/second-factor/passkey`.
     LOG_IN = Operation::post("/auth/password/login")
         .access(&[Access::RequestSecret])
         .rate_limit(RateLimit::Login)

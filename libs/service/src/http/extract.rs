@@ -6,9 +6,12 @@ use std::str::FromStr;
 
 use axum::extract::{FromRequestParts, OptionalFromRequestParts, RawPathParams};
 use axum::response::{IntoResponse, Response};
+use contract::session::MAX_USER_AGENT;
 use contract::{Page, PageQuery, ProblemKind};
+use http::header::USER_AGENT;
 use http::request::Parts;
-use http::{HeaderName, Uri};
+use http::{HeaderMap, HeaderName, Uri};
+use percent_encoding::percent_decode_str;
 use serde::de::{DeserializeOwned, Deserializer, Visitor};
 use tenancy::{TenantId, UserId, X_SESSION_ID, X_TENANT_ID, X_USER_ID};
 
@@ -99,6 +102,12 @@ impl<S: Sync> FromRequestParts<S> for SessionHeader {
     }
 }
 
+/// Returns `User-Agent` as sessions store it: cut off, and `None` if it is not visible ASCII.
+pub fn user_agent(headers: &HeaderMap) -> Option<String> {
+    let text = headers.get(USER_AGENT)?.to_str().ok()?;
+    Some(text.chars().take(MAX_USER_AGENT).collect())
+}
+
 /// Parses a header that may occur at most once.
 fn single<T>(
     parts: &Parts,
@@ -147,7 +156,9 @@ pub struct Filtered<K, T> {
 
 impl<T: DeserializeOwned> QueryParameters<T> {
     fn read(uri: &Uri) -> Result<Self, Problem> {
-        let pairs = url::form_urlencoded::parse(uri.query().unwrap_or_default().as_bytes());
+        let query = uri.query().unwrap_or_default();
+        check_encoding(query, field_names::<T>())?;
+        let pairs = url::form_urlencoded::parse(query.as_bytes());
         let parsed = serde_path_to_error::deserialize(serde_html_form::Deserializer::new(pairs));
         parsed.map(Self).map_err(|error| {
             invalid_parameters().fields([field_error(error.path(), &error.inner().to_string())])
@@ -180,6 +191,18 @@ impl<K: FromStr, T: DeserializeOwned, S: Sync> FromRequestParts<S> for Filtered<
         let paging = Paging::read(&parts.uri)?;
         QueryParameters::read(&parts.uri).map(|QueryParameters(filter)| Self { paging, filter })
     }
+}
+
+/// Checks that these parameters of a query are UTF-8. The parser replaces other bytes by U+FFFD, and so would select something else.
+fn check_encoding(query: &str, names: &[&str]) -> Result<(), Problem> {
+    // The parser passes over empty pairs too.
+    let sent = query.split('&').filter(|pair| !pair.is_empty());
+    let mut pairs = url::form_urlencoded::parse(query.as_bytes()).zip(sent);
+    let invalid = pairs.find(|((name, _), sent)| {
+        names.contains(&name.as_ref()) && percent_decode_str(sent).decode_utf8().is_err()
+    });
+    let Some(((name, _), _)) = invalid else { return Ok(()) };
+    Err(invalid_parameters().field(format!("/{name}"), "invalid_value", "must be UTF-8"))
 }
 
 /// Checks that a query has only these parameters.
@@ -344,6 +367,7 @@ mod tests {
             ("/x?limit=many", "/limit", "must be a non-negative integer"),
             ("/x?limit=1&limit=2", "/limit", "must occur only once"),
             ("/x?cursor=abc", "/cursor", "must be a `next_cursor` of an earlier response"),
+            ("/x?limit=2&&cursor=%E4", "/cursor", "must be UTF-8"),
         ] {
             let problem = paging(uri).await.unwrap_err();
             assert_eq!(problem.kind(), ProblemKind::ValidationFailed, "{uri}");
@@ -360,11 +384,29 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn only_a_parameter_of_the_route_must_be_utf_8() {
+        for (query, pointer) in [
+            ("?kind=%E4", Some("/kind")),
+            ("?type=a&&%74ype=%EF%BF%BD%E4&kind=b", Some("/type")),
+            ("?kind=%C3+%A4", Some("/kind")),
+            ("?kind=a&other=%E4", None),
+            ("?kind=a&%E4", None),
+        ] {
+            let mut parts = Request::builder().uri(format!("/{query}")).body(()).unwrap().into_parts().0;
+            let result = QueryParameters::<Filter>::from_request_parts(&mut parts, &()).await;
+            let error = result.map(drop).err().map(|problem| problem.errors[0].clone());
+            assert_eq!(error.as_ref().map(|error| &*error.pointer), pointer, "{query}");
+            assert!(error.is_none_or(|error| error.message == "must be UTF-8"), "{query}");
+        }
+    }
+
+    #[tokio::test]
     async fn a_misspelled_filter_is_rejected_with_the_right_names() {
         let parts =
             |query: &str| Request::builder().uri(format!("/{query}")).body(()).unwrap().into_parts().0;
         for (query, pointer) in [
             ("?kind=a&type=b&type=c", None),
+            ("?kind=%C3%A4&type=%EF%BF%BD", None),
             ("", None),
             ("?kinds=a", Some("/kinds")),
             ("?Kind=a", Some("/Kind")),

@@ -8,13 +8,13 @@ use axum::Json;
 use axum::extract::{FromRequest, FromRequestParts as _, Request, State};
 use contract::ProblemKind;
 use contract::identity::{ChangePassword, ConfirmReset, InspectReset, InspectedReset, Login, RequestReset};
-use contract::session::{IssuedSession, MAX_USER_AGENT, PageSession, SessionMethod};
-use http::header::{SET_COOKIE, USER_AGENT};
+use contract::session::{IssuedSession, PageSession, SessionMethod};
+use http::header::SET_COOKIE;
 use http::{HeaderMap, HeaderName, StatusCode};
 use ratelimit::source;
 use serde::de::DeserializeOwned;
 use service::Problem;
-use service::http::{ClientAddress, JsonBody, TenantHeader, UserHeader};
+use service::http::{ClientAddress, JsonBody, TenantHeader, UserHeader, user_agent};
 use tokio::time::timeout;
 
 use super::callers::OptionalUser;
@@ -58,8 +58,7 @@ pub(super) fn page_session(
 }
 
 pub(super) fn client(address: IpAddr, headers: &HeaderMap, method: SessionMethod) -> Client {
-    let user_agent = headers.get(USER_AGENT).and_then(|value| value.to_str().ok());
-    Client { method, address, user_agent: user_agent.map(|text| text.chars().take(MAX_USER_AGENT).collect()) }
+    Client { method, address, user_agent: user_agent(headers) }
 }
 
 /// `POST /auth/password/change`: requires the current password; a bearer credential must be a session of the same user.
@@ -70,11 +69,12 @@ pub(super) async fn change(
     State(app): State<App>,
     request: Request,
 ) -> Result<StatusCode, Problem> {
+    // The credential is looked up before the body is read, so the request is counted on arrival.
+    app.limiter.count(&app.rate_limits.login, source(address)).await?;
     let (mut parts, body) = request.into_parts();
-    // The request is counted before the credential is looked up.
-    let whole = Request::from_parts(parts.clone(), body);
-    let LimitedJson(request) = LimitedJson::<ChangePassword>::from_request(whole, &app).await?;
     let OptionalUser(caller) = OptionalUser::from_request_parts(&mut parts, &app).await?;
+    let request = Request::from_parts(parts, body);
+    let JsonBody(request) = JsonBody::<ChangePassword>::from_request(request, &app).await?;
     app.change_password(&tenant_id, user_id, caller.as_ref(), &request, address).await?;
     Ok(StatusCode::NO_CONTENT)
 }

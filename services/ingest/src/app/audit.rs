@@ -10,13 +10,13 @@ use ratelimit::{LocalLimiter, Source};
 use serde_json::{Map, Value};
 use service::Problem;
 use service::http::Paging;
-use tenancy::{Actor, TenantId, UserId};
+use tenancy::{Actor, KeyId, TenantId, UserId};
 use tokio::time::Instant;
 
 use super::{App, PositionKey, Stream};
 
-/// Maximum number of events that one request reads, and the time after which it reads no further one. A filter by user is not
-/// applied by the broker.
+/// Maximum number of events that one request reads, and the time after which it reads no further one. A filter by user or API key
+/// is not applied by the broker.
 const MAX_READ: usize = 1_000;
 const MAX_DURATION: Duration = Duration::from_secs(2);
 /// Requests at the same time. A tenant can have a quarter of them.
@@ -42,6 +42,7 @@ pub(crate) struct AuditRequest {
     pub(crate) tenant: Option<TenantId>,
     pub(crate) kind: Option<EventName>,
     pub(crate) user_id: Option<UserId>,
+    pub(crate) key_id: Option<KeyId>,
     /// The member who reads.
     pub(crate) member: Option<UserId>,
     pub(crate) after: Option<String>,
@@ -145,8 +146,9 @@ impl AuditRequest {
     }
 
     fn selects(&self, record: &AuditRecord) -> bool {
-        self.user_id
-            .is_none_or(|user_id| record.user_id == Some(user_id) || record.actor == Actor::User { user_id })
+        let is_of_user = |user_id| record.user_id == Some(user_id) || record.actor == Actor::User { user_id };
+        let is_of_key = |key_id| record.key_id == Some(key_id) || record.actor == Actor::ApiKey { key_id };
+        self.user_id.is_none_or(is_of_user) && self.key_id.is_none_or(is_of_key)
     }
 }
 

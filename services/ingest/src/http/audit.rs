@@ -13,16 +13,21 @@ use crate::app::{App, AuditRequest};
 /// `GET /audit`: an administrator of the tenant, the platform administrator, or a member for the own events.
 pub(super) async fn list(
     State(app): State<App>,
+    query: Result<Filtered<String, AuditQuery>, Problem>,
     caller: AnyCaller,
-    Filtered { paging, filter }: Filtered<String, AuditQuery>,
 ) -> Result<Json<Page<AuditRecord>>, Problem> {
-    let AuditQuery { after, since, kind, mut user_id, tenant_id } = filter;
+    // A program gets 403 whatever its query is.
+    if let AnyCaller::Caller(caller) = &caller {
+        caller.require_user()?;
+    }
+    let Filtered { paging, filter } = query?;
+    let AuditQuery { after, since, kind, mut user_id, key_id, tenant_id } = filter;
     let mut member = None;
     let tenant = match caller {
         AnyCaller::PlatformAdmin => tenant_id,
         AnyCaller::Caller(caller) => {
-            let own_id = caller.user_id().ok_or(ProblemKind::Forbidden)?;
             if !caller.is_admin() {
+                let own_id = caller.require_user()?;
                 user_id = Some(caller.require_self_or_admin(user_id.unwrap_or(own_id))?);
                 member = user_id;
             }
@@ -33,6 +38,6 @@ pub(super) async fn list(
             Some(own.clone())
         }
     };
-    let request = AuditRequest { tenant, kind, user_id, member, after, since };
+    let request = AuditRequest { tenant, kind, user_id, key_id, member, after, since };
     Ok(Json(app.list_audit(request, &paging).await?))
 }

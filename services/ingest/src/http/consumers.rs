@@ -1,18 +1,18 @@
 //! `/consumers`.
 
-use authn::{AnyCaller, PlatformAdmin};
+use authn::PlatformAdmin;
 use axum::Json;
 use axum::extract::State;
+use contract::Page;
 use contract::consumers::{
     Consumer, ConsumerAccounts, ConsumerName, CreateConsumer, CreatedConsumer, DeadLetter,
     DeadLetterSequences, DeletedDeadLetters, ReplayedDeadLetters, ResetConsumer,
 };
-use contract::{Page, ProblemKind};
 use http::StatusCode;
 use service::Problem;
 use service::http::{Id, JsonBody, Paging};
-use tenancy::TenantId;
 
+use super::AnyAdmin;
 use crate::app::App;
 
 /// `POST /consumers`: the platform administrator.
@@ -29,10 +29,10 @@ pub(super) async fn create(
 /// `GET /consumers`: the platform administrator, or an administrator of a tenant for its consumers.
 pub(super) async fn list(
     State(app): State<App>,
-    caller: AnyCaller,
+    AnyAdmin(tenant): AnyAdmin,
     paging: Paging<ConsumerName>,
 ) -> Result<Json<Page<Consumer>>, Problem> {
-    Ok(Json(app.list_consumers(tenant_of(&caller)?, &paging).await?))
+    Ok(Json(app.list_consumers(tenant.as_ref(), &paging).await?))
 }
 
 /// `GET /consumers/_accounts`: the platform administrator.
@@ -46,19 +46,10 @@ pub(super) async fn accounts(
 /// `GET /consumers/{consumer_name}`: the platform administrator, or an administrator of its tenant.
 pub(super) async fn get(
     State(app): State<App>,
-    caller: AnyCaller,
+    AnyAdmin(tenant): AnyAdmin,
     Id(name): Id<ConsumerName>,
 ) -> Result<Json<Consumer>, Problem> {
-    Ok(Json(app.get_consumer(tenant_of(&caller)?, name).await?))
-}
-
-/// Returns the tenant of an administrator, or `None` for the platform administrator.
-fn tenant_of(caller: &AnyCaller) -> Result<Option<&TenantId>, Problem> {
-    match caller {
-        AnyCaller::PlatformAdmin => Ok(None),
-        AnyCaller::Caller(caller) if caller.is_admin() => Ok(Some(caller.tenant_id())),
-        AnyCaller::Caller(_) => Err(ProblemKind::Forbidden.into()),
-    }
+    Ok(Json(app.get_consumer(tenant.as_ref(), name).await?))
 }
 
 /// `DELETE /consumers/{consumer_name}`: the platform administrator.

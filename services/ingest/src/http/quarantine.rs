@@ -1,6 +1,5 @@
 //! `/events/quarantine`: an administrator of the tenant, or the platform administrator for one tenant or all.
 
-use authn::AnyCaller;
 use axum::Json;
 use axum::extract::State;
 use contract::consumers::{DeadLetter, DeadLetterSequences, DeletedDeadLetters, QuarantineQuery};
@@ -9,62 +8,47 @@ use service::Problem;
 use service::http::{Filtered, Id, JsonBody};
 use tenancy::TenantId;
 
+use super::AnyAdmin;
 use crate::app::{App, Numbers, Stream};
 
 /// `GET /events/quarantine`.
 pub(super) async fn list(
     State(app): State<App>,
-    caller: AnyCaller,
+    AnyAdmin(tenant): AnyAdmin,
     Filtered { paging, filter }: Filtered<u64, QuarantineQuery>,
 ) -> Result<Json<Page<DeadLetter>>, Problem> {
-    let numbers = numbers(&app, &caller);
-    if let AnyCaller::Caller(caller) = &caller {
-        app.audit.count_request(caller.tenant_id())?;
+    let numbers = numbers(&app, tenant.as_ref());
+    if let Some(tenant_id) = &tenant {
+        app.audit.count_request(tenant_id)?;
+        if filter.tenant_id.as_ref().is_some_and(|requested| requested != tenant_id) {
+            return Err(ProblemKind::TenantMismatch.into());
+        }
     }
-    let tenant_id = tenant_of(caller, filter.tenant_id)?;
+    let tenant_id = tenant.or(filter.tenant_id);
     Ok(Json(app.list_quarantined(tenant_id.as_ref(), &paging, &numbers).await?))
 }
 
 /// `GET /events/quarantine/{sequence}`.
 pub(super) async fn get(
     State(app): State<App>,
-    caller: AnyCaller,
+    AnyAdmin(tenant): AnyAdmin,
     Id(sequence): Id<u64>,
 ) -> Result<Json<DeadLetter>, Problem> {
-    let numbers = numbers(&app, &caller);
-    let tenant_id = tenant_of(caller, None)?;
-    Ok(Json(app.get_quarantined(tenant_id.as_ref(), sequence, &numbers).await?))
+    let numbers = numbers(&app, tenant.as_ref());
+    Ok(Json(app.get_quarantined(tenant.as_ref(), sequence, &numbers).await?))
 }
 
 /// `POST /events/quarantine/delete`.
 pub(super) async fn delete(
     State(app): State<App>,
-    caller: AnyCaller,
+    AnyAdmin(tenant): AnyAdmin,
     JsonBody(request): JsonBody<DeadLetterSequences>,
 ) -> Result<Json<DeletedDeadLetters>, Problem> {
-    let numbers = numbers(&app, &caller);
-    let tenant_id = tenant_of(caller, None)?;
-    Ok(Json(app.delete_quarantined(tenant_id.as_ref(), &request.sequences, &numbers).await?))
+    let numbers = numbers(&app, tenant.as_ref());
+    Ok(Json(app.delete_quarantined(tenant.as_ref(), &request.sequences, &numbers).await?))
 }
 
 /// Returns the numbers of items as the caller sees them: those of the stream count the items of all tenants.
-fn numbers(app: &App, caller: &AnyCaller) -> Numbers {
-    match caller {
-        AnyCaller::PlatformAdmin => Numbers::PLAIN,
-        AnyCaller::Caller(caller) => {
-            app.positions.key(Stream::Quarantine, Some(caller.tenant_id())).numbers()
-        }
-    }
-}
-
-/// Returns the tenant of the items; `None` for those of all tenants.
-fn tenant_of(caller: AnyCaller, requested: Option<TenantId>) -> Result<Option<TenantId>, ProblemKind> {
-    match caller {
-        AnyCaller::PlatformAdmin => Ok(requested),
-        AnyCaller::Caller(caller) if !caller.is_admin() => Err(ProblemKind::Forbidden),
-        AnyCaller::Caller(caller) => match requested {
-            Some(tenant_id) if tenant_id != *caller.tenant_id() => Err(ProblemKind::TenantMismatch),
-            _ => Ok(Some(caller.tenant_id().clone())),
-        },
-    }
+fn numbers(app: &App, tenant: Option<&TenantId>) -> Numbers {
+    tenant.map_or(Numbers::PLAIN, |_| app.positions.key(Stream::Quarantine, tenant).numbers())
 }

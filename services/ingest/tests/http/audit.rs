@@ -173,6 +173,26 @@ async fn filters_select_by_name_user_and_time() {
 }
 
 #[tokio::test]
+async fn the_events_of_an_api_key_are_those_about_it_and_those_that_it_caused() {
+    let Fixture { system, acme, .. } = Fixture::start().await;
+    let member = system.add_user(&acme, "bob@acme.example", Role::Member).await;
+    let scopes = json!({ "name": "k", "scopes": ["users:write"] });
+    let (key, client) = system.create_api_key(&acme, &scopes).await;
+    let invite = json!({ "email": "chloe@acme.example" });
+    let _: Value = client.post("/users/invite", &invite).await.expect(201);
+    system.wait_for_empty_outbox().await;
+    let query = format!("?key_id={}", key.id);
+    let of_key = list(&acme.client, &query).await.items;
+    let is_about = |record: &AuditRecord| record.key_id == Some(key.id);
+    let is_by = |record: &AuditRecord| record.actor == Actor::ApiKey { key_id: key.id };
+    assert!(of_key.iter().any(is_about) && of_key.iter().any(is_by), "{of_key:?}");
+    let all = list(&acme.client, "?limit=200").await.items;
+    let selected: Vec<_> = all.into_iter().filter(|record| is_about(record) || is_by(record)).collect();
+    assert_eq!(of_key, selected);
+    assert_eq!(list(&member.client, &query).await.items, [], "a member gets only the own events");
+}
+
+#[tokio::test]
 async fn pages_cover_all_records_once() {
     let Fixture { system: _system, acme, .. } = Fixture::start().await;
     let all = list(&acme.client, "?limit=200").await;

@@ -233,6 +233,8 @@ async fn invalid_requests_are_rejected() {
         ("?event_type=A&event_type=B.C", "/event_type"),
         (many.as_str(), "/event_type"),
         ("?source_id=", "/source_id"),
+        ("?source_id=%00", "/source_id"),
+        ("?source_id=%E4", "/source_id"),
         ("?source_id=a&source_id=b", "/source_id"),
         ("?after=7", "/after"),
         ("?since=yesterday", "/since"),
