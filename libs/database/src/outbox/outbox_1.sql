@@ -180,6 +180,9 @@ declare
     -- Turns that are paused, or with messages that another relay claims now.
     closed text[];
 begin
+    -- The clock of the process can be ahead. Otherwise, other processes would wait for the difference after a crash.
+    in_lease_until := least(in_now, clock_timestamp()) + (in_lease_until - in_now);
+    in_now := least(in_now, clock_timestamp());
     foreach next_kind in array in_kinds loop
         last_turn := in_after;
         closed := array(
@@ -260,7 +263,7 @@ end
 $$;
 
 -- The relay settles messages that it has claimed: `delivered`, `retried` or `dead_lettered`. A relay that lost its lease settles
--- nothing.
+-- nothing. The back-off counts from the time of the database if the clock of the process is ahead.
 create function {schema}.outbox_settle(
     in_outbox_ids uuid[], in_fences uuid[], in_states text[], in_due_at timestamptz[], in_errors text[], in_now timestamptz
 )
@@ -277,7 +280,7 @@ begin
     )
     update {schema}.outbox as message
     set fence = null,
-        due_at = coalesce(outcomes.due_at, message.due_at),
+        due_at = coalesce(least(outcomes.due_at, clock_timestamp() + (outcomes.due_at - in_now)), message.due_at),
         dead_lettered_at = case when outcomes.state = 'dead_lettered' then in_now end,
         last_error = outcomes.error
     from outcomes
@@ -285,15 +288,15 @@ begin
 end
 $$;
 
--- The relay cannot deliver the messages of these turns for a while.
+-- The relay cannot deliver the messages of these turns for a while, which counts like a back-off.
 create function {schema}.outbox_postpone(
     in_turns text[], in_kinds text[], in_now timestamptz, in_until timestamptz, in_error text
 )
 returns void
 language sql volatile security definer set search_path = '' as $$
-    delete from {schema}.outbox_pauses where until <= in_now;
+    delete from {schema}.outbox_pauses where until <= least(in_now, clock_timestamp());
     insert into {schema}.outbox_pauses as pause (kind, turn, until, error)
-    select kinds.kind, turns.turn, in_until, in_error
+    select kinds.kind, turns.turn, least(in_until, clock_timestamp() + (in_until - in_now)), in_error
     from unnest(in_kinds) as kinds (kind), unnest(in_turns) as turns (turn)
     order by kinds.kind, turns.turn
     on conflict (kind, turn) do update set until = excluded.until, error = excluded.error
@@ -368,7 +371,7 @@ returns bigint
 language sql volatile security definer set search_path = '' as $$
     with retried as (
         update {schema}.outbox
-        set dead_lettered_at = null, due_at = in_now, attempts = 0
+        set dead_lettered_at = null, due_at = least(in_now, clock_timestamp()), attempts = 0
         where dead_lettered_at is not null and (in_outbox_id is null or outbox_id = in_outbox_id)
         returning 1
     )

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use chrono::Utc;
 use proptest::prelude::*;
 use proptest::sample::Index;
+use service::clock::SystemClock;
 use sqlx::PgConnection;
 use tenancy::OutboxId;
 use testkit::TestDatabase;
@@ -13,6 +14,7 @@ use super::world::{Row, TENANTS, World};
 use super::*;
 use crate::Database;
 use crate::outbox::queue::{Outcome, Settlement};
+use crate::outbox::retry;
 
 #[derive(Clone, Debug)]
 enum Statement {
@@ -212,4 +214,38 @@ fn the_simulated_outbox_has_the_semantics_of_the_functions_in_postgres() {
             }
         });
     });
+}
+
+#[tokio::test]
+async fn a_relay_with_a_clock_that_is_an_hour_ahead_delays_nothing_by_the_hour() {
+    let test = TestDatabase::create().await.unwrap();
+    let database = Database::new(&test.url("svc_session"), "session").unwrap();
+    let mut superuser = test.superuser().await.unwrap();
+    let insert = "insert into session.outbox (outbox_id, tenant_id, kind, payload, created_at, due_at)
+        values (gen_random_uuid(), 'acme', 'usual', '{}', now(), now())";
+    sqlx::raw_sql(insert).execute(&mut superuser).await.unwrap();
+    let mut is_due_within_a_minute = async || -> bool {
+        let latest = "select bool_and(due_at <= clock_timestamp() + interval '1 minute')
+            from (select due_at from session.outbox union all select until from session.outbox_pauses) as times";
+        sqlx::query_scalar(latest).fetch_one(&mut superuser).await.unwrap()
+    };
+    let ahead = SystemClock.now() + TimeDelta::hours(1);
+    let later = ahead + TimeDelta::minutes(1);
+    let claim = || Claim { now: ahead, lease_until: later, limit: 1, kinds: KINDS, share: 1, after: "" };
+    let message = database.claim(claim()).await.unwrap().remove(0);
+    assert!(is_due_within_a_minute().await, "the lease");
+    assert!(database.claim(claim()).await.unwrap().is_empty(), "the message is leased");
+
+    let settlement = Settlement { state: State::Retried, due_at: Some(later), error: None };
+    database.settle(&[Outcome { message, settlement }], ahead).await.unwrap();
+    assert!(is_due_within_a_minute().await, "the back-off");
+    let turns = BTreeSet::from(["acme"]);
+    let postponement = Postponement { turns, kinds: KINDS, now: ahead, until: Some(later), error: None };
+    database.postpone(postponement).await.unwrap();
+    assert!(is_due_within_a_minute().await, "the pause of the tenant");
+
+    let dead_letter = "update session.outbox set dead_lettered_at = now()";
+    sqlx::raw_sql(dead_letter).execute(&mut test.superuser().await.unwrap()).await.unwrap();
+    assert_eq!(retry(&database, None, ahead).await.unwrap(), 1);
+    assert!(is_due_within_a_minute().await, "the retry of a dead-lettered message");
 }
