@@ -200,7 +200,8 @@ async fn show_no_factor(look: &Look<'_>) {
     look.wait_for("#done").await;
 }
 
-async fn show_factors(look: &Look<'_>) {
+/// Opens the page of a new tenant that requires a second factor.
+async fn open_factors_of_strict_tenant(look: &Look<'_>) {
     let (browser, tenant) = (look.browser, format!("strict-{}", look.language));
     browser.system.create_tenant(&tenant).await;
     let patch = json!({ "second_factor": "everyone" });
@@ -208,6 +209,11 @@ async fn show_factors(look: &Look<'_>) {
     administrator.patch(&format!("/tenants/{tenant}"), &patch).await.expect::<serde_json::Value>(200);
     look.open(&format!("{}#tenant={tenant}&email=admin@{tenant}.example", browser.page("factors"))).await;
     look.wait_for("form").await;
+}
+
+async fn show_factors(look: &Look<'_>) {
+    let browser = look.browser;
+    open_factors_of_strict_tenant(look).await;
     look.expect_readable("factors").await;
     browser.press(&format!("{PASSWORD}{ENTER}")).await;
     look.wait_for("#qr").await;
@@ -229,6 +235,38 @@ async fn show_factors(look: &Look<'_>) {
     browser.execute("document.getElementById('remove').click()").await;
     look.wait_for("#list-error").await;
     look.expect_readable("factors-last").await;
+}
+
+async fn show_passkeys(look: &Look<'_>) {
+    let browser = look.browser;
+    open_factors_of_strict_tenant(look).await;
+    browser.press(&format!("{PASSWORD}{ENTER}")).await;
+    look.wait_for("#passkey-name").await;
+    look.expect_readable("factors-choice").await;
+    browser.execute("document.getElementById('passkey-name').focus()").await;
+    browser.press(&format!("a laptop with a long name{ENTER}")).await;
+    look.wait_for("#stored").await;
+    browser.execute("document.getElementById('stored').click()").await;
+    look.wait_for("#renew").await;
+    look.expect_readable("factors-list-passkey").await;
+    browser.execute("document.querySelectorAll('#factors button')[1].click()").await;
+    look.wait_for("#new-name").await;
+    look.expect_readable("factors-renaming").await;
+    browser.execute("document.getElementById('new-name').value = ''").await;
+    browser.execute("document.getElementById('new-name').focus()").await;
+    browser.press(ENTER).await;
+    look.wait_for("#new-name-error").await;
+    look.expect_readable("factors-renaming-error").await;
+}
+
+#[tokio::test]
+async fn the_choice_of_a_factor_and_the_form_with_the_name_of_a_passkey_are_readable() {
+    let Some((browser, _)) = Browser::start_with_authenticator().await else { return };
+    for language in ["en", "de"] {
+        browser.set_language(language).await;
+        show_passkeys(&Look { browser: &browser, language }).await;
+    }
+    browser.close().await;
 }
 
 #[tokio::test]

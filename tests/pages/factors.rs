@@ -142,6 +142,60 @@ async fn a_login_that_must_set_up_a_factor_leads_to_the_page_and_back() {
 }
 
 #[tokio::test]
+async fn a_login_that_must_set_up_a_factor_accepts_a_passkey_in_place_of_an_app() {
+    let Some((browser, _)) = Browser::start_with_authenticator().await else { return };
+    let user = browser.system.create_tenant("acme").await;
+    require_factor(&browser).await;
+    for (language, field, text) in [
+        ("de", "Name eines neuen Passkeys", "Ihre Organisation verlangt einen zweiten Faktor."),
+        ("en", "Name of a new passkey", "Your organization requires a second factor."),
+    ] {
+        browser.set_language(language).await;
+        browser.open(&format!("{}#tenant=acme&email={EMAIL}", browser.page("sessions"))).await;
+        type_into(&browser, "password", &format!("{PASSWORD}{ENTER}")).await;
+        let shown = browser.wait_for_text(field).await;
+        assert!(shown.contains(text), "{shown}");
+        browser.expect_accessible(text).await;
+    }
+    // An app is possible too. Nothing is set up yet.
+    click(&browser, "add").await;
+    shown_secret(&browser).await;
+    click(&browser, "cancel").await;
+    browser.wait_for_text("Name of a new passkey").await;
+    assert_eq!(browser.execute("return document.getElementById('log-out').hidden").await, true);
+    focus(&browser, "passkey-name").await;
+    type_into(&browser, "passkey-name", &format!("laptop{ENTER}")).await;
+    assert_eq!(shown_codes(&browser).await.len(), 10);
+    let factors: Factors = user.client.get("/auth/factors").await.expect(200);
+    assert_eq!(factors.factors[0].name.as_deref(), Some("laptop"));
+    // The way back to the page of the login, which needs the passkey.
+    click(&browser, "stored").await;
+    type_into(&browser, "password", &format!("{PASSWORD}{ENTER}")).await;
+    browser.wait_for_text("Use a passkey or enter a code to complete the login.").await;
+    click(&browser, "use-passkey").await;
+    browser.wait_for_text("Log out on this page").await;
+    browser.close_after_errors().await;
+}
+
+#[tokio::test]
+async fn the_set_up_with_a_passkey_ends_if_the_person_cancels_it_or_its_challenge_expires() {
+    let Some((browser, _)) = Browser::start_with_authenticator().await else { return };
+    let _user = browser.system.create_tenant("acme").await;
+    require_factor(&browser).await;
+    log_in(&browser).await;
+    browser.wait_for_text("Name of a new passkey").await;
+    click(&browser, "leave").await;
+    type_into(&browser, "password", &format!("{PASSWORD}{ENTER}")).await;
+    browser.wait_for_text("Name of a new passkey").await;
+    browser.system.run_sql("update identity.login_challenges set expires_at = now()").await;
+    focus(&browser, "passkey-name").await;
+    type_into(&browser, "passkey-name", &format!("laptop{ENTER}")).await;
+    browser.wait_for_text("The login took too long").await;
+    assert_eq!(browser.value("email").await, EMAIL);
+    browser.close_after_errors().await;
+}
+
+#[tokio::test]
 async fn the_pages_of_a_session_lead_to_the_set_up_which_an_expired_challenge_ends() {
     let Some(browser) = Browser::start().await else { return };
     let _user = browser.system.create_tenant("acme").await;
@@ -211,6 +265,25 @@ async fn a_person_adds_passkeys_logs_in_with_one_and_removes_them() {
     click(&browser, "use-passkey").await;
     browser.wait_for_text("laptop").await;
     browser.expect_accessible("the list with a passkey").await;
+    browser.execute("document.querySelectorAll('#factors button')[1].click()").await;
+    browser.wait_for_text("Rename the passkey").await;
+    browser.expect_accessible("the form with the name of a passkey").await;
+    assert_eq!(browser.value("new-name").await, "laptop");
+    browser.execute("document.getElementById('new-name').value = ''").await;
+    focus(&browser, "new-name").await;
+    type_into(&browser, "new-name", ENTER).await;
+    browser.expect_field_error("new-name", "Fill in this field.").await;
+    // Another attempt shows the name without the error.
+    click(&browser, "keep-name").await;
+    browser.wait_for_text("Unused codes:").await;
+    browser.execute("document.querySelectorAll('#factors button')[1].click()").await;
+    browser.wait_for_text("Rename the passkey").await;
+    assert_eq!(browser.value("new-name").await, "laptop");
+    assert_eq!(browser.execute("return document.getElementById('new-name-error').hidden").await, true);
+    browser.execute("document.getElementById('new-name').value = ''").await;
+    focus(&browser, "new-name").await;
+    type_into(&browser, "new-name", &format!("telephone{ENTER}")).await;
+    browser.wait_for_text("telephone").await;
     // The authenticator has a passkey of the account.
     focus(&browser, "passkey-name").await;
     type_into(&browser, "passkey-name", &format!("again{ENTER}")).await;

@@ -57,9 +57,10 @@ MUTANTS = {
     "publisher: a message that is sent again has no deadline": (IN_FLIGHT, "if pending.deadline <= now {", "if false {"),
     "publisher: the acknowledgement of another stream counts": (ACK, "if name == &**stream {", "if !name.is_empty() {"),
     "relay: a lease is as short as the timeout": (RELAY, "const LEASE_MARGIN: Duration = Duration::from_secs(20);", "const LEASE_MARGIN: Duration = Duration::ZERO;"),
-    "relay: two attempts are enough for a dead letter": (RELAY, "const MAX_ATTEMPTS: i32 = 5;", "const MAX_ATTEMPTS: i32 = 2;"),
+    "relay: two attempts are enough for a dead letter": (RELAY, "if attempts >= max)", "if attempts >= max.min(2))"),
     "relay: a message that must arrive is dead-lettered": (
-        RELAY, "if exhausted && self.retry_policy == RetryPolicy::DeadLetter {", "if exhausted {",
+        RELAY, "matches!(error, DeliveryError::Permanent(_)) && self.retry_policy != RetryPolicy::Unlimited;",
+        "matches!(error, DeliveryError::Permanent(_));",
     ),
     "relay: a delivery without a reply counts as delivered": (
         RELAY, 'Err(_) => Err(DeliveryError::Transient("the attempt timed out".to_owned())),', "Err(_) => Ok(()),",

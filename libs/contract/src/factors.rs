@@ -14,7 +14,7 @@ pub const MAX_PASSKEYS: usize = 10;
 /// Maximum number of characters in the name of a passkey.
 pub const MAX_PASSKEY_NAME: usize = 64;
 
-/// Request body of `POST /auth/second-factor`: exactly one of `code`, `recovery_code` and `assertion`.
+/// Request body of `POST /auth/second-factor`: exactly one of `code`, `recovery_code`, `assertion` and `credential`.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[schemars(example = json!({ "challenge": "svc_ch_…", "code": "287082" }))]
 pub struct UseFactor {
@@ -29,6 +29,13 @@ pub struct UseFactor {
     /// Assertion of a passkey for the options `public_key` of the problem.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub assertion: Option<Assertion>,
+    /// New passkey for the options of `POST /auth/second-factor/passkey`.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub credential: Option<Registration>,
+    /// Name of the new passkey, required with `credential`.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    #[schemars(length(min = 1, max = MAX_PASSKEY_NAME))]
+    pub name: Option<String>,
 }
 
 /// An assertion of a passkey: `AuthenticationResponseJSON` (WebAuthn Level 3, section 5.1.8). Binary values are base64url without
@@ -69,7 +76,7 @@ pub struct AssertionResponse {
     },
 }))]
 pub struct PasskeyOptions {
-    /// The challenge (`svc_ch_…`) for `POST /auth/factors/passkeys`.
+    /// The challenge (`svc_ch_…`) for `POST /auth/factors/passkeys`. At the set-up in a login, it is the one of the request.
     pub challenge: Secret,
     /// Expiry time of the challenge.
     pub expires_at: DateTime<Utc>,
@@ -157,7 +164,16 @@ pub struct AddedPasskey {
     pub recovery_codes: Vec<Secret>,
 }
 
-/// Request body of `POST /auth/second-factor/totp`.
+/// Request body of `PATCH /auth/factors/{factor_id}`.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[schemars(example = json!({ "name": "laptop" }))]
+pub struct RenamePasskey {
+    /// Name for the person.
+    #[schemars(length(min = 1, max = MAX_PASSKEY_NAME))]
+    pub name: String,
+}
+
+/// Request body of `POST /auth/second-factor/totp` and `POST /auth/second-factor/passkey`.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[schemars(example = json!({ "challenge": "svc_ch_…" }))]
 pub struct StartSetup {
@@ -183,6 +199,10 @@ pub struct Factors {
 
 /// A second factor.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[schemars(example = json!({
+    "factor_id": "019c1373-2f00-7000-8000-00000000000a", "type": "passkey", "name": "laptop",
+    "created_at": "2026-01-31T12:00:00Z", "last_used_at": null,
+}))]
 pub struct Factor {
     /// Id.
     pub factor_id: FactorId,

@@ -271,7 +271,7 @@ pub struct AcceptedInvite {
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[schemars(example = json!({
     "user_id": "019c1373-2f00-7000-8000-000000000002", "email": "ben@acme.example", "role": "member",
-    "status": "active", "created_at": "2026-01-31T12:00:00Z", "updated_at": "2026-01-31T12:05:00Z",
+    "status": "active", "locked": false, "created_at": "2026-01-31T12:00:00Z", "updated_at": "2026-01-31T12:05:00Z",
 }))]
 pub struct User {
     /// Id.
@@ -282,6 +282,9 @@ pub struct User {
     pub role: Role,
     /// Status.
     pub status: UserStatus,
+    /// Whether 100 consecutive failed logins have locked the account. It stays locked until the password is reset, or an administrator sets
+    /// the status to `active`. Addresses with a login in the last 30 days are exempt.
+    pub locked: bool,
     /// Time of the first invite.
     pub created_at: DateTime<Utc>,
     /// Time of the last change.
@@ -294,7 +297,8 @@ pub struct User {
     "tenant_id": "acme",
     "user": {
         "user_id": "019c1373-2f00-7000-8000-000000000002", "email": "ben@acme.example", "role": "member",
-        "status": "active", "created_at": "2026-01-31T12:00:00Z", "updated_at": "2026-01-31T12:05:00Z",
+        "status": "active", "locked": false, "created_at": "2026-01-31T12:00:00Z",
+        "updated_at": "2026-01-31T12:05:00Z",
     },
     "factors": [], "invites": [], "sessions": [], "api_keys": [],
 }))]

@@ -147,7 +147,8 @@ problems! {
         "Send `challenge` with a code of the authenticator app, an assertion of a passkey or a recovery code to \
         `POST /auth/second-factor`.";
     SecondFactorSetupRequired = "second_factor_setup_required", 403, "The tenant requires a second factor",
-        "Send `challenge` to `POST /auth/second-factor/totp`, and then with the first code of the app to `POST /auth/second-factor`.";
+        "Send `challenge` to `POST /auth/second-factor/totp` or `POST /auth/second-factor/passkey`, and then with the first code of the \
+        app or the new passkey to `POST /auth/second-factor`.";
     NotFound = "not_found", 404, "Not found",
         "Check the path, and the ids and codes in the request. An object may have been deleted, or belong to another tenant.";
     SessionNotFound = "session_not_found", 404, "Session not found", "Send the raw session token from the login response.";
@@ -164,7 +165,7 @@ problems! {
     FactorExists = "factor_exists", 409, "An authenticator app is already set up", "Remove the existing one first.";
     LastFactor = "last_factor", 409, "The tenant requires a second factor",
         "Register a passkey before you remove this factor, or ask an administrator to remove your second factors: \
-         the next login sets up an app.";
+         the next login sets up a new one.";
     TotpUnavailable = "totp_unavailable", 409, "Authenticator apps are not configured",
         "The platform administrator must set `SVC_FACTOR_KEY`.";
     PasskeyUnavailable = "passkey_unavailable", 409, "Passkeys need an address with a host name",
@@ -184,7 +185,7 @@ problems! {
         "Use a different event id for each event of a source.";
     BodyTooLarge = "body_too_large", 413, "The body is too large", "Send at most the size named in `detail`.";
     EventTooLarge = "event_too_large", 413, "The event is too large", "Send events of at most 256 KiB.";
-    BatchTooLarge = "batch_too_large", 413, "The batch is too large", "Send at most 1,000 events and 10 MiB per batch.";
+    BatchTooLarge = "batch_too_large", 413, "The batch is too large", "Send at most 10,000 events and 10 MiB per batch.";
     MediaType = "media_type", 415, "The media type is not supported", "Send the Content-Type named in `detail`.";
     ContentEncoding = "content_encoding", 415, "The content encoding is not supported",
         "Compress with gzip or zstd, or send the body uncompressed.";

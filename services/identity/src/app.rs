@@ -5,6 +5,7 @@ mod api_keys;
 mod erasure;
 pub(crate) mod factor_attempts;
 pub(crate) mod factor_rotation;
+mod factor_setup;
 mod factors;
 pub(crate) mod invites;
 pub(crate) mod login;

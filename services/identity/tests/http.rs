@@ -34,6 +34,8 @@ mod page_session;
 mod pages;
 #[path = "http/passkey_login.rs"]
 mod passkey_login;
+#[path = "http/passkey_setup.rs"]
+mod passkey_setup;
 #[path = "http/passkeys.rs"]
 mod passkeys;
 #[path = "http/password_change.rs"]

@@ -2,8 +2,8 @@
 //! every acknowledged event is stored exactly once, byte for byte and under its tenant, that no response contradicts the history of a
 //! person, and that each change is audited. docs/reliability.md describes the guarantees and the faults.
 
-mod app;
 mod audit;
+mod factors;
 mod faults;
 mod findings;
 mod http;

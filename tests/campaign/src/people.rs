@@ -14,8 +14,8 @@ use serde_json::{Value, json};
 use testkit::{Client, PASSWORD, TestResponse};
 use tokio::time::sleep;
 
-use crate::app::App;
 use crate::audit::AuditTrail;
+use crate::factors::Factor;
 use crate::findings::Findings;
 use crate::http::send;
 use crate::mails::Mails;
@@ -86,7 +86,7 @@ pub(crate) struct Person<'a> {
     password: String,
     former_password: Option<String>,
     sessions: Vec<Session>,
-    pub(crate) app: Option<App>,
+    pub(crate) factor: Option<Factor>,
 }
 
 impl Tenant {
@@ -126,8 +126,12 @@ impl Tenant {
                 sleep(RETRY_DELAY).await;
                 continue;
             };
-            // One person of three uses an authenticator app.
-            let mut history = if random.random_ratio(1, 3) { person.protect().await } else { Ok(()) };
+            // Of six people, two have an authenticator app, and one has a passkey.
+            let mut history = match random.random_range(0..6) {
+                0..2 => person.protect(false).await,
+                2 => person.protect(true).await,
+                _ => Ok(()),
+            };
             while history.is_ok() && !stop.load(Relaxed) {
                 let started = Instant::now();
                 history = person.act(&mut random).await;
@@ -179,8 +183,8 @@ impl<'a> Person<'a> {
         let user = response.json();
         let user_id = user["user_id"].as_str()?.to_owned();
         let (password, former_password, sessions) = (PASSWORD.to_owned(), None, Vec::new());
-        let app = None;
-        Some(Self { tenant, findings, email, user_id, password, former_password, sessions, app })
+        let factor = None;
+        Some(Self { tenant, findings, email, user_id, password, former_password, sessions, factor })
     }
 
     async fn accept(tenant: &Tenant, findings: &Findings, token: &str) -> Option<TestResponse> {
@@ -208,11 +212,15 @@ impl<'a> Person<'a> {
         Ok(())
     }
 
-    /// Logs in and sets up an authenticator app.
-    async fn protect(&mut self) -> Result<(), Uncertain> {
+    /// Logs in and sets up a passkey or an authenticator app.
+    async fn protect(&mut self, has_passkey: bool) -> Result<(), Uncertain> {
         self.log_in().await;
         let Some(session) = self.sessions.last().map(|session| session.token.clone()) else { return Ok(()) };
-        self.set_up_app(&session).await?;
+        if has_passkey {
+            self.add_passkey(&session).await?;
+        } else {
+            self.set_up_app(&session).await?;
+        }
         // It was created without the factor, so it is no recent login.
         self.log_out(self.sessions.len() - 1).await;
         Ok(())

@@ -16,6 +16,7 @@ use tokio::sync::Mutex;
 use tokio::time::sleep;
 use url::Url;
 
+use crate::factors::ORIGIN;
 use crate::faults::{Fault, Kind, NODES, Path, Target, processes};
 use crate::mails::Mails;
 use crate::resources::{Values, add_disk, add_process};
@@ -97,6 +98,7 @@ impl System {
             database_variables(&services, Upstream::Identity, Path::IdentityDatabase, &mut network).await?;
         identity_variables.extend(mails.variables());
         identity_variables.extend(STREAMS.map(owned));
+        identity_variables.push(("SVC_PUBLIC_URL", ORIGIN.to_owned()));
         let (identity, session, ingest) = (
             start(identity, identity_variables),
             start(

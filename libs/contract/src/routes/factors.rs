@@ -3,8 +3,8 @@
 use super::{Access, Header, Operation, RateLimit, Route, RouteResponse, routes};
 use crate::ProblemKind;
 use crate::factors::{
-    AddPasskey, AddedPasskey, ConfirmTotp, Factors, NewTotp, PasskeyLogin, PasskeyLoginOptions,
-    PasskeyOptions, RecoveryCodes, StartSetup, UseFactor,
+    AddPasskey, AddedPasskey, ConfirmTotp, Factor, Factors, NewTotp, PasskeyLogin, PasskeyLoginOptions,
+    PasskeyOptions, RecoveryCodes, RenamePasskey, StartSetup, UseFactor,
 };
 use crate::session::{IssuedSession, PageSession};
 
@@ -14,6 +14,7 @@ const LOGIN: &[ProblemKind] = &[
     ProblemKind::LoginFailed,
     ProblemKind::SecondFactorFailed,
     ProblemKind::TotpUnavailable,
+    ProblemKind::PasskeyUnavailable,
     ProblemKind::Overloaded,
 ];
 
@@ -35,8 +36,8 @@ routes! {
     /// login. A challenge is valid for five minutes, five attempts and one login. Then it is `token_invalid`: log in again. After 50
     /// wrong codes or passkeys within a day, codes of the app and passkeys are `rate_limited` for a day. Recovery codes still work.
     ///
-    /// With the challenge of `second_factor_setup_required`, the first code of the new app confirms the app. The response also contains
-    /// ten `recovery_codes`.
+    /// With the challenge of `second_factor_setup_required`, the first code of the new app confirms the app, or `credential` and `name`
+    /// register a passkey. The response also contains ten `recovery_codes`.
     USE_FACTOR = Operation::post("/auth/second-factor")
         .access(&[Access::RequestSecret])
         .rate_limit(RateLimit::Login)
@@ -48,8 +49,8 @@ routes! {
     /// Set up an authenticator app to complete a login
     ///
     /// A login of a user without a second factor in a tenant that requires one gets 403 `second_factor_setup_required` with a
-    /// `challenge`. It permits only this request and `POST /auth/second-factor`. Only this response contains the secret. A repeated
-    /// request replaces it.
+    /// `challenge`. It permits only this request, `POST /auth/second-factor/passkey` and `POST /auth/second-factor`. Only this response
+    /// contains the secret. A repeated request replaces it.
     SET_UP_TOTP_AT_LOGIN = Operation::post("/auth/second-factor/totp")
         .access(&[Access::RequestSecret])
         .rate_limit(RateLimit::Login)
@@ -61,6 +62,23 @@ routes! {
             ProblemKind::LoginFailed,
             ProblemKind::FactorExists,
             ProblemKind::TotpUnavailable,
+            ProblemKind::Overloaded,
+        ]);
+
+    /// Request the options to register a passkey to complete a login
+    ///
+    /// In place of `POST /auth/second-factor/totp`, as `POST /auth/factors/passkeys/options`. The options have the challenge of the
+    /// request and are valid as long as it.
+    SET_UP_PASSKEY_AT_LOGIN = Operation::post("/auth/second-factor/passkey")
+        .access(&[Access::RequestSecret])
+        .rate_limit(RateLimit::Login)
+        .headers(&[Header::Tenant])
+        .json::<StartSetup>()
+        .responses(&[RouteResponse::json::<PasskeyOptions>(200, "The options.")])
+        .problems(&[
+            ProblemKind::TokenInvalid,
+            ProblemKind::LoginFailed,
+            ProblemKind::PasskeyUnavailable,
             ProblemKind::Overloaded,
         ]);
 
@@ -150,6 +168,15 @@ routes! {
         .json::<AddPasskey>()
         .responses(&[RouteResponse::json::<AddedPasskey>(201, "The passkey, and recovery codes if the user has none.")])
         .problems(&[ProblemKind::TokenInvalid, ProblemKind::PasskeyUnavailable, ProblemKind::TooManyPasskeys]);
+
+    /// Rename an own passkey
+    ///
+    /// An authenticator app has no name.
+    RENAME_PASSKEY = Operation::patch("/auth/factors/{factor_id}")
+        .idempotent()
+        .access(&[Access::RecentMember])
+        .json::<RenamePasskey>()
+        .responses(&[RouteResponse::json::<Factor>(200, "The renamed passkey.")]);
 
     /// Replace the recovery codes
     ///

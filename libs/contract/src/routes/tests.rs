@@ -73,6 +73,7 @@ fn a_request_that_creates_something_is_not_idempotent() {
         repeatable,
         [
             "inspect_password_reset",
+            "rename_passkey",
             "log_out",
             "inspect_device",
             "update_user",

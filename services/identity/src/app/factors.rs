@@ -6,9 +6,10 @@ use std::sync::Arc;
 use audit::{AuditEvent, EventName};
 use chrono::{DateTime, Utc};
 use contract::factors::{FactorType, Factors, NewTotp, RecoveryCodes};
-use contract::identity::{SecondFactorPolicy, User};
+use contract::identity::SecondFactorPolicy;
 use contract::{ProblemKind, Secret, UserStatus};
 use database::Error;
+use hashing::{RawToken, TokenDigest, TokenKind};
 use service::Problem;
 use service::config::Live;
 use tenancy::{Actor, FactorId, TenantId, UserId};
@@ -19,7 +20,7 @@ use crate::domain::factor::{FactorKeys, RecoveryCode, TotpCode, TotpSecret};
 use crate::mail::{Letterhead, Mail, Values};
 use crate::message::{AdminChange, FactorChange, Message};
 use crate::store::factor::StoredTotp;
-use crate::store::user::Admin;
+use crate::store::user::{Admin, UserRow};
 use crate::store::{factor, tenant, user};
 
 /// Notices of changed factors. Each tenant has its own count: another tenant must not be able to prevent them.
@@ -73,8 +74,7 @@ impl App {
         used_factor: bool,
         code: &str,
     ) -> Result<RecoveryCodes, Problem> {
-        let wrong =
-            |message: &str| Problem::new(ProblemKind::ValidationFailed).field("/code", "invalid", message);
+        let wrong = |message: &str| invalid("/code", message);
         let code = TotpCode::parse(code).ok_or_else(|| wrong("must have six digits"))?;
         let mut tx = self.begin(tenant_id, Actor::User { user_id }).await?;
         let email = EmailKey::from_typed(&tx.lock_account(user_id).await?.email);
@@ -194,7 +194,7 @@ impl App {
 
 impl Work<'_> {
     /// Locks a user who is not invited.
-    pub(super) async fn lock_account(&mut self, user_id: UserId) -> Result<User, Problem> {
+    pub(super) async fn lock_account(&mut self, user_id: UserId) -> Result<UserRow, Problem> {
         let user = user::find_for_update(self, user_id).await?;
         let user = user.filter(|user| user.status != UserStatus::Invited);
         Ok(user.ok_or(ProblemKind::NotFound)?)
@@ -305,4 +305,15 @@ impl Work<'_> {
         }
         Ok(())
     }
+}
+
+/// Returns the digest of a challenge in a request.
+pub(super) fn digest_of(challenge: &Secret) -> Result<TokenDigest, Problem> {
+    let token = RawToken::parse(TokenKind::Challenge, challenge.expose());
+    Ok(token.map_err(|_| ProblemKind::TokenInvalid)?.digest())
+}
+
+/// The problem of a request with an invalid field.
+pub(super) fn invalid(pointer: &str, message: impl Into<String>) -> Problem {
+    Problem::new(ProblemKind::ValidationFailed).field(pointer, "invalid", message)
 }

@@ -4,16 +4,14 @@
 //! is the success of the login. Wrong codes and passkeys are counted separately from wrong passwords. All steps lock the user first, so
 //! that a challenge, a code and a change of the factors cannot overlap.
 //!
-//! A user who must have a factor and has none gets a challenge that permits only the set-up of an authenticator app. Its first code
-//! confirms the app and completes the login.
+//! A user who must have a factor and has none gets a challenge that permits only the [set-up](super::factor_setup).
 
 use std::net::IpAddr;
 
 use audit::{AuditEvent, EventName, FailedAttempt};
 use contract::ProblemKind;
 use contract::Secret;
-use contract::factors::{Assertion, FactorMethod, NewTotp, RecoveryCodes, UseFactor};
-use contract::internal::SubjectRecord;
+use contract::factors::{Assertion, FactorMethod, Registration, UseFactor};
 use contract::problem::SecondFactor;
 use contract::session::AuthMethod;
 use database::Error;
@@ -22,8 +20,11 @@ use ratelimit::source;
 use service::{Problem, chain};
 use tenancy::{Actor, TenantId, UserId};
 
+use super::factor_setup::SetUp;
+use super::factors::{digest_of, invalid};
 use super::login::{Client, LoggedIn};
 use super::login_attempt::Verified;
+use super::passkeys::passkey_name;
 use super::{App, Work};
 use crate::domain::account::{Account, AccountRef};
 use crate::domain::email::EmailKey;
@@ -40,15 +41,6 @@ struct Accepted {
     amr: Vec<AuthMethod>,
     /// What the response of a set-up contains.
     set_up: Option<SetUp>,
-}
-
-/// A completed set-up.
-struct SetUp {
-    /// The account status with the factor.
-    subject: SubjectRecord,
-    codes: RecoveryCodes,
-    /// The time step of the code.
-    step: i64,
 }
 
 /// The key of the secrets is not configured, or another one. The code was not verified.
@@ -109,7 +101,9 @@ impl App {
         let party = self.relying_party.as_ref().filter(|_| !passkeys.is_empty());
         let public_key = party.map(|party| party.request_options(digest.as_bytes(), ids));
         let has = |method: &FactorMethod| match method {
-            FactorMethod::Totp => is_setup || totp.is_some(),
+            FactorMethod::Totp if is_setup => self.factor_keys.is_some(),
+            FactorMethod::Totp => totp.is_some(),
+            FactorMethod::Passkey if is_setup => self.relying_party.is_some(),
             FactorMethod::Passkey => public_key.is_some(),
             FactorMethod::RecoveryCode => has_codes && !is_setup,
         };
@@ -121,8 +115,8 @@ impl App {
     /// Completes a login with a second factor.
     ///
     /// # Errors
-    /// 400 `token_invalid` if the challenge is not active; 401 `second_factor_failed` for a wrong code or passkey; 429 `rate_limited`
-    /// after too many of them; 503 if the code was not verified.
+    /// 400 `token_invalid` if the challenge is not active; 401 `second_factor_failed` for a wrong code or passkey; 422 for an invalid new
+    /// passkey; 429 `rate_limited` after too many wrong ones; 503 if the code was not verified.
     #[tracing::instrument(skip_all)]
     pub(crate) async fn use_factor(
         &self,
@@ -136,7 +130,8 @@ impl App {
         let verified = self.resume_challenged(tenant_id, &challenged, client.address).await?;
         let account = verified.account().clone();
         let checked = if challenged.purpose == ChallengePurpose::SetUp {
-            self.confirm_setup(&account, digest, &proof).await
+            let added = self.set_up_factor(&account, digest, &proof).await;
+            added.map(|(method, set_up)| Accepted { amr: amr(Some(method)), set_up: Some(set_up) })
         } else {
             self.check_factor(&account, digest, &proof, &client, challenged.purpose).await
         };
@@ -169,49 +164,8 @@ impl App {
         Ok(login)
     }
 
-    /// Permits a repetition of the request that has set up the app: the client did not get the recovery codes.
-    async fn reopen_setup(
-        &self,
-        account: &Account,
-        digest: TokenDigest,
-        network: Option<String>,
-        step: i64,
-    ) -> Result<(), Error> {
-        let (user_id, version) = (account.subject.user_id, account.subject.credential_version);
-        let purpose = ChallengePurpose::RepeatSetUp;
-        let challenge = NewChallenge { digest, credential_version: version, purpose, network };
-        let mut tx = self.begin(&account.tenant.tenant_id, Actor::User { user_id }).await?;
-        if user::lock_active(&mut tx, user_id).await? == Some(version) {
-            factor::insert_challenge(&mut tx, user_id, &challenge).await?;
-            factor::release_step(&mut tx, user_id, step).await?;
-        }
-        tx.commit().await
-    }
-
-    /// Sets up an authenticator app with a challenge that permits it.
-    ///
-    /// # Errors
-    /// 400 `token_invalid` if the challenge is not active or not one for a set-up; 401 `login_failed` if the account cannot log in; those
-    /// of [`App::set_up_totp`].
-    #[tracing::instrument(skip_all)]
-    pub(crate) async fn set_up_totp_at_login(
-        &self,
-        tenant_id: &TenantId,
-        challenge: &Secret,
-        address: IpAddr,
-    ) -> Result<NewTotp, Problem> {
-        let digest = digest_of(challenge)?;
-        let challenged = self.find_challenged(tenant_id, digest).await?;
-        if challenged.purpose != ChallengePurpose::SetUp {
-            return Err(ProblemKind::TokenInvalid.into());
-        }
-        let verified = self.resume_challenged(tenant_id, &challenged, address).await?;
-        self.postpone(verified).await?;
-        self.set_up_totp(tenant_id, challenged.user_id).await
-    }
-
     /// Begins the second step of a login.
-    async fn resume_challenged(
+    pub(super) async fn resume_challenged(
         &self,
         tenant_id: &TenantId,
         challenged: &Challenged,
@@ -225,50 +179,13 @@ impl App {
         self.resume(attempt, |_| true).await
     }
 
-    async fn find_challenged(
+    pub(super) async fn find_challenged(
         &self,
         tenant_id: &TenantId,
         digest: TokenDigest,
     ) -> Result<Challenged, Problem> {
         let mut tx = self.begin(tenant_id, Actor::Anonymous).await?;
         Ok(factor::find_challenged(&mut tx, digest).await?.ok_or(ProblemKind::TokenInvalid)?)
-    }
-
-    /// Confirms the new authenticator app of a user with its first code, which uses up all challenges. A wrong code counts at the challenge
-    /// only: nothing can be guessed with it.
-    async fn confirm_setup(
-        &self,
-        account: &Account,
-        digest: TokenDigest,
-        proof: &Proof<'_>,
-    ) -> Result<Accepted, Problem> {
-        let (user_id, version) = (account.subject.user_id, account.subject.credential_version);
-        let mut tx = self.begin(&account.tenant.tenant_id, Actor::User { user_id }).await?;
-        tx.count_attempt(user_id, digest, version, ChallengePurpose::SetUp).await?;
-        // A factor that was added while the challenge was created is not bypassed.
-        if factor::exists(&mut tx, user_id).await? {
-            return Err(ProblemKind::TokenInvalid.into());
-        }
-        let confirmed = match proof {
-            Proof::Totp(code) => tx.confirm_totp(user_id, &account.email, *code).await,
-            Proof::Recovery(_) | Proof::Passkey(_) => Ok(None),
-        };
-        let codes = match confirmed {
-            Ok(codes) => codes,
-            Err(problem) if problem.kind() == ProblemKind::NotFound => None,
-            Err(problem) => return Err(problem),
-        };
-        let set_up = match codes {
-            Some(codes) => tx.set_up(user_id, codes).await?,
-            None => None,
-        };
-        tx.commit().await?;
-        self.factor_attempts.count(proof.method(), set_up.is_some());
-        if set_up.is_some() {
-            Ok(Accepted { amr: amr(Some(AuthMethod::Otp)), set_up })
-        } else {
-            Err(ProblemKind::SecondFactorFailed.into())
-        }
     }
 
     /// Checks a code or a passkey and uses it up with the challenge.
@@ -301,6 +218,11 @@ impl App {
             Proof::Passkey(assertion) => {
                 tx.use_passkey(user_id, digest, assertion).await.map(|method| method.map(Some))
             }
+            // Nothing signs a registration. Only the client that has registered the passkey has the challenge of a repetition.
+            Proof::Registration { credential, .. } if purpose == ChallengePurpose::RepeatSetUp => {
+                tx.find_registered(user_id, digest, credential).await.map(|method| method.map(Some))
+            }
+            Proof::Registration { .. } => Ok(None),
         };
         let result = match accepted {
             Ok(Some(method)) => {
@@ -332,7 +254,7 @@ impl Work<'_> {
     ///
     /// # Errors
     /// 400 `token_invalid` if the challenge is not active, or the password has changed since it was verified.
-    async fn count_attempt(
+    pub(super) async fn count_attempt(
         &mut self,
         user_id: UserId,
         digest: TokenDigest,
@@ -342,13 +264,6 @@ impl Work<'_> {
         let is_current = user::lock_active(self, user_id).await? == Some(credential_version)
             && factor::count_attempt(self, user_id, digest, credential_version, purpose).await?;
         if is_current { Ok(()) } else { Err(ProblemKind::TokenInvalid.into()) }
-    }
-
-    /// Returns what the response of a set-up contains, if the user still exists.
-    async fn set_up(&mut self, user_id: UserId, codes: RecoveryCodes) -> Result<Option<SetUp>, Error> {
-        let subject = user::find_record(self, user_id).await?;
-        let step = factor::find_totp(self, user_id).await?.map_or(0, |totp| totp.last_step);
-        Ok(subject.map(|subject| SetUp { subject, codes, step }))
     }
 
     /// Uses a code of the authenticator app. Returns whether it is right and was not used before.
@@ -391,6 +306,19 @@ impl Work<'_> {
                 Ok(None)
             }
         }
+    }
+
+    /// Returns the method of a passkey that an earlier request has registered for the challenge, if this is the same registration.
+    async fn find_registered(
+        &mut self,
+        user_id: UserId,
+        challenge: TokenDigest,
+        registration: &Registration,
+    ) -> Result<Option<AuthMethod>, Problem> {
+        let registered = self.app.relying_party()?.register(registration, challenge.as_bytes());
+        let Ok(registered) = registered else { return Ok(None) };
+        let mut passkeys = store::passkey::list(self, user_id).await?.into_iter();
+        Ok(passkeys.any(|stored| stored.passkey == registered).then(|| registered.amr()))
     }
 
     /// Uses a recovery code. Returns whether the user had it.
@@ -443,30 +371,25 @@ fn network_of(address: IpAddr) -> Option<String> {
     source(address).networks().last().map(|network| network.name.clone())
 }
 
-/// Returns the digest of a challenge in a request.
-pub(super) fn digest_of(challenge: &Secret) -> Result<TokenDigest, Problem> {
-    let token = RawToken::parse(TokenKind::Challenge, challenge.expose());
-    Ok(token.map_err(|_| ProblemKind::TokenInvalid)?.digest())
-}
-
-/// Returns the code or the assertion of a request.
+/// Returns the code, the assertion or the new passkey of a request.
 ///
 /// # Errors
 /// 422 if there is not exactly one, or a code is malformed. Such a code does not count.
 fn proof_of(request: &UseFactor) -> Result<Proof<'_>, Problem> {
-    let invalid = |pointer: &str, message: &str| {
-        Problem::new(ProblemKind::ValidationFailed).field(pointer, "invalid", message)
-    };
-    match (&request.code, &request.recovery_code, &request.assertion) {
-        (Some(code), None, None) => {
+    match (&request.code, &request.recovery_code, &request.assertion, &request.credential) {
+        (Some(code), None, None, None) => {
             let code = TotpCode::parse(code.expose()).map(Proof::Totp);
             code.ok_or_else(|| invalid("/code", "must have six digits"))
         }
-        (None, Some(code), None) => {
+        (None, Some(code), None, None) => {
             let code = RecoveryCode::parse(code.expose()).map(Proof::Recovery);
             code.ok_or_else(|| invalid("/recovery_code", "must have 16 letters and digits from 2 to 7"))
         }
-        (None, None, Some(assertion)) => Ok(Proof::Passkey(assertion)),
-        _ => Err(invalid("/code", "send either code, recovery_code or assertion")),
+        (None, None, Some(assertion), None) => Ok(Proof::Passkey(assertion)),
+        (None, None, None, Some(credential)) => {
+            let name = passkey_name(request.name.as_deref().unwrap_or_default())?;
+            Ok(Proof::Registration { name, credential })
+        }
+        _ => Err(invalid("/code", "send either code, recovery_code, assertion or credential")),
     }
 }

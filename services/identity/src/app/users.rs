@@ -13,11 +13,12 @@ use service::http::Paging;
 use tenancy::{Actor, TenantId, UserId};
 
 use super::{App, MailLimit, Work};
+use crate::domain::account::{AccountKey, AccountRef};
 use crate::domain::email::EmailKey;
 use crate::mail::{Letterhead, Mail, Values};
 use crate::message::{AdminChange, AdminNotice, Message};
-use crate::store::user::{Admin, Revocation};
-use crate::store::{factor, invite, reset, tenant, user};
+use crate::store::user::{Admin, Revocation, UserRow};
+use crate::store::{factor, invite, login_attempt, reset, tenant, user};
 
 /// Notices to an administrator. Each tenant has its own count.
 const ADMIN_NOTICES: MailLimit =
@@ -27,8 +28,7 @@ impl App {
     /// Returns a user of the tenant.
     #[tracing::instrument(skip_all)]
     pub(crate) async fn find_user(&self, tenant_id: &TenantId, user_id: UserId) -> Result<User, Problem> {
-        let mut tx = self.begin(tenant_id, Actor::Anonymous).await?;
-        Ok(user::find(&mut tx, user_id).await?.ok_or(ProblemKind::NotFound)?)
+        self.begin(tenant_id, Actor::Anonymous).await?.find_user(user_id).await
     }
 
     /// Returns the stored data about a user of the tenant.
@@ -39,7 +39,7 @@ impl App {
         user_id: UserId,
     ) -> Result<UserExport, Problem> {
         let mut tx = self.begin(tenant_id, Actor::Anonymous).await?;
-        let user = user::find(&mut tx, user_id).await?.ok_or(ProblemKind::NotFound)?;
+        let user = tx.find_user(user_id).await?;
         let invites = invite::list_of_user(&mut tx, user_id).await?;
         let invites = tx.with_mails(invites).await?;
         let factors = factor::list(&mut tx, user_id).await?;
@@ -66,6 +66,7 @@ impl App {
         if users.is_empty() && !tenant::exists(&mut tx).await? {
             return Err(ProblemKind::NotFound.into());
         }
+        let users = tx.with_lockouts(users).await?;
         Ok(paging.page(users, |user| user.user_id))
     }
 
@@ -125,7 +126,7 @@ impl App {
             let others = admins.into_iter().filter(|admin| admin.user_id != user_id);
             tx.notify_admins(&others.chain([affected]).collect::<Vec<_>>(), change, user_id).await?;
         }
-        let changed = user::find(&mut tx, user_id).await?.ok_or(ProblemKind::NotFound)?;
+        let changed = tx.find_user(user_id).await?;
         tx.commit().await?;
         Ok(changed)
     }
@@ -158,6 +159,31 @@ impl App {
 }
 
 impl Work<'_> {
+    async fn find_user(&mut self, user_id: UserId) -> Result<User, Problem> {
+        let found = user::find(self, user_id).await?.ok_or(ProblemKind::NotFound)?;
+        let user = self.with_lockouts(vec![found]).await?.pop();
+        Ok(user.ok_or(ProblemKind::NotFound)?)
+    }
+
+    /// The users as the API returns them.
+    async fn with_lockouts(&mut self, users: Vec<UserRow>) -> Result<Vec<User>, Error> {
+        let (tenant_id, keys) = (self.tenant_id().clone(), self.app.limiter_keys.get());
+        let account =
+            |user: &UserRow| keys.account(&AccountRef::Email(&tenant_id, &EmailKey::from_typed(&user.email)));
+        let accounts: Vec<AccountKey> = users.iter().map(account).collect();
+        let locked = login_attempt::list_locked(self, &accounts).await?;
+        let with_lockout = |(user, account): (UserRow, AccountKey)| User {
+            user_id: user.user_id,
+            email: user.email,
+            role: user.role,
+            status: user.status,
+            locked: account.stored().any(|key| locked.contains(&key)),
+            created_at: user.created_at,
+            updated_at: user.updated_at,
+        };
+        Ok(users.into_iter().zip(accounts).map(with_lockout).collect())
+    }
+
     /// Sends a notice of a change of a user to the administrators, if mail is configured.
     pub(super) async fn notify_admins(
         &mut self,

@@ -2,7 +2,7 @@
 //! an app is encrypted under `SVC_FACTOR_KEY`, so a copy of the database alone yields no codes.
 
 use chrono::{DateTime, TimeDelta, Utc};
-use contract::factors::{Assertion, FactorMethod};
+use contract::factors::{Assertion, FactorMethod, Registration};
 use data_encoding::BASE32_NOPAD;
 use hashing::{Entropy, TokenDigest};
 use hmac::{Hmac, KeyInit as _, Mac as _};
@@ -141,6 +141,8 @@ pub(crate) enum Proof<'a> {
     Recovery(RecoveryCode),
     /// An assertion of a passkey.
     Passkey(&'a Assertion),
+    /// A new passkey with its name.
+    Registration { name: &'a str, credential: &'a Registration },
 }
 
 impl Proof<'_> {
@@ -149,7 +151,7 @@ impl Proof<'_> {
         match self {
             Self::Totp(_) => FactorMethod::Totp,
             Self::Recovery(_) => FactorMethod::RecoveryCode,
-            Self::Passkey(_) => FactorMethod::Passkey,
+            Self::Passkey(_) | Self::Registration { .. } => FactorMethod::Passkey,
         }
     }
 }

@@ -5,8 +5,8 @@ use axum::Json;
 use axum::extract::{FromRequestParts, State};
 use contract::ProblemKind;
 use contract::factors::{
-    AddPasskey, AddedPasskey, ConfirmTotp, Factors, NewTotp, PasskeyLogin, PasskeyLoginOptions,
-    PasskeyOptions, RecoveryCodes, StartSetup, UseFactor,
+    AddPasskey, AddedPasskey, ConfirmTotp, Factor, Factors, NewTotp, PasskeyLogin, PasskeyLoginOptions,
+    PasskeyOptions, RecoveryCodes, RenamePasskey, StartSetup, UseFactor,
 };
 use contract::session::{IssuedSession, PageSession, SessionMethod};
 use http::request::Parts;
@@ -87,6 +87,16 @@ pub(super) async fn set_up_totp_at_login(
     Ok((StatusCode::CREATED, Json(app)))
 }
 
+/// `POST /auth/second-factor/passkey`: a caller with a challenge for the set-up.
+pub(super) async fn set_up_passkey_at_login(
+    TenantHeader(tenant_id): TenantHeader,
+    State(app): State<App>,
+    ClientAddress(address): ClientAddress,
+    LimitedJson(request): LimitedJson<StartSetup>,
+) -> Result<Json<PasskeyOptions>, Problem> {
+    Ok(Json(app.set_up_passkey_at_login(&tenant_id, &request.challenge, address).await?))
+}
+
 /// `GET /auth/factors`: the session of any user.
 pub(super) async fn list(AnyUser(caller): AnyUser, State(app): State<App>) -> Result<Json<Factors>, Problem> {
     let user_id = caller.require_user()?;
@@ -125,6 +135,16 @@ pub(super) async fn add_passkey(
     JsonBody(request): JsonBody<AddPasskey>,
 ) -> Result<(StatusCode, Json<AddedPasskey>), Problem> {
     Ok((StatusCode::CREATED, Json(app.add_passkey(&tenant_id, user_id, used_factor, &request).await?)))
+}
+
+/// `PATCH /auth/factors/{factor_id}`.
+pub(super) async fn rename_passkey(
+    RecentUser { tenant_id, user_id, used_factor }: RecentUser,
+    State(app): State<App>,
+    Id(factor_id): Id<FactorId>,
+    JsonBody(request): JsonBody<RenamePasskey>,
+) -> Result<Json<Factor>, Problem> {
+    Ok(Json(app.rename_passkey(&tenant_id, user_id, used_factor, factor_id, &request.name).await?))
 }
 
 /// `POST /auth/factors/recovery-codes`.

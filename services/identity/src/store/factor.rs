@@ -131,7 +131,7 @@ pub(crate) async fn use_step(
 pub(crate) async fn release_step(tx: &mut TenantTx, user_id: UserId, step: i64) -> Result<(), Error> {
     let statement = sqlx::query!(
         "-- factor.release_step
-        update identity.totp_factors set last_step = $2 - 1 where user_id = $1 and last_step = $2",
+        update identity.totp_factors set last_step = $2 - 1 where user_id = $1 and last_step = $2 and confirmed_at is not null",
         user_id.0,
         step
     );
@@ -405,6 +405,7 @@ pub(crate) struct Challenged {
     pub(crate) user_id: UserId,
     pub(crate) email: EmailKey,
     pub(crate) purpose: Purpose,
+    pub(crate) expires_at: DateTime<Utc>,
 }
 
 /// Finds the user of an active challenge of a login.
@@ -414,7 +415,7 @@ pub(crate) async fn find_challenged(
 ) -> Result<Option<Challenged>, Error> {
     let row = sqlx::query!(
         r#"-- factor.find_challenged
-        select users.user_id as "user_id: UserId", users.email_key, challenges.purpose
+        select users.user_id as "user_id: UserId", users.email_key, challenges.purpose, challenges.expires_at
         from identity.login_challenges as challenges
         join identity.users using (user_id)
         where challenges.digest = $1 and challenges.attempts < $2 and challenges.expires_at > $3
@@ -433,6 +434,7 @@ pub(crate) async fn find_challenged(
             "repeat_set_up" => Purpose::RepeatSetUp,
             _ => Purpose::LogIn,
         },
+        expires_at: row.expires_at,
     }))
 }
 

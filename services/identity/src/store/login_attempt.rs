@@ -232,6 +232,18 @@ pub(crate) async fn delete_failures(tx: &mut TenantTx, account: &AccountKey) -> 
     Ok(locked.fetch_one(tx.connection()).await?)
 }
 
+/// Returns the keys of those accounts that are locked.
+pub(crate) async fn list_locked(tx: &mut TenantTx, accounts: &[AccountKey]) -> Result<Vec<Vec<u8>>, Error> {
+    let keys: Vec<_> = accounts.iter().flat_map(AccountKey::stored).collect();
+    let locked = sqlx::query_scalar!(
+        "-- login_attempt.list_locked
+        select account_key from identity.login_failures where account_key = any($1) and consecutive_failures >= $2",
+        &keys,
+        LOCKOUT_THRESHOLD
+    );
+    Ok(locked.fetch_all(tx.connection()).await?)
+}
+
 /// Deletes expired rows, at most `limit` per table. Returns the larger of the two numbers.
 ///
 /// Consecutive failures expire 30 days after the last one, or a day after it if the account has no password: a client can name

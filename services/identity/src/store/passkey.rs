@@ -1,6 +1,7 @@
 //! Passkeys. A caller locks the user first, as for the other factors.
 
 use chrono::{DateTime, Utc};
+use contract::factors::{Factor, FactorType};
 use database::{Database, Error, TenantTx};
 use tenancy::{FactorId, TenantId, UserId};
 use uuid::Uuid;
@@ -37,6 +38,32 @@ pub(crate) async fn insert(
         tx.now()
     );
     tx.execute(statement).await.map(drop)
+}
+
+/// Renames a passkey of a user. Returns it.
+pub(crate) async fn rename(
+    tx: &mut TenantTx,
+    user_id: UserId,
+    factor_id: FactorId,
+    name: &str,
+) -> Result<Option<Factor>, Error> {
+    let row = sqlx::query!(
+        "-- passkey.rename
+        update identity.passkeys set name = $3 where factor_id = $1 and user_id = $2
+        returning name, created_at, last_used_at",
+        factor_id.0,
+        user_id.0,
+        name
+    )
+    .fetch_optional(tx.connection())
+    .await?;
+    Ok(row.map(|row| Factor {
+        factor_id,
+        kind: FactorType::Passkey,
+        name: Some(row.name),
+        created_at: row.created_at,
+        last_used_at: row.last_used_at,
+    }))
 }
 
 /// Lists the passkeys of a user, oldest first.

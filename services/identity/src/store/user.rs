@@ -1,6 +1,7 @@
 //! Users.
 
-use contract::identity::{SecondFactorPolicy, User};
+use chrono::{DateTime, Utc};
+use contract::identity::SecondFactorPolicy;
 use contract::internal::{SubjectRecord, TenantRecord};
 use contract::{Role, TenantStatus, UserStatus};
 use database::{Database, Error, TenantTx};
@@ -84,11 +85,21 @@ pub(crate) async fn find_email(
     Ok(email.fetch_optional(database.pool()).await?.flatten().map(EmailKey::from_stored))
 }
 
+/// A user as it is stored. Its failed logins are in other tables.
+pub(crate) struct UserRow {
+    pub(crate) user_id: UserId,
+    pub(crate) email: String,
+    pub(crate) role: Role,
+    pub(crate) status: UserStatus,
+    pub(crate) created_at: DateTime<Utc>,
+    pub(crate) updated_at: DateTime<Utc>,
+}
+
 /// Selects users: the span name of the statement, its end, and the parameters.
 macro_rules! select_users {
     ($name:literal, $end:literal, $($parameter:expr),+ $(,)?) => {
         sqlx::query_as!(
-            User,
+            UserRow,
             "-- " + $name + r#"
             select user_id as "user_id: UserId", email, role as "role: Role", status as "status: UserStatus", created_at, updated_at
             from identity.users "# + $end,
@@ -101,7 +112,7 @@ macro_rules! select_users {
 pub(crate) async fn find_by_email_for_update(
     tx: &mut TenantTx,
     email: &EmailKey,
-) -> Result<Option<User>, Error> {
+) -> Result<Option<UserRow>, Error> {
     let user =
         select_users!("user.find_by_email_for_update", "where email_key = $1 for update", email.as_str());
     Ok(user.fetch_optional(tx.connection()).await?)
@@ -209,13 +220,13 @@ pub(crate) async fn replace_digest(
 }
 
 /// Finds a user of the tenant.
-pub(crate) async fn find(tx: &mut TenantTx, user_id: UserId) -> Result<Option<User>, Error> {
+pub(crate) async fn find(tx: &mut TenantTx, user_id: UserId) -> Result<Option<UserRow>, Error> {
     let user = select_users!("user.find", "where user_id = $1", user_id.0);
     Ok(user.fetch_optional(tx.connection()).await?)
 }
 
 /// Finds a user of the tenant and locks it until the transaction ends.
-pub(crate) async fn find_for_update(tx: &mut TenantTx, user_id: UserId) -> Result<Option<User>, Error> {
+pub(crate) async fn find_for_update(tx: &mut TenantTx, user_id: UserId) -> Result<Option<UserRow>, Error> {
     let user = select_users!("user.find_for_update", "where user_id = $1 for update", user_id.0);
     Ok(user.fetch_optional(tx.connection()).await?)
 }
@@ -224,7 +235,7 @@ pub(crate) async fn find_for_update(tx: &mut TenantTx, user_id: UserId) -> Resul
 pub(crate) async fn find_active_for_update(
     tx: &mut TenantTx,
     email: &EmailKey,
-) -> Result<Option<User>, Error> {
+) -> Result<Option<UserRow>, Error> {
     let user = select_users!(
         "user.find_active_for_update",
         "where email_key = $1 and status = 'active'
@@ -242,7 +253,7 @@ pub(crate) async fn list(
     with_status: Option<UserStatus>,
     after: Option<UserId>,
     limit: i64,
-) -> Result<Vec<User>, Error> {
+) -> Result<Vec<UserRow>, Error> {
     let users = select_users!(
         "user.list",
         "where ($1::text is null or email_key = $1)

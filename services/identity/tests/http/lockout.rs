@@ -1,5 +1,7 @@
 //! The lockout after 100 consecutive failures, and how it is lifted.
 
+use contract::identity::{User, UserExport};
+use contract::{Page, Role};
 use reqwest::Method;
 use serde_json::{Value, json};
 use testkit::{PASSWORD, wait_until};
@@ -29,6 +31,13 @@ async fn locked(system: &TestSystem) -> TestUser {
     admin
 }
 
+/// Returns the users of the tenant that a list shows as locked.
+async fn listed_as_locked(system: &TestSystem) -> Vec<String> {
+    let platform = system.platform_admin().header("X-Tenant-ID", "acme");
+    let users = platform.get("/users").await.expect::<Page<User>>(200).items;
+    users.into_iter().filter(|user| user.locked).map(|user| user.email).collect()
+}
+
 #[tokio::test]
 async fn one_hundred_consecutive_failures_lock_the_account_and_a_success_resets_the_count() {
     let system = start().await;
@@ -47,6 +56,7 @@ async fn one_hundred_consecutive_failures_lock_the_account_and_a_success_resets_
 async fn a_password_reset_lifts_lockout_and_back_off() {
     let system = start().await;
     let _admin = locked(&system).await;
+    assert_eq!(listed_as_locked(&system).await, [EMAIL]);
     for _ in 0..6 {
         assert_eq!(attempt(&system, 1, EMAIL, "wrong-password-altogether").await, 401);
     }
@@ -58,23 +68,29 @@ async fn a_password_reset_lifts_lockout_and_back_off() {
         .post("/auth/password/reset/confirm", &json!({ "token": token, "new_password": NEW }))
         .await
         .expect_empty(204);
+    assert!(listed_as_locked(&system).await.is_empty());
     assert_eq!(attempt(&system, 1, EMAIL, NEW).await, 200);
 }
 
 #[tokio::test]
-async fn setting_the_user_active_lifts_a_lockout() {
+async fn setting_the_user_active_lifts_a_lockout_that_administrators_see() {
     let system = start().await;
     let admin = locked(&system).await;
+    system.add_user(&admin, "ada@acme.example", Role::Member).await;
     let path = format!("/users/{}", admin.user.user_id);
+    let export: UserExport = admin.client.get(&format!("{path}/export")).await.expect(200);
+    assert!(export.user.locked && admin.client.get(&path).await.expect::<User>(200).locked);
+    assert_eq!(listed_as_locked(&system).await, [EMAIL], "and not the other user");
     let change = async |body: Value| {
         let request = admin.client.request(Method::PATCH, &path).json(&body);
         admin.client.send(request).await.expect::<Value>(200)
     };
-    change(json!({ "role": "admin" })).await;
+    assert_eq!(change(json!({ "role": "admin" })).await["locked"], true);
     assert_eq!(attempt(&system, 101, EMAIL, PASSWORD).await, 401, "other changes do not lift the lockout");
     for _ in 0..2 {
-        change(json!({ "status": "active" })).await;
+        assert_eq!(change(json!({ "status": "active" })).await["locked"], false);
     }
+    assert!(listed_as_locked(&system).await.is_empty());
     assert_eq!(attempt(&system, 102, EMAIL, PASSWORD).await, 200);
     let unlocked = wait_until("the change is audited", async || {
         let url = "/audit?kind=user_updated";

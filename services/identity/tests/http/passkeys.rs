@@ -1,7 +1,7 @@
 //! `/auth/factors/passkeys` and logins with a passkey on the whole system.
 
 use contract::Role;
-use contract::factors::{AddedPasskey, FactorMethod, FactorType, Factors};
+use contract::factors::{AddedPasskey, Factor, FactorMethod, FactorType, Factors};
 use contract::session::{AuthMethod, IssuedSession, Whoami};
 use serde_json::{Value, json};
 use testkit::{Authenticator, Client, PASSWORD, TestResponse};
@@ -308,6 +308,39 @@ async fn a_user_has_at_most_ten_passkeys_with_names() {
     }
     client.post(OPTIONS, &Value::Null).await.expect_problem(409, "too_many_passkeys");
     client.post(PASSKEYS, &eleventh).await.expect_problem(409, "too_many_passkeys");
+}
+
+#[tokio::test]
+async fn a_user_renames_an_own_passkey_after_a_login_with_a_factor() {
+    let (system, admin) = started().await;
+    let member = system.add_user(&admin, "ada@acme.example", Role::Member).await;
+    let other = system.create_tenant("other").await;
+    let authenticator = &mut Authenticator::new(ORIGIN);
+    let added = register(&admin.client, authenticator, "laptop").await.factor;
+    let path = format!("/auth/factors/{}", added.factor_id);
+    let to = |name: &str| json!({ "name": name });
+    admin.client.patch(&path, &to("x")).await.expect_problem(403, "reauthentication_required");
+    for user in [&member, &other] {
+        user.client.patch(&path, &to("x")).await.expect_problem(404, "not_found");
+    }
+    let client = log_in(&system, authenticator).await;
+    for name in ["", "a\nb", &"x".repeat(65)] {
+        let problem = client.patch(&path, &to(name)).await.expect_problem(422, "validation_failed");
+        assert_eq!(problem.errors[0].pointer, "/name", "{name}");
+    }
+    let renamed: Factor = client.patch(&path, &to(" telephone ")).await.expect(200);
+    assert_eq!(renamed.name.as_deref(), Some("telephone"));
+    let factors: Factors = client.get("/auth/factors").await.expect(200);
+    assert_eq!(factors.factors, [renamed]);
+    let changes = crate::audit::of(&system, "audit.v1.acme.identity.authn_factor_change").await;
+    let changes: Vec<_> = changes.iter().map(|event| event["about"].as_str().unwrap()).collect();
+    assert_eq!(changes, ["passkey_added", "passkey_renamed"]);
+    // An app has no name.
+    set_up(&client).await;
+    let factors: Factors = client.get("/auth/factors").await.expect(200);
+    let app = factors.factors.iter().find(|factor| factor.kind == FactorType::Totp).unwrap();
+    let path = format!("/auth/factors/{}", app.factor_id);
+    client.patch(&path, &to("x")).await.expect_problem(404, "not_found");
 }
 
 #[tokio::test]

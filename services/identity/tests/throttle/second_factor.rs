@@ -505,6 +505,35 @@ async fn a_set_up_without_a_session_is_repeated_with_the_same_code_and_returns_r
 }
 
 #[tokio::test]
+async fn a_passkey_without_a_session_is_registered_once_and_the_same_request_returns_recovery_codes() {
+    // It stops its session service when it is dropped.
+    let started = Context::start().await;
+    let context = started.restarted_with(&[("SVC_PUBLIC_URL", ORIGIN)], Arc::new(SystemEntropy));
+    let without_session =
+        context.restarted_with(&[("SVC_SESSION_URL", "http://127.0.0.1:1")], Arc::new(SystemEntropy));
+    let (challenge, _) = start_setup(&context).await;
+    let start = json!({ "challenge": challenge });
+    let options = post(&context, HERE, "/auth/second-factor/passkey", &start).await.2;
+    let register = || {
+        let credential = Authenticator::new(ORIGIN).create(&options["public_key"]);
+        json!({ "challenge": challenge, "name": "laptop", "credential": credential })
+    };
+    let (body, of_another) = (register(), register());
+    for _ in 0..2 {
+        assert_eq!(post(&without_session, HERE, "/auth/second-factor", &body).await.0, 503);
+    }
+    let answer = async |body: &Value| post(&context, HERE, "/auth/second-factor", body).await;
+    assert_eq!(answer(&of_another).await.1, "second_factor_failed");
+    let (status, _, session) = answer(&body).await;
+    assert_eq!(status, 200, "{session}");
+    assert_eq!(session["recovery_codes"].as_array().unwrap().len(), 10);
+    assert_eq!(answer(&body).await.1, "token_invalid", "one login");
+    assert_eq!(context.count("select count(*) from identity.passkeys").await, 1);
+    let sessions = "select count(*) from session.sessions where amr = '{pwd,hwk,mfa}'";
+    assert_eq!(context.count(sessions).await, 1);
+}
+
+#[tokio::test]
 async fn a_metric_counts_the_codes_of_set_ups_too() {
     let context = Context::start().await;
     let (challenge, secret) = start_setup(&context).await;

@@ -11,7 +11,7 @@ use service::Problem;
 use uuid::Uuid;
 
 use super::App;
-use crate::domain::api_key::MAX_SOURCES;
+use crate::domain::api_key::are_source_ids;
 use crate::store::{account_status, producer};
 
 /// Producers in one response of the list.
@@ -110,10 +110,7 @@ fn changed(producer: &Producer, about: &'static str) -> AuditEvent {
 /// The operator sends valid producers only, because the API server validates the resources.
 fn validate(producer: &Producer) -> Result<(), ProblemKind> {
     let account = &producer.service_account;
-    let sources = &producer.source_ids;
-    let is_valid = is_dns_name(&account.namespace)
-        && is_dns_name(&account.name)
-        && (1..=MAX_SOURCES).contains(&sources.len())
-        && sources.iter().all(|source| udm::is_source_id(source));
+    let is_valid =
+        is_dns_name(&account.namespace) && is_dns_name(&account.name) && are_source_ids(&producer.source_ids);
     if is_valid { Ok(()) } else { Err(ProblemKind::ValidationFailed) }
 }

@@ -6,7 +6,7 @@ use contract::{Scope, TenantStatus, names};
 
 const MAX_NAME_CHARS: usize = 100;
 /// Every introspection result of a key contains its sources, so the list must be short.
-pub(crate) const MAX_SOURCES: usize = 100;
+const MAX_SOURCES: usize = 100;
 const DEFAULT_LIFETIME: TimeDelta = TimeDelta::days(90);
 const MAX_LIFETIME: TimeDelta = TimeDelta::days(365);
 
@@ -46,8 +46,7 @@ impl NewApiKey {
         let source_ids = match request.source_ids.map(sorted_unique) {
             None => Vec::new(),
             // An empty list is more likely an error of a script than a request for all sources.
-            Some(ids) if ids.is_empty() || ids.len() > MAX_SOURCES => return Err(InvalidApiKey::SourceIds),
-            Some(ids) if !ids.iter().all(|id| udm::is_source_id(id)) => return Err(InvalidApiKey::SourceIds),
+            Some(ids) if !are_source_ids(&ids) => return Err(InvalidApiKey::SourceIds),
             Some(ids) => ids,
         };
         // The precision of Postgres, which also has no leap seconds, so that the response equals the listed key.
@@ -58,6 +57,11 @@ impl NewApiKey {
         }
         Ok(Self { name: name.to_owned(), scopes, source_ids, expires_at })
     }
+}
+
+/// Returns whether a credential can be limited to these sources.
+pub(crate) fn are_source_ids(ids: &[String]) -> bool {
+    (1..=MAX_SOURCES).contains(&ids.len()) && ids.iter().all(|id| udm::is_source_id(id))
 }
 
 /// The times that determine whether a key is valid.

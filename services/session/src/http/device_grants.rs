@@ -9,12 +9,11 @@ use contract::device::{
     DecideDevice, DeviceError, DeviceErrorResponse, DeviceRequest, GRANT_TYPE, InspectDevice, PollDevice,
     StartDevice,
 };
-use contract::session::MAX_USER_AGENT;
-use http::header::{CACHE_CONTROL, PRAGMA, USER_AGENT};
+use http::header::{CACHE_CONTROL, PRAGMA};
 use http::{HeaderMap, HeaderName, StatusCode};
 use serde::de::DeserializeOwned;
 use service::Problem;
-use service::http::{ClientAddress, HeaderError, JsonBody, TenantHeader, body};
+use service::http::{ClientAddress, HeaderError, JsonBody, TenantHeader, body, user_agent};
 use tenancy::TenantId;
 
 use crate::app::App;
@@ -52,9 +51,7 @@ pub(super) async fn redeem(
     }
     let device_code = request.device_code.filter(|code| !code.expose().is_empty());
     let device_code = device_code.ok_or_else(|| invalid_request("device_code is missing."))?;
-    let user_agent = headers.get(USER_AGENT).and_then(|value| value.to_str().ok());
-    let device =
-        Device { ip, user_agent: user_agent.map(|text| text.chars().take(MAX_USER_AGENT).collect()) };
+    let device = Device { ip, user_agent: user_agent(&headers) };
     let session = app.redeem_device_grant(device_code.expose(), device).await?;
     Ok((NO_STORE, Json(session)).into_response())
 }

@@ -1,24 +1,35 @@
-// Sets up and removes the second factors of a user. The page keeps its login in its own memory only. If a login must set up a factor, its
-// form opens this page with the challenge, which permits the set-up.
+// Sets up, renames and removes the second factors of a user. The page keeps its login in its own memory only. If a login must set up a
+// factor, its form opens this page with the challenge, which permits the set-up.
 
 import * as page from "./page.js";
 import * as passkey from "./passkey.js";
 import { adopt, bearer, logIn, logOut } from "./login.js";
 
-const [loginForm, passkeyForm, setupForm] = document.forms;
+const [loginForm, passkeyForm, setupForm, renameForm] = document.forms;
 const { tenant, email, password } = loginForm.elements;
 const firstCode = page.element("first-code");
 const passkeyName = page.element("passkey-name");
+const newName = page.element("new-name");
 const rows = page.element("factors");
+// Whether the login that must set up a factor can set up a passkey in place of an app.
+const canChoose = page.hasPasskeys() && passkey.canBeCreated();
 
 // The challenge of a login that waits for the set-up.
 let challenge = page.parameters.get("setup");
-// The factor that the person wants to remove.
-let removing;
+// The new passkey that this login has sent. If no response arrives, only the same request gets one.
+let sent = null;
+// The factor that the person wants to rename or remove.
+let chosen;
 
 const account = () => ({ tenant: tenant.value, email: email.value });
 const headers = () => ({ "x-tenant-id": tenant.value });
-const EXPIRED = ["unauthenticated", "credential_invalid", "reauthentication_required"];
+// What the login shows after an error that means that the last one is too old.
+const EXPIRED = {
+  token_invalid: "error.otp_expired",
+  unauthenticated: "factors.expired",
+  credential_invalid: "factors.expired",
+  reauthentication_required: "factors.expired",
+};
 
 function showLogin(notice) {
   challenge = null;
@@ -35,13 +46,28 @@ function row(factor) {
   const times = used ? page.text("factors.times", { created, used }) : page.text("factors.unused", { created });
   item.querySelector("bdi").textContent = factor.name ?? page.text("factors.app");
   item.querySelector("[data-field=times]").textContent = times;
-  const button = item.querySelector("button");
-  button.setAttribute("aria-label", `${button.textContent}: ${factor.name ?? page.text("factors.app")}`);
-  item.querySelector("button").addEventListener("click", () => {
-    removing = factor.factor_id;
-    page.showSection("removal");
-  });
+  const [remove, rename] = item.querySelectorAll("button");
+  for (const [button, section] of [[remove, "removal"], [rename, "renaming"]]) {
+    button.setAttribute("aria-label", `${button.textContent}: ${factor.name ?? page.text("factors.app")}`);
+    button.addEventListener("click", () => {
+      chosen = factor.factor_id;
+      newName.value = factor.name ?? "";
+      page.clearErrors(renameForm);
+      page.showSection(section);
+    });
+  }
+  if (!factor.name) rename.remove();
   return item;
+}
+
+// A login that must set up a factor shows the same section, without a session.
+function showList() {
+  for (const notice of document.querySelectorAll(".required")) notice.hidden = !challenge;
+  page.element("log-out").hidden = Boolean(challenge);
+  page.element("leave").hidden = !challenge;
+  page.clearErrors(passkeyForm);
+  page.compose(page.element("list-account"), "done.account", account());
+  page.showSection("list");
 }
 
 async function list() {
@@ -51,44 +77,72 @@ async function list() {
   page.element("add").hidden = factors.some(({ type }) => type === "totp");
   page.element("recovery").hidden = factors.length === 0;
   page.element("left").textContent = page.text("factors.left", { count });
-  page.compose(page.element("list-account"), "done.account", account());
-  page.showSection("list");
+  showList();
+}
+
+// Shows which factors the login can set up.
+function choose() {
+  if (!canChoose) return setUp();
+  page.element("add").hidden = false;
+  showList();
 }
 
 async function setUp() {
   const app = challenge
     ? await page.post("auth/second-factor/totp", { challenge }, headers())
     : await page.post("auth/factors/totp", undefined, bearer());
-  page.element("required").hidden = !challenge;
+  page.element("setup").querySelector(".required").hidden = !challenge;
   page.element("qr").src = `data:image/svg+xml;charset=utf-8,${encodeURIComponent(app.qr_code)}`;
   page.element("secret").textContent = app.secret.replace(/.{4}(?=.)/g, "$& ");
   page.element("app-link").href = app.uri;
   firstCode.value = "";
+  page.clearErrors(setupForm);
   page.showSection("setup");
+}
+
+// Completes the login that must set up a factor. Returns the recovery codes.
+async function completeLogin(proof) {
+  const session = await page.post("auth/second-factor", { challenge, ...proof }, headers());
+  adopt(session.session_id);
+  challenge = null;
+  page.forget();
+  return session.recovery_codes;
 }
 
 // Returns the recovery codes.
 async function confirmApp() {
   const code = firstCode.value;
-  if (challenge) {
-    const session = await page.post("auth/second-factor", { challenge, code }, headers());
-    adopt(session.session_id);
-    challenge = null;
-    return session.recovery_codes;
-  }
+  if (challenge) return completeLogin({ code });
   const { recovery_codes: codes } = await page.post("auth/factors/totp/confirm", { code }, bearer());
   // With the first factor, further changes need a login with it.
   if (codes.length) await logOut();
   return codes;
 }
 
-// Creates a passkey on this device or another one, and registers it.
-async function addPasskey() {
-  const options = await page.post("auth/factors/passkeys/options", undefined, bearer());
-  const credential = await passkey.create(options.public_key).catch((error) => {
+// Creates a passkey on this device or another one. Returns what registers it.
+async function createPasskey({ public_key }) {
+  const credential = await passkey.create(public_key).catch((error) => {
     throw error instanceof DOMException ? new page.Problem(null, page.text("factors.passkey.none")) : error;
   });
-  const body = { challenge: options.challenge, name: passkeyName.value, credential };
+  return { name: passkeyName.value, credential };
+}
+
+// Registers a new passkey, which completes the login that must set up a factor.
+async function completeLoginWithPasskey() {
+  sent ??= await createPasskey(await page.post("auth/second-factor/passkey", { challenge }, headers()));
+  try {
+    showCodes(await completeLogin(sent));
+  } catch (error) {
+    if (error.code === "validation_failed") sent = null;
+    throw error;
+  }
+  passkeyName.value = "";
+}
+
+async function addPasskey() {
+  if (challenge) return completeLoginWithPasskey();
+  const options = await page.post("auth/factors/passkeys/options", undefined, bearer());
+  const body = { challenge: options.challenge, ...(await createPasskey(options)) };
   const { recovery_codes: codes } = await page.post("auth/factors/passkeys", body, bearer());
   passkeyName.value = "";
   if (!codes) return list();
@@ -97,18 +151,19 @@ async function addPasskey() {
   showCodes(codes);
 }
 
+async function rename() {
+  await page.send("PATCH", `auth/factors/${chosen}`, { body: { name: newName.value }, headers: bearer() });
+  await list();
+}
+
 async function confirm() {
-  try {
-    const codes = await confirmApp();
-    page.forget();
-    if (codes.length) return showCodes(codes);
-    await list();
-    page.element("left").prepend(`${page.text("factors.kept")} `);
-  } catch (error) {
-    if (error.code === "token_invalid") return showLogin(page.text("error.otp_expired"));
-    if (EXPIRED.includes(error.code)) return showLogin(page.text("factors.expired"));
+  const codes = await confirmApp().catch((error) => {
     throw error.code === "validation_failed" ? new page.Problem("second_factor_failed") : error;
-  }
+  });
+  page.forget();
+  if (codes.length) return showCodes(codes);
+  await list();
+  page.element("left").prepend(`${page.text("factors.kept")} `);
 }
 
 function showCodes(codes) {
@@ -132,7 +187,7 @@ async function continueAfterCodes() {
 }
 
 async function remove() {
-  await page.send("DELETE", `auth/factors/${removing}`, { headers: bearer() });
+  await page.send("DELETE", `auth/factors/${chosen}`, { headers: bearer() });
   await list();
 }
 
@@ -141,16 +196,25 @@ async function renew() {
   showCodes(codes);
 }
 
-// Runs an action. If the login of the page is too old for it, shows the login again.
+// Returns the action of a form, which shows the login again if the last one is too old for it.
+const inTime = (action) => async () => {
+  try {
+    await action();
+  } catch (error) {
+    if (!(error.code in EXPIRED)) throw error;
+    showLogin(page.text(EXPIRED[error.code]));
+  }
+};
+
+// Runs the action of a button in the same way.
 async function run(action, result = "") {
   page.element("list-error").hidden = true;
   try {
     await page.busy(action);
     page.element("status").textContent = result;
   } catch (error) {
-    if (error.code === "token_invalid") return showLogin(page.text("error.otp_expired"));
-    if (EXPIRED.includes(error.code)) return showLogin(page.text("factors.expired"));
-    if (!bearer()) return page.showFailure(page.message(error));
+    if (error.code in EXPIRED) return showLogin(page.text(EXPIRED[error.code]));
+    if (!bearer() && !(challenge && canChoose)) return page.showFailure(page.message(error));
     page.showSection("list");
     page.element("list-error").textContent = page.message(error);
     page.element("list-error").hidden = false;
@@ -167,16 +231,19 @@ async function open() {
 
 async function cancel() {
   if (!challenge) return list();
+  if (canChoose) return choose();
   showLogin();
 }
 
 page.onSubmit(loginForm, { action: open, fieldOf: (code) => (code === "login_failed" ? password : page.codeOf(code)) });
-if (passkey.canBeCreated()) page.onSubmit(passkeyForm, { action: addPasskey, fieldOf: () => passkeyName });
-page.onSubmit(setupForm, { action: confirm, fieldOf: () => firstCode });
+if (passkey.canBeCreated()) page.onSubmit(passkeyForm, { action: inTime(addPasskey), fieldOf: () => passkeyName });
+page.onSubmit(setupForm, { action: inTime(confirm), fieldOf: () => firstCode });
+page.onSubmit(renameForm, { action: inTime(rename), fieldOf: () => newName });
 page.element("add").addEventListener("click", () => run(setUp));
 page.element("cancel").addEventListener("click", () => run(cancel));
 page.element("remove").addEventListener("click", () => run(remove, page.text("factors.removed")));
-page.element("keep").addEventListener("click", () => page.showSection("list"));
+for (const id of ["keep", "keep-name"]) page.element(id).addEventListener("click", () => page.showSection("list"));
+page.element("leave").addEventListener("click", () => showLogin());
 page.element("renew").addEventListener("click", () => run(renew));
 page.element("stored").addEventListener("click", () => run(continueAfterCodes));
 page.element("print").addEventListener("click", () => print());
@@ -185,5 +252,5 @@ page.element("log-out").addEventListener("click", () => run(async () => {
 }));
 page.offerCopy("recovery-codes");
 page.prefill(tenant, email);
-if (challenge) run(setUp);
+if (challenge) run(choose);
 else showLogin();

@@ -207,7 +207,7 @@ let challenge = null;
 let assertion = null;
 // The button for such a login. A passkey belongs to the address of the installation.
 const passkeyLogin = element("passkey-login");
-const canUsePasskeyAlone = () =>
+export const hasPasskeys = () =>
   Boolean(passkeyLogin) && passkey.isAvailable() && location.origin === document.body.dataset.origin;
 // Shorter than the options of a login are valid.
 const SUGGESTION_TIME = 240_000;
@@ -218,7 +218,7 @@ function setChallenge(value) {
   challenge = value;
   element("otp")?.closest(".field").remove();
   const template = element("otp-field");
-  if (passkeyLogin) passkeyLogin.hidden = Boolean(value) || !canUsePasskeyAlone();
+  if (passkeyLogin) passkeyLogin.hidden = Boolean(value) || !hasPasskeys();
   if (!value) return;
   passkey.cancel();
   template.after(template.content.cloneNode(true));
@@ -264,7 +264,7 @@ passkeyLogin?.addEventListener("click", () => {
 
 // Offers passkeys among the suggestions of the browser for the address, while the form is shown. Another request of the page ends the offer.
 async function suggestPasskeys() {
-  const isShown = () => canUsePasskeyAlone() && passkeyLogin.getClientRects().length > 0 && !challenge;
+  const isShown = () => hasPasskeys() && passkeyLogin.getClientRects().length > 0 && !challenge;
   if (isSuggesting || !isShown()) return;
   isSuggesting = true;
   let isExpired = false;
@@ -353,7 +353,7 @@ export function showError(input, content) {
   input?.setAttribute("aria-invalid", "true");
 }
 
-function clearErrors(form) {
+export function clearErrors(form) {
   for (const target of form.querySelectorAll(".error")) {
     target.hidden = true;
     // Descriptions of fields include hidden elements.
@@ -421,7 +421,7 @@ export function focusError(form) {
 // Shows a form, validates it when it is submitted, and runs the action. `fieldOf` returns the field of a problem code, if it has one.
 export function onSubmit(form, { check = () => {}, action, fieldOf = () => undefined }) {
   form.hidden = false;
-  if (passkeyLogin?.form === form) passkeyLogin.hidden = !canUsePasskeyAlone();
+  if (passkeyLogin?.form === form) passkeyLogin.hidden = !hasPasskeys();
   form.addEventListener("submit", async (event) => {
     event.preventDefault();
     clearErrors(form);
