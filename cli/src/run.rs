@@ -114,7 +114,7 @@ fn report_parse_error(error: clap::Error, out: &Output) -> Exit {
         _ if out.is_json() => Err(help::usage_error(TREE, error)),
         _ => {
             // A failure to write to standard error cannot be reported anywhere else.
-            let _ = help::with_full_names(TREE, error).print();
+            let _ = help::explained(TREE, error).print();
             return Exit::Usage;
         }
     };

@@ -66,6 +66,9 @@ mod passwords;
 #[cfg(target_os = "linux")]
 #[path = "binary/prompts.rs"]
 mod prompts;
+#[cfg(target_os = "linux")]
+#[path = "binary/protected_files.rs"]
+mod protected_files;
 #[path = "binary/proxies.rs"]
 mod proxies;
 #[path = "binary/remediations.rs"]

@@ -4,9 +4,10 @@ use chrono::{DateTime, Utc};
 use clap::Args;
 use contract::audit::{AuditRecord, EventName};
 use contract::routes;
-use tenancy::{Actor, TenantId};
+use contract::session::ApiKey;
+use tenancy::{Actor, KeyId, TenantId};
 
-use crate::framework::address::UserRef;
+use crate::framework::address::{IdRef, UserRef};
 use crate::framework::api::{ListLimit, Paging};
 use crate::framework::arguments::enum_parser;
 use crate::framework::catalog::{Errors, Examples, Names, Routes};
@@ -38,6 +39,10 @@ pub(crate) struct List {
     /// User who is affected or who caused the event, by e-mail address or id [default: all].
     #[arg(long, value_name = "USER")]
     user_id: Option<UserRef>,
+    /// API key that is affected or that caused the event, by id, or by 4 or more characters of its start or end if the key is active
+    /// [default: all].
+    #[arg(long, value_name = "KEY_ID")]
+    key_id: Option<IdRef<KeyId>>,
     /// Start with events stored at this time, such as 2026-01-31T12:00:00Z, or this long ago, such as 7d.
     #[arg(long, value_name = "TIME", default_value = "24h", value_parser = parse_since)]
     since: DateTime<Utc>,
@@ -85,11 +90,12 @@ fn object(record: &AuditRecord) -> Option<Cell> {
 impl Command for List {
     type Output = ItemList<AuditRecord>;
 
-    const ROUTES: Routes = Routes::Only(&[&routes::LIST_AUDIT, &routes::LIST_USERS]);
+    const ROUTES: Routes = Routes::Only(&[&routes::LIST_AUDIT, &routes::LIST_USERS, &routes::LIST_API_KEYS]);
     const ERRORS: Errors = &[ErrorKind::AmbiguousId];
     const EXAMPLES: Examples = &[
         ("List the events of the last 24 hours", "svc audit list"),
         ("List failed logins of the last week", "svc audit list --kind authn_login_fail --since 7d --all"),
+        ("List the events of an API key", "svc audit list --key-id 01890a5d-ac96-774b-bcce-b302099a8057"),
         ("Save all stored events", "svc audit list --since 400d --all --output ndjson"),
     ];
     const AGENT_NOTES: &'static str = "Requires a session or the platform token; API keys are rejected. A member gets only \
@@ -107,9 +113,14 @@ impl Command for List {
             Some(user) => Some(user.id(&api).await?.to_string()),
             None => None,
         };
+        let key = match &self.key_id {
+            Some(key) => Some(key.id::<ApiKey>(&api).await?.to_string()),
+            None => None,
+        };
         let filter = [
             ("kind", self.kind.map(EventName::as_str)),
             ("user_id", user.as_deref()),
+            ("key_id", key.as_deref()),
             ("tenant_id", tenant.map(TenantId::as_str)),
             ("since", Some(&*since).filter(|_| self.after.is_none())),
             ("after", self.after.as_deref()),

@@ -5,6 +5,7 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use clap::Args;
+use clap::builder::PossibleValuesParser;
 use clap::error::{ContextKind, ContextValue};
 use clap_complete::Shell;
 use clap_mangen::Man;
@@ -14,44 +15,56 @@ use serde::Serialize;
 
 use super::TREE;
 use super::version::VERSION;
-use crate::framework::catalog::{CommandDescriptor, CommandTree, Errors, Examples, Names, descriptor};
+use crate::framework::catalog::{CommandDescriptor, CommandTree, Errors, Examples, Names, Topic, descriptor};
 use crate::framework::command::Command;
 use crate::framework::context::Context;
 use crate::framework::error::{CliError, ErrorKind, Result};
 use crate::framework::help;
 use crate::framework::output::{CommandOutput, Table};
 
-/// Print the help of a command.
+/// Print the help of a command or topic.
 ///
 /// `svc help users disable` prints the same text as `svc users disable --help`.
 #[derive(Args)]
 pub(crate) struct Help {
-    /// Name of a command or group [default: all commands and the global options].
+    /// Name of a command or group, or the topic `environment` or `exit-codes` [default: all commands and the global options].
     #[arg(value_name = "COMMAND")]
     command: Vec<String>,
 }
 
-/// The help of a command.
+/// The help of a command or topic.
 #[derive(Serialize, JsonSchema)]
 pub(crate) struct HelpText {
     /// Help text.
     help: String,
+    /// Indentation of the parts of a line that is broken on a terminal. clap breaks the lines of other texts.
+    #[serde(skip)]
+    indent: Option<usize>,
 }
 
 impl HelpText {
     /// Short help of the group that was entered without a subcommand.
     pub(crate) fn from_group(error: &clap::Error) -> Self {
         let Some(ContextValue::String(name)) = error.get(ContextKind::InvalidSubcommand) else {
-            return Self { help: error.render().to_string() };
+            return error.render().to_string().into();
         };
         let words: Vec<_> = name.split(' ').skip(1).map(str::to_owned).collect();
-        Self { help: help::text(TREE, &words, "-h").unwrap_or_else(|error| error.render().to_string()) }
+        help::text(TREE, &words, "-h").unwrap_or_else(|error| error.render().to_string()).into()
+    }
+}
+
+impl From<String> for HelpText {
+    fn from(help: String) -> Self {
+        Self { help, indent: None }
     }
 }
 
 impl CommandOutput for HelpText {
     fn table(&self) -> Table {
-        Table::text(&self.help)
+        match self.indent {
+            Some(indent) => Table::paragraphs(&self.help, indent),
+            None => Table::text(&self.help),
+        }
     }
 }
 
@@ -61,6 +74,8 @@ impl Command for Help {
     const EXAMPLES: Examples = &[
         ("List the commands and the global options", "svc help"),
         ("Print the help of a command", "svc help events send"),
+        ("List the environment variables", "svc help environment"),
+        ("List the exit codes", "svc help exit-codes"),
     ];
     const READ_ONLY: bool = true;
     const AGENT_NOTES: &'static str =
@@ -68,9 +83,15 @@ impl Command for Help {
     const SEE_ALSO: Names = &["catalog show", "man-pages"];
 
     async fn run(self, context: &Context) -> Result<Self::Output> {
+        if let [word] = self.command.as_slice()
+            && let Some(topic) = Topic::ALL.iter().find(|topic| topic.name() == word)
+        {
+            let (help, indent) = topic.text(context.tree());
+            return Ok(HelpText { help, indent: Some(indent) });
+        }
         let help = help::text(context.tree(), &self.command, "--help")
             .map_err(|error| help::usage_error(context.tree(), error))?;
-        Ok(HelpText { help })
+        Ok(help.into())
     }
 }
 
@@ -133,10 +154,20 @@ impl Command for Completion {
 
     async fn run(self, context: &Context) -> Result<Self::Output> {
         let mut script = Vec::new();
-        clap_complete::generate(self.shell, &mut (context.tree().command)(), "svc", &mut script);
+        clap_complete::generate(self.shell, &mut with_names((context.tree().command)()), "svc", &mut script);
         let script = String::from_utf8_lossy(&script).into_owned();
         Ok(CompletionScript { shell: self.shell.to_string(), script })
     }
+}
+
+/// The client with the values of the argument of `svc help`: commands and topics.
+fn with_names(client: clap::Command) -> clap::Command {
+    // clap requires names that live until the end of the process.
+    let commands = client.get_subcommands().map(|command| &*command.get_name().to_owned().leak());
+    let names: Vec<&'static str> = commands.chain(Topic::ALL.iter().map(|topic| topic.name())).collect();
+    client.mut_subcommand("help", |help| {
+        help.mut_arg("command", |arg| arg.value_parser(PossibleValuesParser::new(names)))
+    })
 }
 
 /// Write the manual pages of all commands to a directory.
@@ -204,14 +235,14 @@ fn write_pages(
         }
         section.control("fi", []).to_writer(&mut file)?;
     }
-    // The page of the client has the variables of a command that takes every credential.
-    let described = if name.is_empty() { "users list" } else { name };
-    for (heading, lines) in
-        descriptor(tree, described, true).iter().flat_map(CommandDescriptor::manual_sections)
-    {
+    let topics = Topic::ALL.iter().filter(|_| name.is_empty());
+    let of_client = topics.map(|topic| (topic.heading(), topic.text(tree).0));
+    let of_command = descriptor(tree, name, true);
+    let of_command = of_command.iter().flat_map(CommandDescriptor::manual_sections);
+    for (heading, text) in of_client.chain(of_command) {
         let mut section = Roff::new();
         section.control("SH", [heading]).control("nf", []);
-        for line in lines {
+        for line in text.lines() {
             section.text([roman(line)]);
         }
         section.control("fi", []).to_writer(&mut file)?;

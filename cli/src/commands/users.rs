@@ -45,6 +45,7 @@ impl CommandOutput for User {
             ("email", Some(text(&self.email))),
             ("role", Some(text(self.role))),
             ("status", Some(text(self.status))),
+            ("locked", self.locked.then(|| text("yes; ended by `svc users enable` or a password reset"))),
             ("created", Some(time(&self.created_at))),
             ("updated", Some(time(&self.updated_at))),
         ])
@@ -103,7 +104,8 @@ impl Command for List {
 
 /// Show a user.
 ///
-/// Administrators and API keys with the scope `users:read` can show any user of the tenant; others only themselves.
+/// Administrators and API keys with the scope `users:read` can show any user of the tenant; others only themselves. Also shows
+/// whether too many failed logins have locked the account.
 #[derive(Args)]
 pub(crate) struct Get {
     /// E-mail address or id of the user, or 4 or more characters of the start or end of the id.
@@ -118,8 +120,9 @@ impl Command for Get {
     const ERRORS: Errors = &[ErrorKind::AmbiguousId];
     const EXAMPLES: Examples = &[("Show role and status of a user", "svc users get bob@acme.example")];
     const AGENT_NOTES: &'static str = "Exit status 3 means that the user does not exist, belongs to another \
-        tenant, or is not visible to you. A member can show only their own user, by id.";
-    const SEE_ALSO: Names = &["users list", "users set-role", "users disable"];
+        tenant, or is not visible to you. A member can show only their own user, by id. `locked` is true after 100 consecutive failed \
+        logins, until the password is reset or an administrator runs `svc users enable`.";
+    const SEE_ALSO: Names = &["users list", "users enable", "users set-role", "users disable"];
 
     async fn run(self, context: &Context) -> Result<Self::Output> {
         let api = context.connect(Self::REQUIRES).await?;

@@ -10,6 +10,7 @@ mod schema;
 mod summary;
 #[cfg(test)]
 mod tests;
+mod topics;
 
 use std::any::TypeId;
 use std::path::PathBuf;
@@ -31,10 +32,11 @@ pub(crate) use entry::{
 };
 pub(crate) use schema::{schema_of, text_input};
 pub(crate) use summary::{Summary, summary};
+pub(crate) use topics::Topic;
 
 /// Version of the catalog of this client. Removing or renaming a command, option or argument requires a new major version;
 /// adding one requires a new minor version.
-pub(crate) const VERSION: &str = "1.18.0";
+pub(crate) const VERSION: &str = "1.19.0";
 
 /// All commands of the client: their clap definition, and their constants in the same order.
 #[derive(Clone, Copy)]
@@ -189,20 +191,21 @@ struct CatalogError {
 }
 
 impl CommandDescriptor {
-    /// Headings and lines of sections of the manual page.
-    pub(crate) fn manual_sections(&self) -> [(&'static str, Vec<String>); 3] {
+    /// Headings and texts of sections of the manual page.
+    pub(crate) fn manual_sections(&self) -> [(&'static str, String); 3] {
         let of_options = self.options.iter().filter_map(|option| {
             option.env.as_ref().map(|variable| format!("{variable}: {}", option.description))
         });
         let own = self.environment.unwrap_or_default().iter().chain(Variable::COMMON);
-        let variables = of_options.chain(own.map(ToString::to_string));
+        let variables: Vec<_> = of_options.chain(own.map(ToString::to_string)).collect();
         let exits = self.exit_codes.iter().map(|exit| format!("{:<4} {}", exit.code, exit.meaning));
+        let exits: Vec<_> = exits.collect();
         let pages: Vec<_> =
             self.see_also.iter().map(|name| format!("svc-{}(1)", name.replace(' ', "-"))).collect();
         [
-            ("ENVIRONMENT", variables.collect()),
-            ("EXIT STATUS", exits.collect()),
-            ("SEE ALSO", vec![pages.join(", ")]),
+            ("ENVIRONMENT", variables.join("\n")),
+            ("EXIT STATUS", exits.join("\n")),
+            ("SEE ALSO", pages.join(", ")),
         ]
     }
 }

@@ -57,7 +57,7 @@ impl<C: Command> Node for C {
         let run = async {
             let output = Command::run(self, context).await?;
             context.out().print(&output)?;
-            context.print_later_notices();
+            context.print_later_messages();
             output.error().map_or(Ok(()), Err)
         };
         run.await.map_err(|error| entry::<C>().explain(error))

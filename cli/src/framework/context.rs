@@ -24,6 +24,9 @@ use crate::framework::output::Output;
 use crate::framework::prompt::Prompt;
 use crate::framework::signals::Signals;
 
+/// Prints a notice or a warning.
+type PrintMessage = fn(&Output, &str);
+
 /// Settings and services of a command. Reads files and variables only on demand, so that a command without credentials
 /// does not fail because of them.
 pub(crate) struct Context {
@@ -35,15 +38,15 @@ pub(crate) struct Context {
     configuration: OnceCell<Configuration>,
     service: OnceCell<BaseUrl>,
     trace: OnceCell<Option<TraceContext>>,
-    /// Notices to print after the data.
-    later_notices: RefCell<Vec<String>>,
+    /// Notices and warnings to print after the data.
+    later: RefCell<Vec<(PrintMessage, String)>>,
 }
 
 impl Context {
     pub(crate) fn new(globals: Globals, tree: CommandTree) -> Self {
         let (out, prompt) = (Output::new(&globals), Prompt::new(globals.no_input, globals.yes));
-        let (signals, configuration, service, trace, later_notices) = Default::default();
-        Self { globals, tree, out, prompt, signals, configuration, service, trace, later_notices }
+        let (signals, configuration, service, trace, later) = Default::default();
+        Self { globals, tree, out, prompt, signals, configuration, service, trace, later }
     }
 
     pub(crate) fn globals(&self) -> &Globals {
@@ -82,11 +85,16 @@ impl Context {
 
     /// Prints information for people after the data of the command.
     pub(crate) fn notice_later(&self, text: impl Into<String>) {
-        self.later_notices.borrow_mut().push(text.into());
+        self.later.borrow_mut().push((Output::notice, text.into()));
     }
 
-    pub(crate) fn print_later_notices(&self) {
-        self.later_notices.take().iter().for_each(|text| self.out.notice(text));
+    /// Prints a warning after the data of the command and earlier notices.
+    pub(crate) fn warn_later(&self, text: impl Into<String>) {
+        self.later.borrow_mut().push((Output::warn, text.into()));
+    }
+
+    pub(crate) fn print_later_messages(&self) {
+        self.later.take().iter().for_each(|(print, text)| print(&self.out, text));
     }
 
     pub(crate) fn prompt(&self) -> Prompt {

@@ -133,7 +133,6 @@ macro_rules! exits {
 
         impl Exit {
             /// All statuses, in ascending order.
-            #[cfg(test)]
             pub(crate) const ALL: &[Self] = &[$(Self::$variant),+];
 
             /// Number that the process exits with.

@@ -6,8 +6,9 @@ use clap::builder::Str;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Arg, Command, ValueHint};
 
-use crate::framework::catalog::{CommandTree, HelpGroup, leaves};
+use crate::framework::catalog::{CommandTree, HelpGroup, Topic, leaves};
 use crate::framework::error::{self, CliError};
+use crate::framework::output::wrapped;
 
 const FIRST_STEPS: &[&str] = &[
     "svc auth login --email ada@acme.example --tenant acme",
@@ -27,6 +28,8 @@ const GLOBAL_OPTIONS: &str = "For global options, run `svc help`.";
 const MAX_EXAMPLE_COLUMNS: usize = 78;
 /// Lines of a usage have at most this number of columns, after `Usage: ` or an indentation.
 const MAX_USAGE_COLUMNS: usize = 69;
+/// Lines of errors about missing arguments have at most this number of columns.
+const MAX_ERROR_COLUMNS: usize = 80;
 /// Examples of a group, one per command.
 const MAX_GROUP_EXAMPLES: usize = 4;
 /// Maximum number of commands of other groups that are suggested.
@@ -42,12 +45,14 @@ pub(crate) fn command(tree: CommandTree) -> Command {
     // A separate section lists them more briefly than clap.
     let root = root.mut_args(|arg| if arg.is_global_set() { arg.hide(true) } else { arg });
     let first_steps = format!("  {}\n", FIRST_STEPS.join("\n  "));
+    let topics: Vec<_> = Topic::ALL.iter().map(|topic| format!("`svc help {}`", topic.name())).collect();
+    let next = format!("{NEXT}\nHelp topics: {}.", topics.join(" and "));
     with_examples(root, "", &examples, &globals)
         .help_template(format!(
             "{{about}}\n\n{{usage-heading}} {{usage}}\n\n{headings}\n\nOptions:\n{{options}}{{after-help}}"
         ))
-        .after_help(format!("Examples:\n{first_steps}\n{NEXT}\n\n{GLOBAL_OPTIONS}"))
-        .after_long_help(format!("{globals}\n\nExamples:\n{first_steps}\n{NEXT}"))
+        .after_help(format!("Examples:\n{first_steps}\n{next}\n\n{GLOBAL_OPTIONS}"))
+        .after_long_help(format!("{globals}\n\nExamples:\n{first_steps}\n{next}"))
 }
 
 /// Help of the command with this name, as `--help` (or `-h`) prints it. An error of clap if there is no such command.
@@ -191,18 +196,25 @@ fn with_examples(
     })
 }
 
-/// Names of the commands of the group in a usage line, such as `svc catalog [OPTIONS] <COMMAND>`; none for `svc` itself.
-fn commands_of(tree: CommandTree, usage: &str) -> Vec<String> {
+/// The command in the usage line of an error, such as `svc catalog [OPTIONS] <COMMAND>`, after its full name.
+fn command_of(tree: CommandTree, error: &clap::Error) -> Option<(String, Command)> {
+    let usage = error.get(ContextKind::Usage)?.to_string();
     let words = usage.split_whitespace().skip_while(|word| *word != "svc").skip(1);
     let mut command = (tree.command)();
     let mut path = "svc".to_owned();
     for word in words.take_while(|word| !word.starts_with(['[', '<'])) {
-        let Some(child) = command.find_subcommand(word).cloned() else { return Vec::new() };
         path = format!("{path} {word}");
-        command = child;
+        command = command.find_subcommand(word)?.clone();
     }
-    let commands = command.get_subcommands().filter(|_| path != "svc");
-    commands.map(|child| format!("{path} {}", child.get_name())).collect()
+    Some((path, command))
+}
+
+/// Names of the commands of the group that the error is about; none for `svc` itself.
+fn commands_of(tree: CommandTree, error: &clap::Error) -> Vec<String> {
+    let Some((path, group)) = command_of(tree, error).filter(|(path, _)| path != "svc") else {
+        return Vec::new();
+    };
+    group.get_subcommands().map(|child| format!("{path} {}", child.get_name())).collect()
 }
 
 /// Shells complete names of files only for arguments that are files.
@@ -217,16 +229,52 @@ fn with_hint(arg: Arg) -> Arg {
     }
 }
 
+/// Adds to an error how to correct the command line.
+pub(crate) fn explained(tree: CommandTree, error: clap::Error) -> clap::Error {
+    match error.kind() {
+        ErrorKind::MissingRequiredArgument => with_descriptions(tree, error),
+        _ => with_full_names(tree, error),
+    }
+}
+
+/// Describes each missing argument as the help does. An alternative of several options has no description.
+fn with_descriptions(tree: CommandTree, mut error: clap::Error) -> clap::Error {
+    let Some((_, command)) = command_of(tree, &error) else { return error };
+    let Some(ContextValue::Strings(missing)) = error.get(ContextKind::InvalidArg) else { return error };
+    let help = |shown: &str| command.get_arguments().find(|arg| is_shown_as(arg, shown))?.get_help();
+    let described = missing.iter().filter(|shown| help(shown).is_some());
+    let width = described.map(String::len).max().unwrap_or_default();
+    let line = |shown: &String| match help(shown) {
+        // clap adds the indentation of the first line.
+        Some(help) => {
+            let line = format!("  {shown:width$}  {help}");
+            wrapped(&line, MAX_ERROR_COLUMNS, width + 4).trim_start().to_owned()
+        }
+        None => wrapped_usage(shown),
+    };
+    let lines = missing.iter().map(line).collect();
+    error.insert(ContextKind::InvalidArg, ContextValue::Strings(lines));
+    error
+}
+
+/// Returns whether an error shows the argument in this form, such as `--file <FILE>` or `<SEQUENCE>...`.
+fn is_shown_as(arg: &Arg, shown: &str) -> bool {
+    if let Some(long) = arg.get_long() {
+        return shown.split(' ').next().and_then(|name| name.strip_prefix("--")) == Some(long);
+    }
+    let name = shown.trim_end_matches("...").trim_matches(['<', '>']);
+    arg.get_value_names().is_some_and(|names| names.iter().any(|own| own.as_str() == name))
+}
+
 /// Suggests the full names of a command that was entered without its group, instead of clap's similar names. If many groups have
 /// such a command, names the commands of the group that was entered.
-pub(crate) fn with_full_names(tree: CommandTree, mut error: clap::Error) -> clap::Error {
+fn with_full_names(tree: CommandTree, mut error: clap::Error) -> clap::Error {
     let Some(ContextValue::String(word)) = error.get(ContextKind::InvalidSubcommand) else {
         return error;
     };
     let mut names = full_names(tree, word);
     if names.len() > MAX_SUGGESTIONS {
-        let usage = error.get(ContextKind::Usage).map(ToString::to_string).unwrap_or_default();
-        names = commands_of(tree, &usage);
+        names = commands_of(tree, &error);
     }
     if !names.is_empty() {
         error.remove(ContextKind::SuggestedSubcommand);
@@ -240,7 +288,7 @@ pub(crate) fn with_full_names(tree: CommandTree, mut error: clap::Error) -> clap
 /// Converts a clap error. Omits the usage line.
 pub(crate) fn usage_error(tree: CommandTree, error: clap::Error) -> CliError {
     let is_unknown_command = error.kind() == ErrorKind::InvalidSubcommand;
-    let text = with_full_names(tree, error).render().to_string();
+    let text = explained(tree, error).render().to_string();
     let message = text.split("\n\nUsage:").next().unwrap_or_default();
     let message = message.split("\n\nFor more information").next().unwrap_or_default();
     let usage = error::ErrorKind::Usage.with_message(message.trim().trim_start_matches("error: "));

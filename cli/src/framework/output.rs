@@ -20,6 +20,7 @@ use crate::framework::environment;
 use crate::framework::error::{CliError, ErrorKind, Result};
 
 pub(crate) use cell::{Cell, duration, id, now, optional, relative, text, time, timestamp, word};
+pub(crate) use layout::wrapped;
 pub(crate) use table::{ItemList, Row, Table};
 
 use self::layout::View;

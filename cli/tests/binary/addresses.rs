@@ -15,7 +15,7 @@ fn objects() -> [Value; 2] {
         json!({
             "user_id": id, "invite_id": id, "id": id, "email": email, "name": email, "role": "member",
             "status": "active", "created_at": "2026-01-01T00:00:00Z", "updated_at": "2026-01-01T00:00:00Z",
-            "last_seen_at": "2026-01-01T00:00:00Z", "expires_at": "2030-01-01T00:00:00Z",
+            "locked": false, "last_seen_at": "2026-01-01T00:00:00Z", "expires_at": "2030-01-01T00:00:00Z",
             "idle_expires_at": "2030-01-01T00:00:00Z", "method": "password", "ip": "192.0.2.1", "user_agent": email,
             "current": false, "scopes": [], "source_ids": [], "created_by": ADA,
         })

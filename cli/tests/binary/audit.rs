@@ -7,6 +7,7 @@ use crate::client::{Client, assert_valid_output};
 use crate::stub::{Stub, StubRequest, problem};
 
 const USER: &str = "01890a5d-ac96-774b-bcce-b302099a8057";
+const KEY: &str = "01890a5d-ac97-774b-bcce-b302099a8058";
 
 fn record(position: &str) -> Value {
     json!({
@@ -16,10 +17,18 @@ fn record(position: &str) -> Value {
     })
 }
 
+fn api_key() -> Value {
+    json!({
+        "id": KEY, "name": "firewalls", "scopes": ["events:write"], "source_ids": [], "created_by": USER,
+        "created_at": "2026-01-01T00:00:00Z", "expires_at": "2026-04-01T00:00:00Z",
+    })
+}
+
 /// Two pages: the first has no items, as after a filter that selects few of many events.
 fn service(request: &StubRequest) -> (u16, String) {
     let query = request.line.strip_prefix("GET /api/v1/audit?").unwrap_or_default();
     let page = match () {
+        () if request.line == "GET /api/v1/api-keys?limit=200" => json!({"items": [api_key()]}),
         () if query.contains("kind=user_deleted") => json!({"items": []}),
         () if query.contains("cursor=9") => json!({"items": [record("p17")]}),
         () if !query.is_empty() => json!({"items": [], "next_cursor": "9"}),
@@ -51,6 +60,24 @@ fn administrator_lists_events_across_empty_pages() {
     assert_valid_output("audit list", &printed);
     let none = client.run(&["audit", "list", "--kind", "user_deleted"]);
     assert_eq!((none.code, none.stdout.as_str()), (Some(0), "No audit events.\n"));
+}
+
+#[test]
+fn events_of_an_api_key_are_listed_by_its_id_or_a_part_of_it() {
+    let stub = Stub::new(service);
+    let client =
+        Client::for_url(&stub.url).with_variable("SVC_TOKEN", "svc_st_x").with_variable("SVC_TENANT", "acme");
+    let list = ["audit", "list", "--after", "p3", "--key-id"];
+    for key in [KEY, &KEY[32..]] {
+        let result = client.run(&[&list[..], &[key]].concat());
+        assert_eq!(result.code, Some(0), "{result:?}");
+    }
+    let requests = stub.request_lines();
+    let filter = format!("GET /api/v1/audit?key_id={KEY}&after=p3&limit=100");
+    assert_eq!(requests.iter().filter(|line| **line == filter).count(), 2, "{requests:?}");
+    assert_eq!(requests[2], "GET /api/v1/api-keys?limit=200", "{requests:?}");
+    let unknown = client.run(&[&list[..], &["ffff"]].concat());
+    assert_eq!(unknown.code, Some(3), "{unknown:?}");
 }
 
 #[test]

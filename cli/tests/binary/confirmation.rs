@@ -41,7 +41,7 @@ fn service(request: &StubRequest) -> (u16, String) {
     let all = json!({
         "user_id": ID, "invite_id": ID, "email": "bob@acme.example", "role": "member", "expires_at": "2030-01-01T00:00:00Z",
         "tenant_id": "acme", "display_name": "Acme Ltd", "quota": {}, "second_factor": "optional", "password_min_length": 12, "passkey_login": true, "created_at": "2026-01-01T00:00:00Z",
-        "updated_at": "2026-01-01T00:00:00Z", "status": status,
+        "updated_at": "2026-01-01T00:00:00Z", "status": status, "locked": false,
     });
     (200, if lists { json!({"items": [all]}) } else { all }.to_string())
 }

@@ -41,6 +41,8 @@ fn an_invalid_session_is_named_with_the_login_that_replaces_it() {
         "{message}"
     );
     assert!(remediation.contains("`svc auth login --email ada@acme.example --tenant acme`"), "{remediation}");
+    // The credentials of a suspended tenant are rejected in the same way.
+    assert!(remediation.contains("suspended: `svc tenants get`"), "{remediation}");
 }
 
 #[test]
@@ -56,6 +58,7 @@ fn an_invalid_credential_of_the_environment_is_named_by_its_variable() {
         ("SVC_API_KEY", whoami, "svc api-keys create"),
         ("SVC_PLATFORM_TOKEN", tenants, "current platform token"),
         ("SVC_API_KEY", &["events", "tail"], "svc api-keys create"),
+        ("SVC_API_KEY", whoami, "suspended: `svc tenants get`"),
     ] {
         let client = Client::for_url(&stub.url).with_variable(variable, "svc_x");
         let (message, remediation) = error_texts(&client, command);

@@ -171,6 +171,28 @@ fn show_writes_the_original_bytes_of_quarantined_items() {
 }
 
 #[test]
+fn a_command_without_numbers_names_the_list_of_them() {
+    let stub = Stub::new(service);
+    for (line, expected) in [
+        ("show", "`_ingest`, the name of quarantined items"),
+        ("show", "as `svc events dlq list _ingest` prints"),
+        ("show _ingest", "as `svc events dlq list _ingest` prints"),
+        ("replay archive", "as `svc events dlq list` prints"),
+        ("replay archive", "--all is required"),
+        ("delete archive", "--all is required"),
+    ] {
+        let words: Vec<_> = ["events", "dlq"].into_iter().chain(line.split(' ')).collect();
+        let run = client(&stub).run(&words);
+        assert_eq!(run.code, Some(2), "{run:?}");
+        assert!(run.stderr.contains(expected), "{run:?}");
+        let error = client(&stub).run(&[&words[..], &["--output", "json"]].concat()).error();
+        assert_eq!(error["code"], "usage");
+        assert!(error["message"].as_str().unwrap().contains(expected), "{error}");
+    }
+    assert!(stub.requests().is_empty());
+}
+
+#[test]
 fn quarantined_items_are_not_replayed_and_the_error_names_the_way() {
     let stub = Stub::new(service);
     for selection in ["21", "--all"] {

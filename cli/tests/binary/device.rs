@@ -38,7 +38,7 @@ fn user(request: &StubRequest) -> (u16, String) {
     assert_eq!(request.header("authorization"), Some("Bearer svc_st_good"));
     let user = json!({
         "user_id": USER, "email": "ada@acme.example", "role": "member", "status": "active",
-        "created_at": "2026-01-01T00:00:00Z", "updated_at": "2026-01-01T00:00:00Z",
+        "locked": false, "created_at": "2026-01-01T00:00:00Z", "updated_at": "2026-01-01T00:00:00Z",
     });
     (200, user.to_string())
 }

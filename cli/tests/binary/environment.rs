@@ -9,7 +9,7 @@ use crate::client::{Client, CommandResult};
 use crate::stub::{Stub, problem};
 
 /// All variables of the catalog.
-fn variables() -> BTreeSet<String> {
+pub(crate) fn variables() -> BTreeSet<String> {
     let catalog = Client::new().run(&["catalog", "show", "--extended", "--output", "json"]).json();
     let list = |command: &Value, name: &str| command[name].as_array().cloned().unwrap_or_default();
     let commands = catalog["commands"].as_array().unwrap().iter().chain([&catalog]);

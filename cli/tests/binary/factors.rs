@@ -31,12 +31,19 @@ fn service(request: &StubRequest) -> (u16, String) {
         }
         "POST /api/v1/auth/factors/totp/confirm" => problem(ProblemKind::ValidationFailed),
         "POST /api/v1/auth/factors/recovery-codes" => (201, codes.to_string()),
+        "PATCH /api/v1/auth/factors/01890a5d-ac96-774b-bcce-b302099a8057" => {
+            let factor = json!({
+                "factor_id": ID, "type": "passkey", "name": request.json()["name"],
+                "created_at": "2026-01-01T00:00:00Z", "last_used_at": "2026-01-02T00:00:00Z",
+            });
+            (200, factor.to_string())
+        }
         "DELETE /api/v1/auth/factors/01890a5d-ac96-774b-bcce-b302099a8057"
         | "DELETE /api/v1/users/01890a5d-ac96-774b-bcce-b302099a8057/factors" => (204, String::new()),
         "GET /api/v1/users" => {
             let user = json!({
                 "user_id": ID, "email": "bob@acme.example", "role": "member", "status": "active",
-                "created_at": "2026-01-01T00:00:00Z", "updated_at": "2026-01-01T00:00:00Z",
+                "locked": false, "created_at": "2026-01-01T00:00:00Z", "updated_at": "2026-01-01T00:00:00Z",
             });
             (200, json!({ "items": [user] }).to_string())
         }
@@ -120,6 +127,18 @@ fn removes_a_factor_after_confirmation_unless_the_tenant_requires_it() {
         result.error()["remediation"].as_str().unwrap().contains("svc users reset-factors"),
         "{result:?}"
     );
+}
+
+#[test]
+fn renames_a_passkey() {
+    let stub = Stub::new(service);
+    let rename = ["auth", "factors", "rename", ID, "my laptop", "--output"];
+    let renamed = client(&stub).run(&[&rename[..], &["json"]].concat()).json();
+    assert_valid_output("auth factors rename", &renamed);
+    assert_eq!((&renamed["factor_id"], &renamed["name"]), (&json!(ID), &json!("my laptop")));
+    assert_eq!(stub.requests().last().unwrap().json(), json!({ "name": "my laptop" }));
+    let shown = client(&stub).run(&[&rename[..], &["table"]].concat()).stdout;
+    assert!(shown.contains("my laptop") && shown.contains("passkey") && shown.contains(ID), "{shown}");
 }
 
 #[test]

@@ -1,8 +1,14 @@
 //! Help, completion scripts and manual pages.
 
+use std::collections::BTreeSet;
+
 use serde_json::Value;
 
 use crate::client::{Client, assert_valid_output};
+use crate::environment::variables;
+
+/// Topics of `svc help`.
+pub(crate) const TOPICS: [&str; 2] = ["environment", "exit-codes"];
 
 /// Names of all commands and groups; the first is empty.
 pub(crate) fn commands_and_groups() -> Vec<Vec<String>> {
@@ -37,6 +43,66 @@ fn help_command_prints_what_the_help_option_prints() {
     let unknown = client.run(&["help", "login"]);
     assert_eq!(unknown.code, Some(2));
     assert!(unknown.stderr.contains("did you mean `svc auth login`?"), "{unknown:?}");
+}
+
+/// Names and meanings that a topic lists.
+fn entries(topic: &str) -> BTreeSet<(String, String)> {
+    let shown = text(&["help", topic]);
+    let entries = shown.lines().filter_map(|line| line.strip_prefix("  ")?.split_once("  "));
+    entries.map(|(name, meaning)| (name.to_owned(), meaning.trim().to_owned())).collect()
+}
+
+#[test]
+fn the_topic_of_variables_lists_those_of_the_catalog_with_their_meanings() {
+    let entries = entries("environment");
+    let names: BTreeSet<_> = entries.iter().map(|(name, _)| name.clone()).collect();
+    assert_eq!(names, variables());
+    assert_eq!(names.len(), entries.len());
+    let catalog = Client::new().run(&["catalog", "show", "users", "list", "--output", "json"]).json();
+    for option in catalog["options"].as_array().unwrap() {
+        let Some(name) = option["env"].as_str() else { continue };
+        let (_, meaning) = entries.iter().find(|(own, _)| own == name).unwrap();
+        let [flag, description] = ["flag", "description"].map(|field| option[field].as_str().unwrap());
+        assert!(meaning.starts_with(&format!("{flag}: {description}")), "{meaning}");
+        if let Some(default) = option["default"].as_str() {
+            assert!(meaning.ends_with(&format!(" [default: {default}]")), "{meaning}");
+        }
+    }
+    let (_, of_file) = entries.iter().find(|(name, _)| name == "SVC_API_KEY_FILE").unwrap();
+    assert!(of_file.contains("if SVC_API_KEY is not set"), "{of_file}");
+}
+
+#[test]
+fn the_topic_of_exit_codes_lists_those_of_the_catalog_with_their_meanings() {
+    let catalog = Client::new().run(&["catalog", "show", "--output", "json"]).json();
+    let commands = catalog["commands"].as_array().unwrap().iter();
+    let exits = commands.flat_map(|command| command["exit_codes"].as_array().unwrap());
+    let expected: BTreeSet<_> =
+        exits.map(|exit| (exit["code"].to_string(), exit["meaning"].as_str().unwrap().to_owned())).collect();
+    assert_eq!(entries("exit-codes"), expected);
+}
+
+#[test]
+fn topics_are_named_in_the_help_the_completion_and_the_manual_page() {
+    let client = Client::new();
+    let directory = client.home().join("man1");
+    client.run(&["man-pages", directory.to_str().unwrap()]);
+    let page = std::fs::read_to_string(directory.join("svc.1")).unwrap();
+    let completion = text(&["completion", "bash"]);
+    let opts = completion.lines().filter(|line| line.trim_start().starts_with("opts="));
+    for topic in TOPICS {
+        for option in ["--help", "-h"] {
+            assert!(text(&[option]).contains(&format!("`svc help {topic}`")), "{option}");
+        }
+        let named = opts.clone().filter(|line| line.contains(&format!(" {topic}"))).collect::<Vec<_>>();
+        assert!(named.len() == 1 && named[0].contains(" users "), "{named:?}");
+        for (name, _) in entries(topic) {
+            assert!(page.contains(&name), "{name}: {page}");
+        }
+        let shown = client.run(&["help", topic, "--output", "json"]).json();
+        assert_valid_output("help", &shown);
+        assert_eq!(shown["help"], text(&["help", topic]));
+    }
 }
 
 #[test]
@@ -103,11 +169,12 @@ fn writes_a_manual_page_for_each_command_and_group() {
     }
     for name in ["svc", "svc-users-disable"] {
         let page = std::fs::read_to_string(directory.join(format!("{name}.1"))).unwrap();
-        for text in ["SVC_TOKEN or SVC_TOKEN_FILE", ".SH \"EXIT STATUS\"", "SEE ALSO", "\"svc 0."] {
+        for text in ["SVC_TOKEN_FILE", ".SH ENVIRONMENT", ".SH \"EXIT STATUS\"", "\"svc 0."] {
             assert!(page.contains(text), "{name}: {text}: {page}");
         }
     }
     let page = std::fs::read_to_string(directory.join("svc-users-disable.1")).unwrap();
+    assert!(page.contains("SVC_TOKEN or SVC_TOKEN_FILE") && page.contains("SEE ALSO"), "{page}");
     assert!(page.contains("svc users disable bob@acme.example \\-\\-yes"), "{page}");
 
     std::fs::write(client.home().join("file"), "").unwrap();

@@ -1,6 +1,8 @@
 //! The keyring: a real GNOME Keyring where it is installed, and the file where no keyring can be used.
 
+use std::fs::Permissions;
 use std::io::{BufRead, BufReader, Write};
+use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::net::UnixListener;
 use std::process::{Child, Command, Stdio};
 
@@ -143,6 +145,35 @@ fn a_real_keyring_keeps_the_token_out_of_the_file() {
         error["remediation"].as_str().unwrap().contains("svc config set credential-store file"),
         "{error}"
     );
+}
+
+/// Writes the files of a login with its token in the keyring.
+pub(crate) fn store_login_in_keyring(client: &Client) {
+    let context = json!({"base_url": "http://127.0.0.1:1", "tenant": "acme"});
+    let configuration = json!({"current_context": "acme", "contexts": {"acme": context}});
+    let session = json!({
+        "base_url": "http://127.0.0.1:1", "tenant": "acme", "user_id": "01890a5d-ac96-774b-bcce-b302099a8057",
+        "email": "ada@acme.example", "role": "admin", "expires_at": "2030-01-01T00:00:00Z",
+    });
+    let credentials = json!({"sessions": {"acme": session}});
+    std::fs::create_dir_all(client.credentials().parent().unwrap()).unwrap();
+    std::fs::write(client.credentials().with_file_name("config.json"), configuration.to_string()).unwrap();
+    std::fs::write(client.credentials(), credentials.to_string()).unwrap();
+    std::fs::set_permissions(client.credentials(), Permissions::from_mode(0o600)).unwrap();
+}
+
+#[test]
+fn the_contexts_are_listed_without_the_keyring_of_a_login() {
+    let client = Client::new();
+    store_login_in_keyring(&client);
+    let listed = client.run(&["config", "list"]);
+    assert_eq!(listed.code, Some(0), "{listed:?}");
+    assert!(listed.stdout.contains("ada@acme.example"), "{listed:?}");
+    let warning = "the session of ada@acme.example is stored in the keyring: there is no D-Bus session";
+    assert!(listed.stderr.contains(warning), "{listed:?}");
+    let logout = client.run(&["auth", "logout", "--output", "json"]).error();
+    let advice = logout["remediation"].as_str().unwrap();
+    assert!(advice.contains("Unlock or start the keyring"), "{advice}");
 }
 
 #[test]

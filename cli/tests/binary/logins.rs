@@ -231,7 +231,7 @@ fn service_with_passkey(request: &StubRequest) -> (u16, String) {
         "GET /api/v1/users/01890a5d-ac96-774b-bcce-b302099a8057" => {
             let user = json!({
                 "user_id": "01890a5d-ac96-774b-bcce-b302099a8057", "email": "ada@x", "role": "admin", "status": "active",
-                "created_at": "2026-01-01T00:00:00Z", "updated_at": "2026-01-01T00:00:00Z",
+                "locked": false, "created_at": "2026-01-01T00:00:00Z", "updated_at": "2026-01-01T00:00:00Z",
             });
             (200, user.to_string())
         }

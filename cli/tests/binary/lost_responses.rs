@@ -50,6 +50,7 @@ const REPEATABLE: &[&[&str]] = &[
     &["users", "delete", ID, "--yes"],
     &["api-keys", "revoke", ID, "--yes"],
     &["auth", "sessions", "revoke", ID],
+    &["auth", "factors", "rename", ID, "laptop"],
     &["auth", "logout"],
     &["tenants", "suspend", "globex", "--yes"],
     &["consumers", "create", "archive"],

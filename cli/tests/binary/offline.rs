@@ -68,6 +68,21 @@ fn usage_error_is_exit_status_2() {
 }
 
 #[test]
+fn missing_arguments_are_described() {
+    for (line, expected) in [
+        ("users get", "\n  <USER_ID>  E-mail address or id of the user, or 4 or more characters of the\n"),
+        ("config set", "\n  <SETTING>  Setting\n  <VALUE>    New value\n\nUsage: "),
+        ("events send", "\n  --file <FILE>  File with events; `-` reads standard input\n\nUsage: "),
+        ("tenants update", "\n  <--display-name <NAME>|"),
+        ("tenants update", "\n  <TENANT_ID>  Tenant id\n\nUsage: "),
+    ] {
+        let result = Client::new().run(&line.split(' ').collect::<Vec<_>>());
+        assert_eq!(result.code, Some(2), "{result:?}");
+        assert!(result.stderr.contains(expected), "{result:?}");
+    }
+}
+
+#[test]
 fn suggests_the_full_name_of_a_command() {
     let client = Client::new();
     for (line, expected) in [

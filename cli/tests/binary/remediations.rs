@@ -163,6 +163,27 @@ fn a_redirect_names_its_target() {
     let error = error_of(&redirects, &["users", "list"], "", 1);
     assert!(text(&error, "message").contains("redirects to https://svc.example/api/v1"), "{error}");
     assert!(text(&error, "remediation").contains("`svc doctor`"), "{error}");
+    let error = error_of(&redirects, &["events", "send", "-f", "-"], "{\"source_id\":\"fw\"}\n", 1);
+    assert!(text(&error, "remediation").starts_with("Check that --base-url"), "{error}");
+}
+
+#[test]
+fn a_response_above_the_limit_is_not_read_to_its_end() {
+    const LIMIT: usize = 64 << 20;
+    /// An empty list in a document of this length.
+    fn list(length: usize) -> String {
+        let mut document = r#"{"items":[]"#.to_owned();
+        document.push_str(&" ".repeat(length - document.len() - 1));
+        document + "}"
+    }
+    let largest = Stub::new(|_| (200, list(LIMIT)));
+    let client = Client::for_url(&largest.url).with_variable("SVC_TOKEN", "svc_st_x");
+    assert_eq!(client.run(&["users", "list", "--tenant", "acme"]).code, Some(0));
+    let larger = Stub::new(|_| (200, list(LIMIT + 1)));
+    let error = error_of(&larger, &["users", "list"], "", 1);
+    assert_eq!(error["code"], "unexpected_response");
+    assert!(text(&error, "message").ends_with("is larger than 64 MiB"), "{error}");
+    assert_eq!(larger.requests().len(), 1);
 }
 
 #[test]

@@ -3,6 +3,7 @@
 use std::fs::File;
 use std::io::Write as _;
 use std::net::TcpListener;
+use std::os::unix::net::UnixListener;
 use std::os::unix::process::ExitStatusExt as _;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
@@ -11,6 +12,7 @@ use rustix::fs::{CWD, FileType, Mode};
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::client::Client;
+use crate::keyring::store_login_in_keyring;
 use crate::terminal::{read_until, rest_of, terminal};
 
 const SIGNALS: [Signal; 4] = [Signal::HUP, Signal::INT, Signal::QUIT, Signal::TERM];
@@ -107,6 +109,40 @@ fn a_command_that_is_blocked_ends_by_the_signal() {
         wait_until("the pipe is full", || rustix::io::ioctl_fionread(&output).unwrap() >= 64 * 1024);
         kill_process(Pid::from_child(&child), signal).unwrap();
         assert_eq!(end_of(child).signal(), Some(signal.as_raw()), "output that is not read");
+    }
+}
+
+#[test]
+fn a_command_that_waits_for_the_lock_of_the_settings_ends_by_the_signal() {
+    for signal in SIGNALS {
+        let client = Client::new();
+        assert_eq!(client.run(&["config", "set", "tenant", "acme"]).code, Some(0));
+        let lock = File::options().write(true).open(client.home().join(".config/svc/lock")).unwrap();
+        lock.lock().unwrap();
+        let (screen, terminal) = terminal();
+        let mut command = client.command(&["config", "set", "tenant", "umbrella"]);
+        let child = command.stderr(terminal).spawn().unwrap();
+        drop(command);
+        read_until(&screen, ".config/svc/lock\r\n");
+        kill_process(Pid::from_child(&child), signal).unwrap();
+        assert_eq!(end_of(child).signal(), Some(signal.as_raw()));
+        assert_eq!(client.run(&["config", "get", "tenant"]).stdout, "acme\n");
+    }
+}
+
+#[test]
+fn a_command_that_waits_for_the_keyring_ends_by_the_signal() {
+    for signal in SIGNALS {
+        let client = Client::new();
+        store_login_in_keyring(&client);
+        let home = client.home();
+        // It accepts connections and sends nothing.
+        let bus = UnixListener::bind(home.join("bus")).unwrap();
+        let client = client.with_variable("XDG_RUNTIME_DIR", home.to_str().unwrap());
+        let child = client.command(&["auth", "token"]).spawn().unwrap();
+        let _connection = bus.accept().unwrap();
+        kill_process(Pid::from_child(&child), signal).unwrap();
+        assert_eq!(end_of(child).signal(), Some(signal.as_raw()));
     }
 }
 

@@ -6,7 +6,7 @@ use std::path::Path;
 use contract::ProblemKind;
 
 use crate::client::Client;
-use crate::help::commands_and_groups;
+use crate::help::{TOPICS, commands_and_groups};
 use crate::stub::{Stub, StubRequest, problem};
 use crate::terminal::{resize, rest_of, terminal};
 
@@ -66,6 +66,9 @@ fn no_help_is_wider_than_80_columns() {
         for option in ["-h", "--help"] {
             assert_fits(&screen(&client, &[&words[..], &[option]].concat()));
         }
+    }
+    for topic in TOPICS {
+        assert_fits(&screen(&client, &["help", topic]));
     }
 }
 

@@ -32,7 +32,7 @@ fn service(request: &StubRequest) -> (u16, String) {
         ],
         Some("GET /api/v1/users") => vec![json!({
             "user_id": "01890a5d-ac96-774b-bcce-b302099a8057", "email": "ada@acme.example", "role": "admin",
-            "status": "active", "created_at": at(-500_000), "updated_at": at(-5),
+            "status": "active", "locked": false, "created_at": at(-500_000), "updated_at": at(-5),
         })],
         Some("GET /api/v1/users/invites") => vec![json!({
             "invite_id": "01890a5d-ac96-774b-bcce-b302099a8057", "email": "a.person.with.a.long.name@acme.example",

@@ -11,7 +11,7 @@ const ID: &str = "01890a5d-ac96-774b-bcce-b302099a8057";
 fn user(number: usize) -> Value {
     json!({
         "user_id": ID, "email": format!("u{number}@acme.example"), "role": "member", "status": "active",
-        "created_at": "2026-01-01T00:00:00Z", "updated_at": "2026-01-01T00:00:00Z",
+        "locked": false, "created_at": "2026-01-01T00:00:00Z", "updated_at": "2026-01-01T00:00:00Z",
     })
 }
 
@@ -106,6 +106,21 @@ fn shows_a_user_by_id() {
     let other = "01890a5d-ac96-774b-bcce-b302099a8099";
     assert_eq!(client.run(&["users", "get", other]).code, Some(3));
     assert_eq!(client.run(&["users", "get", "bob"]).code, Some(2));
+}
+
+#[test]
+fn shows_a_lockout_and_what_ends_it() {
+    let stub = Stub::new(|_| {
+        let mut locked = user(1);
+        locked["locked"] = json!(true);
+        (200, locked.to_string())
+    });
+    let shown = |url: &str| {
+        let table = Client::for_url(url).with_variable("SVC_TOKEN", "svc_st_x").run(&["users", "get", ID]);
+        table.stdout.lines().find(|line| line.contains("locked")).map(str::to_owned)
+    };
+    assert!(shown(&stub.url).unwrap().contains("svc users enable"));
+    assert_eq!(shown(&Stub::new(one).url), None);
 }
 
 #[test]

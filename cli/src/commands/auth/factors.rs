@@ -1,7 +1,9 @@
 //! `svc auth factors`: second factors of the own account.
 
 use clap::Args;
-use contract::factors::{ConfirmTotp, Factor, FactorType, Factors as OwnFactors, NewTotp, RecoveryCodes};
+use contract::factors::{
+    ConfirmTotp, Factor, FactorType, Factors as OwnFactors, NewTotp, RecoveryCodes, RenamePasskey,
+};
 use contract::{Secret, routes};
 use qrcode::render::unicode::Dense1x2;
 use qrcode::{EcLevel, QrCode};
@@ -29,6 +31,7 @@ group!(
         /// Set up a second factor.
         #[command(subcommand)]
         Add(Add),
+        Rename(Rename),
         Remove(Remove),
         RecoveryCodes(NewRecoveryCodes),
     }
@@ -41,19 +44,20 @@ group!(
     }
 );
 
+fn type_of(factor: &Factor) -> Cell {
+    text(match factor.kind {
+        FactorType::Totp => "authenticator app",
+        FactorType::Passkey => "passkey",
+    })
+}
+
 impl Row for Factor {
     const EMPTY: &'static str = "No second factors. To set one up: svc auth factors add totp";
 
     fn columns(&self) -> Vec<(&'static str, Cell)> {
         vec![
             ("ID", id(self.factor_id)),
-            (
-                "TYPE",
-                text(match self.kind {
-                    FactorType::Totp => "authenticator app",
-                    FactorType::Passkey => "passkey",
-                }),
-            ),
+            ("TYPE", type_of(self)),
             ("NAME", optional(self.name.as_deref().map(text))),
             ("CREATED", time(&self.created_at)),
             ("LAST USED", optional(self.last_used_at.as_ref().map(time))),
@@ -93,7 +97,12 @@ impl Command for List {
     const ROUTES: Routes = Routes::Only(&[&routes::LIST_FACTORS]);
     const EXAMPLES: Examples = &[("List your second factors", "svc auth factors list")];
     const AGENT_NOTES: &'static str = "The number of unused recovery codes is in the JSON output only.";
-    const SEE_ALSO: Names = &["auth factors add totp", "auth factors remove", "auth factors recovery-codes"];
+    const SEE_ALSO: Names = &[
+        "auth factors add totp",
+        "auth factors rename",
+        "auth factors remove",
+        "auth factors recovery-codes",
+    ];
 
     async fn run(self, context: &Context) -> Result<Self::Output> {
         let api = context.connect(Self::REQUIRES).await?;
@@ -155,6 +164,47 @@ impl Command for AddTotp {
                 }
             }
         }
+    }
+}
+
+impl CommandOutput for Factor {
+    fn table(&self) -> Table {
+        Table::fields([
+            ("factor", Some(text(self.factor_id))),
+            ("type", Some(type_of(self))),
+            ("name", self.name.as_deref().map(text)),
+            ("created", Some(time(&self.created_at))),
+            ("last used", self.last_used_at.as_ref().map(time)),
+        ])
+    }
+}
+
+/// Rename a passkey.
+///
+/// An authenticator app has no name. Requires a login with a second factor in the last ten minutes.
+#[derive(Args)]
+pub(crate) struct Rename {
+    /// Id of the passkey.
+    #[arg(value_name = "FACTOR_ID")]
+    factor_id: FactorId,
+    /// New name, at most 64 characters.
+    #[arg(value_name = "NAME")]
+    name: String,
+}
+
+impl Command for Rename {
+    type Output = Factor;
+
+    const ROUTES: Routes = Routes::Only(&[&routes::RENAME_PASSKEY]);
+    const EXAMPLES: Examples =
+        &[("Rename a passkey", "svc auth factors rename 01890a5d-ac96-774b-bcce-b302099a8057 laptop")];
+    const AGENT_NOTES: &'static str = "The name is only for people: logins do not use it.";
+    const SEE_ALSO: Names = &["auth factors list", "auth factors remove"];
+
+    async fn run(self, context: &Context) -> Result<Self::Output> {
+        let api = context.connect(Self::REQUIRES).await?;
+        let call = api.call(&routes::RENAME_PASSKEY, &[&self.factor_id]);
+        call.json(&RenamePasskey { name: self.name })?.fetch().await
     }
 }
 

@@ -148,7 +148,7 @@ impl Command for Login {
     const AGENT_NOTES: &'static str = "Requires a terminal unless --password-stdin, --password-file or \
         --device is set. An account with a second factor also needs \
         --code-stdin: with --password-stdin, the code is the second line. second_factor_setup_required means that a person must \
-        first set up an authenticator app in a terminal or on the page. With --device, a person must open the URL and \
+        first set up an authenticator app in a terminal, or an app or a passkey on the page. With --device, a person must open the URL and \
         approve the code within ten minutes; \
         both are printed to stderr, with --output json as {\"device\": …} on one line. Never pass a \
         password as an argument. login_failed does not reveal whether the password, the address or the \
@@ -301,7 +301,8 @@ async fn complete(
 fn answer(challenge: &Secret, typed: Secret) -> UseFactor {
     let is_code = typed.expose().chars().all(|c| c.is_ascii_digit() || c.is_whitespace());
     let (code, recovery_code) = if is_code { (Some(typed), None) } else { (None, Some(typed)) };
-    UseFactor { challenge: challenge.clone(), code, recovery_code, assertion: None }
+    let challenge = challenge.clone();
+    UseFactor { challenge, code, recovery_code, assertion: None, credential: None, name: None }
 }
 
 /// Where a token is stored.

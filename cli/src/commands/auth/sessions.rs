@@ -120,8 +120,8 @@ impl Command for List {
 /// administrator. A stored session is also deleted from the keyring or the file. With --all, asks for confirmation.
 #[derive(Args)]
 pub(crate) struct Revoke {
-    /// Raw session token (`svc_st_…`), id of a listed session, 4 or more characters of its start or end, or `-` to read one of
-    /// them from standard input.
+    /// Id of a session, as `svc auth sessions list` prints it, 4 or more characters of its start or end, or a raw session token
+    /// (`svc_st_…`); `-` reads one of them from standard input. Without it, --all is required.
     #[arg(value_name = "SESSION_ID", required_unless_present = "all")]
     session_id: Option<String>,
     /// Revoke all sessions of the user, including the current one.

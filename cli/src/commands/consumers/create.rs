@@ -116,7 +116,7 @@ impl Command for Create {
         if let Some(tenant_id) = tenant_id {
             let tenant = api.call(&routes::GET_TENANT, &[&tenant_id]).fetch::<Tenant>().await;
             if tenant.is_err_and(|error| error.code == ProblemKind::NotFound.code()) {
-                context.out().warn(&format!(
+                context.warn_later(format!(
                     "tenant {tenant_id} does not exist: the consumer gets no events until it is created"
                 ));
             }

@@ -210,7 +210,7 @@ struct Selection {
     /// Name of the consumer, or `_ingest` for quarantined items.
     #[arg(value_name = "CONSUMER")]
     consumer: DeadLetterOwner,
-    /// Numbers of the dead letters, as `svc events dlq list` prints them.
+    /// Numbers of the dead letters, as `svc events dlq list` prints them. Without them, --all is required.
     #[arg(value_name = "SEQUENCE", required_unless_present = "all")]
     sequences: Vec<u64>,
     /// Select all dead letters that exist now.

@@ -377,12 +377,8 @@ impl Send {
 
     /// What to do so that no event is lost or stored twice.
     fn remediation(&self, result: &SendOutcome, summary: &SendSummary) -> String {
-        let mut steps = Vec::new();
-        if let Some(error) = &result.request_error
-            && let Some(kind) = error.code.as_deref().and_then(ProblemKind::from_code)
-        {
-            steps.push(remediation_for(kind).to_owned());
-        }
+        let cause = result.request_error.as_ref().map(|error| transport_error(error).remediation);
+        let mut steps = Vec::from_iter(cause);
         let has_no_source = |reject: &RejectedLine| reject.message.contains("must have a source_id");
         if self.input.source_id.is_none() && summary.first_rejects.iter().any(has_no_source) {
             steps.push("Give events without a source one with `--source-id`.".to_owned());

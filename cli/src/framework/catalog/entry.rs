@@ -413,8 +413,9 @@ pub(crate) struct Variable {
 
 impl Variable {
     const TOKEN: Self = Self::secret(TOKEN, "SVC_TOKEN_FILE", "Session token, instead of the stored login");
-    const API_KEY: Self = Self::secret(API_KEY, "SVC_API_KEY_FILE", "API key");
-    const PLATFORM_TOKEN: Self = Self::secret(PLATFORM_TOKEN, "SVC_PLATFORM_TOKEN_FILE", "Platform token");
+    const API_KEY: Self = Self::secret(API_KEY, "SVC_API_KEY_FILE", "API key, instead of the stored login");
+    const PLATFORM_TOKEN: Self =
+        Self::secret(PLATFORM_TOKEN, "SVC_PLATFORM_TOKEN_FILE", "Token of the platform administrator");
 
     /// Variables that affect every command.
     pub(super) const COMMON: &[Self] = &[
@@ -427,7 +428,10 @@ impl Variable {
         Self::setting("COLUMNS", "Width of tables, instead of that of the terminal"),
         Self::setting("TRACEPARENT", "Trace that the requests belong to (W3C Trace Context)"),
         Self::setting("DBUS_SESSION_BUS_ADDRESS", "D-Bus session with the keyring (Linux)"),
-        Self::setting("XDG_CONFIG_HOME", "Directory of the configuration directory `svc`"),
+        Self::setting(
+            "XDG_CONFIG_HOME",
+            "Directory that contains the configuration directory `svc` [default: ~/.config]",
+        ),
     ];
 
     const fn secret(name: &'static str, file: &'static str, description: &'static str) -> Self {
@@ -436,6 +440,14 @@ impl Variable {
 
     const fn setting(name: &'static str, description: &'static str) -> Self {
         Self { name, file: None, description }
+    }
+
+    /// The variable and that of the file, each with its meaning.
+    pub(super) fn meanings(&self) -> Vec<(String, String)> {
+        let file =
+            |name: &str| (name.to_owned(), format!("File with this value, if {} is not set", self.name));
+        let own = (self.name.to_owned(), self.description.to_owned());
+        std::iter::once(own).chain(self.file.map(file)).collect()
     }
 
     /// `SVC_TOKEN or SVC_TOKEN_FILE`.

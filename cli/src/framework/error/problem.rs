@@ -182,11 +182,12 @@ const fn remediation_for_factor(kind: P) -> &'static str {
             "Run `svc auth login`: it prompts for the code, or reads it with --code-stdin."
         }
         P::SecondFactorSetupRequired => {
-            "Run `svc auth login` in a terminal, or open the page /api/v1/pages/factors of the service: both set up an authenticator app."
+            "Run `svc auth login` in a terminal, which sets up an authenticator app. Or open the page /api/v1/pages/factors of the \
+             service, which can also set up a passkey."
         }
         P::LastFactor => {
             "Add a passkey on the page /api/v1/pages/factors before you remove this factor, or ask an administrator \
-             to run `svc users reset-factors`: the next login sets up an app."
+             to run `svc users reset-factors`: the next login sets up a new one."
         }
         P::FactorExists => {
             "Remove the existing app first: `svc auth factors list`, then `svc auth factors remove`. \
@@ -208,7 +209,7 @@ pub(super) fn option_of(pointer: &str, path: &str) -> Option<&'static str> {
     let mut names = pointer.split('/').skip(1);
     let (first, second) = (names.next()?, names.next());
     Some(match (first, second) {
-        ("name", _) if path.starts_with("/consumers") => "NAME",
+        ("name", _) if path.starts_with("/consumers") || path.starts_with("/auth/factors") => "NAME",
         ("quota", Some("events_per_second")) => "--events-per-second",
         ("quota", Some("bytes_per_second")) => "--bytes-per-second",
         ("admin_email", _) => "--admin-email",

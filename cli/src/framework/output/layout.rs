@@ -20,7 +20,7 @@ const CUT: &str = "…";
 
 /// Breaks lines between words, so that they have at most `width` columns unless a word is longer. Keeps indentation. Further lines
 /// are indented by `indent`.
-pub(super) fn wrapped(text: &str, width: usize, indent: usize) -> String {
+pub(crate) fn wrapped(text: &str, width: usize, indent: usize) -> String {
     let mut all = String::new();
     let mut column = 0;
     for word in text.split_inclusive([' ', '\n']) {
