@@ -128,6 +128,15 @@ pub enum DurableError {
     },
 }
 
+impl DurableError {
+    /// Returns whether the broker has no such stream: ingest creates the streams when it starts for the first time.
+    pub(crate) fn is_missing_stream(&self) -> bool {
+        std::iter::successors(std::error::Error::source(self), |error| error.source())
+            .filter_map(|error| error.downcast_ref::<async_nats::jetstream::Error>())
+            .any(|error| error.error_code() == ErrorCode::STREAM_NOT_FOUND)
+    }
+}
+
 impl Durables {
     /// Uses the connection for a few requests. Does not wait for a broker that is down. A broker that is reloaded does not accept
     /// requests for up to a second: waits until it does.

@@ -13,6 +13,8 @@ use futures::{FutureExt as _, StreamExt as _};
 use service::clock::SystemClock;
 use service::{Clock, Tasks};
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep, sleep_until, timeout};
+use tracing::instrument::WithSubscriber as _;
+use tracing::subscriber::NoSubscriber;
 
 use super::accounts::{ACCOUNT, accounts_file_at};
 use super::message_rates::{MessageRates, Monitor};
@@ -179,8 +181,13 @@ struct Logged(String);
 impl Logged {
     fn log(&mut self, error: Option<&KeepError>, message: &str) {
         let text = error.map(|error| service::chain(error)).unwrap_or_default();
-        // While the server does not run, there is nothing to keep.
-        if !text.is_empty() && text != self.0 && !matches!(error, Some(KeepError::NotConnected(_))) {
+        // While the server does not run, or has no streams, there is nothing to keep.
+        let nothing_to_keep = error.is_some_and(|error| match error {
+            KeepError::NotConnected(_) => true,
+            KeepError::Durables(error) => error.is_missing_stream(),
+            KeepError::File(_) | KeepError::Monitor(_) => false,
+        });
+        if !text.is_empty() && text != self.0 && !nothing_to_keep {
             tracing::warn!(error = text, "{message}");
         }
         self.0 = text;
@@ -371,7 +378,8 @@ impl ConsumerLogins {
 
 /// Returns whether a login gets the information about its durable. The broker accepts a login before the imports of its account.
 async fn is_usable(config: &Config, durable: &Durable) -> bool {
-    let Ok(client) = connect(config).await else { return false };
+    // The client library logs each rejected login as an error.
+    let Ok(client) = connect(config).with_subscriber(NoSubscriber::new()).await else { return false };
     let requests = durable
         .streams
         .iter()

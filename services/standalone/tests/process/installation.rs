@@ -83,14 +83,15 @@ impl Installation {
             |child: &Child| RunFile::load(&run_file).is_ok_and(|run_file| run_file.pid == child.id());
         wait_until("the system is ready", || {
             let status = child.try_wait().unwrap();
-            assert!(
-                status.is_none(),
-                "svc-standalone exited:\n{}",
-                std::fs::read_to_string(&output).unwrap()
-            );
+            assert!(status.is_none(), "svc-standalone exited:\n{}", self.output());
             is_ready(&child)
         });
         Run { run_file: RunFile::load(&run_file).unwrap(), child }
+    }
+
+    /// What the last run has printed.
+    pub(crate) fn output(&self) -> String {
+        std::fs::read_to_string(self.path("output")).unwrap()
     }
 
     pub(crate) fn down(&self, data: &str) -> String {

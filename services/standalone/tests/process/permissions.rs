@@ -91,6 +91,8 @@ async fn a_login_reads_acknowledges_and_writes_dead_letters_of_its_consumer_at_o
     let too_long = r#"{"expires":61000000000}"#;
     let response = client.request("$JS.API.CONSUMER.MSG.NEXT.UDM.acme-siem", too_long.into()).await.unwrap();
     assert_eq!(response.status.unwrap().as_u16(), 409, "{:?}", response.description);
+    let output = system.installation.output();
+    assert!(!output.contains("timestamp"), "a login that was awaited is logged as an error:\n{output}");
 }
 
 #[tokio::test]

@@ -35,7 +35,7 @@ async fn load(run_file: &RunFile) -> (i32, String) {
 }
 
 #[tokio::test]
-async fn a_stopped_run_leaves_no_process_and_the_next_run_has_its_data_and_ports() {
+async fn a_run_logs_no_warning_leaves_no_process_and_the_next_run_has_its_data_and_ports() {
     for signal in [Signal::INT, Signal::TERM, Signal::HUP] {
         let installation = Installation::new();
         let mut run = installation.up("data");
@@ -44,6 +44,11 @@ async fn a_stopped_run_leaves_no_process_and_the_next_run_has_its_data_and_ports
         assert!(run.wait().success(), "{signal:?}");
         assert!(run.processes().iter().all(|pid| !is_alive(*pid)), "{signal:?}");
         assert!(!installation.path("standalone.json").exists(), "stale run file after {signal:?}");
+        let output = installation.output();
+        assert!(
+            !output.contains("timestamp"),
+            "a first run logs something that is no concern of a person:\n{output}"
+        );
 
         let mut again = installation.up("data");
         assert_eq!(load(&again.run_file).await, (17, "17".into()));
@@ -82,7 +87,7 @@ async fn the_run_file_is_readable_by_its_owner_only() {
     assert_eq!(installation.path("data").metadata().unwrap().permissions().mode() & 0o777, 0o700);
     assert!(run.run_file.platform_token_file.exists());
     assert!(run.run_file.mail_dir.is_dir());
-    let output = std::fs::read_to_string(installation.path("output")).unwrap();
+    let output = installation.output();
     assert!(output.contains(&run.run_file.base_url), "{output}");
 }
 
@@ -147,7 +152,7 @@ async fn a_run_with_other_data_does_not_change_the_run_file_of_the_first() {
     let mut other = installation.up("other");
     assert_ne!(other.run_file.database_url, run.run_file.database_url);
     assert_eq!(RunFile::load(&installation.path("standalone.json")).unwrap(), run.run_file);
-    let output = std::fs::read_to_string(installation.path("output")).unwrap();
+    let output = installation.output();
     assert!(output.contains("belongs to another run"), "{output}");
     other.send(Signal::TERM);
     assert!(other.wait().success());
