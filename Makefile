@@ -41,6 +41,7 @@ pictures: ## Make pictures of every page and mail (light, dark, narrow, failures
 	@rm -rf "$(TARGET)/pages"
 	@$(MAKE) --no-print-directory test ARGS="--test pages -- appearance:: failures:: mails::"
 	@$(PYTHON) tests/pages/gallery.py "$(TARGET)/pages"
+	@$(PYTHON) tests/pages/terminal.py "$(BIN)" docs/pictures/terminal.svg
 
 lint: ## Check wording, structure, formatting, lints and generated files, as CI does
 	@$(PYTHON) tests/wording/check.py
@@ -52,7 +53,7 @@ lint: ## Check wording, structure, formatting, lints and generated files, as CI 
 	after=$$(git diff 2>/dev/null; git status --porcelain 2>/dev/null); \
 	if [ "$$before" != "$$after" ]; then git status --short; echo "generated files were out of date: commit the output of \`make gen\`"; exit 1; fi
 
-gen: ## Update generated files: query data, configuration table, OpenAPI, catalog, schemas, chart, diagram of the crates
+gen: ## Update generated files: query data, configuration table, OpenAPI, catalog, schemas, chart, diagram of the crates, comparison with other programs
 	@$(FETCH) --tests
 	@$(BUILD) --quiet --example offline_data
 	@"$(BIN)/examples/offline_data"
@@ -64,6 +65,7 @@ gen: ## Update generated files: query data, configuration table, OpenAPI, catalo
 	@"$(BIN)/svc" catalog show --output json > catalog/svc.catalog.json.new && mv catalog/svc.catalog.json.new catalog/svc.catalog.json
 	@$(PYTHON) helm/generate.py
 	@$(PYTHON) tests/structure/diagram.py
+	@$(PYTHON) tests/bench/peers.py
 	@"$(BIN)/examples/schema" > libs/udm/event.schema.json.new && mv libs/udm/event.schema.json.new libs/udm/event.schema.json
 
 fmt: ## Format the code
@@ -76,7 +78,7 @@ advisories: $(CARGO_DENY) ## Check the dependencies for known vulnerabilities; n
 $(CARGO_DENY):
 	cargo install --quiet --locked --root $@ cargo-deny@$(@:.dev/tools/cargo-deny-%=%)
 
-bench: ## Compare the running system with the limits of this machine (25 GB of disk, 20 minutes); ARGS="--only logins", ARGS=--help
+bench: ## Compare the running system with the limits of this machine (25 GB of disk, 25 minutes); ARGS="--only logins", ARGS=--help
 	@$(FETCH)
 	@cargo build --release --package standalone --package cli --package bench --bins
 	@exec "$(TARGET)/release/svc-standalone" with-servers -- "$(TARGET)/release/bench" $(ARGS)

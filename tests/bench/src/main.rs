@@ -49,7 +49,7 @@ struct Options {
         long,
         value_delimiter = ',',
         value_name = "MEASUREMENT",
-        default_value = "images,logins,logins-with-code,session-checks,timing,credentials,scale,batch-events,quarantine,polls,single-events,linger,send-command,sustained,waiting-events,many-tenants,invented-types,relay,tail,reading,strict,replicas,connections"
+        default_value = "images,logins,logins-with-code,session-checks,timing,credentials,scale,batch-events,quarantine,spellings,polls,single-events,linger,send-command,sustained,waiting-events,many-tenants,invented-types,relay,tail,reading,strict,replicas,connections"
     )]
     only: Vec<Measurement>,
     /// Number of rounds of each measurement [default: as many as fit into ten minutes]
@@ -156,34 +156,37 @@ async fn measure(
     let user = user::first_admin(system).await?;
     let members = user.invite_members(system).await?;
     let mut bench = Bench { system, user, members, rounds: options.rounds, idle_bytes, report };
-    for measurement in Measurement::value_variants() {
-        if options.only.contains(measurement) {
-            match measurement {
-                Measurement::Images => bench.images(&options.images).await?,
-                Measurement::Logins => bench.login_rate().await?,
-                Measurement::LoginsWithCode => bench.logins_with_code().await?,
-                Measurement::SessionChecks => bench.session_checks().await?,
-                Measurement::Timing => bench.response_times().await?,
-                Measurement::Credentials => bench.credentials().await?,
-                Measurement::Scale => bench.scale(launcher).await?,
-                Measurement::BatchEvents => bench.batch_events().await?,
-                Measurement::Quarantine => bench.quarantine().await?,
-                Measurement::Spellings => bench.spellings().await?,
-                Measurement::Polls => bench.polls().await?,
-                Measurement::SingleEvents => bench.single_events().await?,
-                Measurement::Linger => bench.linger().await?,
-                Measurement::SendCommand => bench.send_command(svc).await?,
-                Measurement::Sustained => bench.sustained().await?,
-                Measurement::WaitingEvents => bench.waiting_events().await?,
-                Measurement::ManyTenants => bench.many_tenants().await?,
-                Measurement::InventedTypes => bench.invented_types(launcher).await?,
-                Measurement::Relay => bench.relay().await?,
-                Measurement::Tail => bench.tail().await?,
-                Measurement::Reading => bench.reading().await?,
-                Measurement::Strict => bench.strict().await?,
-                Measurement::Replicas => bench.replicas().await?,
-                Measurement::Connections => bench.connections().await?,
-            }
+    let all = Measurement::value_variants().iter();
+    let selected: Vec<_> = all.filter(|measurement| options.only.contains(measurement)).collect();
+    for (number, measurement) in selected.iter().enumerate() {
+        let value = measurement.to_possible_value();
+        let name = value.as_ref().map_or("", clap::builder::PossibleValue::get_name);
+        eprintln!("{} of {}: {name}", number + 1, selected.len());
+        match measurement {
+            Measurement::Images => bench.images(&options.images).await?,
+            Measurement::Logins => bench.login_rate().await?,
+            Measurement::LoginsWithCode => bench.logins_with_code().await?,
+            Measurement::SessionChecks => bench.session_checks().await?,
+            Measurement::Timing => bench.response_times().await?,
+            Measurement::Credentials => bench.credentials().await?,
+            Measurement::Scale => bench.scale(launcher).await?,
+            Measurement::BatchEvents => bench.batch_events().await?,
+            Measurement::Quarantine => bench.quarantine().await?,
+            Measurement::Spellings => bench.spellings().await?,
+            Measurement::Polls => bench.polls().await?,
+            Measurement::SingleEvents => bench.single_events().await?,
+            Measurement::Linger => bench.linger().await?,
+            Measurement::SendCommand => bench.send_command(svc).await?,
+            Measurement::Sustained => bench.sustained().await?,
+            Measurement::WaitingEvents => bench.waiting_events().await?,
+            Measurement::ManyTenants => bench.many_tenants().await?,
+            Measurement::InventedTypes => bench.invented_types(launcher).await?,
+            Measurement::Relay => bench.relay().await?,
+            Measurement::Tail => bench.tail().await?,
+            Measurement::Reading => bench.reading().await?,
+            Measurement::Strict => bench.strict().await?,
+            Measurement::Replicas => bench.replicas().await?,
+            Measurement::Connections => bench.connections().await?,
         }
     }
     Ok(())

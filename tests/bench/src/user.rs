@@ -132,8 +132,9 @@ impl BenchUser {
         let problem: Problem = serde_json::from_slice(response.expect(403)?)?;
         let challenge = problem.second_factor.context("the response has no challenge")?.challenge;
         let code = Some(Secret::new(totp_after(secret, step)));
-        let answer =
-            serde_json::to_vec(&UseFactor { challenge, code, recovery_code: None, assertion: None })?;
+        let (recovery_code, assertion, credential, name) = (None, None, None, None);
+        let answer = UseFactor { challenge, code, recovery_code, assertion, credential, name };
+        let answer = serde_json::to_vec(&answer)?;
         let headers = [
             ("X-Tenant-ID", self.session.tenant_id.as_str()),
             ("X-Forwarded-For", &client_address(n).to_string()),
