@@ -239,8 +239,9 @@ impl Publisher {
 
     /// Publishes messages of one tenant in order over one connection. Returns one outcome per message, in the same order.
     ///
-    /// Of many messages, a thousand are published at a time. Memory is reserved for all of them or for none. Dropping the future does not
-    /// cancel their publication.
+    /// Of many messages, a thousand are published at a time. Memory is reserved for all of these or for none. After a thousand of which
+    /// none was acknowledged, the rest is not published and has the error of the last one: a message is not stored before earlier ones
+    /// that were rejected. Dropping the future does not cancel publication of the thousand in flight.
     #[tracing::instrument(
         name = "stream.publish",
         skip_all,
@@ -255,7 +256,13 @@ impl Publisher {
         let mut outcomes = Vec::with_capacity(messages.len());
         while !messages.is_empty() {
             let others = messages.split_off(messages.len().min(MAX_PUBLISHED));
-            outcomes.extend(self.publish_at_once(tenant, messages, deadline).await);
+            let published = self.publish_at_once(tenant, messages, deadline).await;
+            let rejected = published.iter().all(Result::is_err);
+            outcomes.extend(published);
+            if let (true, Some(Err(error))) = (rejected, outcomes.last()) {
+                outcomes.extend(self.0.reject_all(&others, &error.clone()));
+                break;
+            }
             messages = others;
         }
         outcomes

@@ -289,6 +289,18 @@ async fn one_tenant_uses_at_most_a_quarter_of_the_budget() -> anyhow::Result<()>
 }
 
 #[tokio::test]
+async fn messages_after_a_rejected_thousand_are_not_stored_before_it() -> anyhow::Result<()> {
+    let broker = Broker::start().await?;
+    let publisher = broker.publisher(PublishLimits { messages: 2_000, bytes: 64 << 20 }).await?;
+    let outcomes = publisher.publish_all(&acme(), broker::events(1_100), deadline(5)).await;
+    assert_eq!(outcomes, vec![Err(PublishError::Overloaded); 1_100]);
+    assert_eq!(broker.jetstream().await?.get_stream("UDM").await?.cached_info().state.messages, 0);
+    let outcomes = publisher.publish_all(&acme(), broker::events(500), deadline(5)).await;
+    assert!(outcomes.iter().all(Result::is_ok), "{outcomes:?}");
+    Ok(())
+}
+
+#[tokio::test]
 async fn wrong_stream_is_a_configuration_error() -> anyhow::Result<()> {
     let broker = Broker::without_streams().await?;
     broker.stream("OTHER", "elsewhere").await?;
