@@ -45,11 +45,12 @@ pub const EVENT_STREAM: Variable = variable(
     "60/min",
     "Rate limit of opened event streams (`GET /events/stream`) per tenant and replica of ingest.",
 );
-/// Limit of requests for lists of audit events and quarantined items.
+/// Limit of requests for which the broker reads many messages or consumers.
 pub const AUDIT: Variable = variable(
     "SVC_LIMIT_AUDIT",
     "120/min",
-    "Rate limit of lists of audit events and quarantined items (`GET /audit`, `GET /events/quarantine`) per tenant and replica of ingest.",
+    "Rate limit of lists of audit events, quarantined items and consumers (`GET /audit`, `GET /events/quarantine`, `GET /consumers`) per \
+     tenant and replica of ingest.",
 );
 /// Limit of all other routes.
 pub const DEFAULT: Variable = variable(

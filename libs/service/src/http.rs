@@ -11,6 +11,7 @@ mod oauth;
 mod pace;
 pub mod problem;
 mod request_body;
+mod response_body;
 mod shape;
 mod stream;
 
@@ -25,3 +26,4 @@ pub use extract::{
     user_agent,
 };
 pub use listen::{ConnectionSettings, serve, serve_public};
+pub use response_body::HeldBody;

@@ -53,7 +53,7 @@ const PUBLISH_TIMEOUT: Duration = Duration::from_secs(5);
 /// Maximum memory for the request bodies of the process.
 const MAX_BODY_BUDGET: usize = 256 * 1024 * 1024;
 /// Minimum memory for the request bodies of the process. One tenant can use a quarter of it, which must be enough for
-/// the largest body: 1 MiB compressed, 10 MiB decompressed, and 10 MiB while it is decompressed.
+/// the largest body: 1 MiB compressed, 10 MiB decompressed, and 10 MiB while it is decompressed; then 10 MiB for its items.
 const MIN_BODY_BUDGET: usize = 96 * 1024 * 1024;
 
 /// Returns the memory for the request bodies of a process: half of its memory limit, between 96 and 256 MiB.
@@ -165,7 +165,10 @@ impl App {
             .ingest_batch(Arc::clone(&submission), body.clone(), allowance, Format::Single, invalid)
             .await;
         let internal = || Problem::new(ProblemKind::Internal);
-        let (batch, over_quota) = ingested.map_err(|error| internal().caused_by(error))?;
+        let (batch, over_quota, _memory) = ingested.map_err(|error| match error {
+            BatchError::Overloaded(_) => Problem::new(ProblemKind::Overloaded),
+            error => internal().caused_by(error),
+        })?;
         let result = batch.results.into_iter().next().ok_or_else(internal)?;
         if let Some(over_quota) = over_quota {
             return Err(over_quota.into());

@@ -12,22 +12,25 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use authn::{AnyCaller, Caller, CredentialVerifier, OperatorAccess, PlatformSecret, operator_only};
+use axum::body::Body;
 use axum::extract::{FromRef, FromRequestParts, Request, State};
 use axum::middleware::from_fn_with_state;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post, put};
 use axum::{Json, Router};
+use bus::Reservation;
 use contract::events::{
     AcceptedEvent, BatchResponse, EventResult, EventStatus, Health, HealthStatus, InvalidItems, SendEvents,
 };
 use contract::managed::CONSUMERS;
 use contract::{ProblemKind, Scope, routes};
-use http::header::RETRY_AFTER;
+use http::header::{CONTENT_TYPE, RETRY_AFTER};
 use http::request::Parts;
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
+use serde::Serialize;
 use service::Problem;
 use service::http::body::media_type;
-use service::http::{Api, Filters, RequestId, not_found};
+use service::http::{Api, Filters, HeldBody, RequestId, not_found};
 use service::telemetry;
 use tenancy::TenantId;
 use udm::MAX_EVENT_BYTES;
@@ -164,10 +167,10 @@ async fn send_batch(
         Sender { budget: &app.body_budget, limits: &app.limits, caller: submission.caller.subject() };
     let body = sender.read(request, MAX_BATCH_BYTES, ProblemKind::BatchTooLarge).await?;
     let ingested = app.ingest_batch(Arc::new(submission), body.bytes, body.allowance, format, invalid).await;
-    let (batch, over_quota) = ingested.map_err(|error| invalid_batch(error, invalid))?;
+    let (batch, over_quota, memory) = ingested.map_err(|error| invalid_batch(error, invalid))?;
     // Another poll writes the response.
     tokio::task::yield_now().await;
-    Ok(batch_response(batch, over_quota, invalid, minimal))
+    batch_response(batch, over_quota, invalid, minimal, memory)
 }
 
 /// `GET /events/schema`: public.
@@ -200,6 +203,16 @@ fn prefers_minimal(headers: &HeaderMap) -> bool {
     })
 }
 
+fn json(value: &impl Serialize) -> Result<Vec<u8>, Problem> {
+    serde_json::to_vec(value).map_err(|error| Problem::new(ProblemKind::Internal).caused_by(error))
+}
+
+/// Returns a response with JSON. What it holds is dropped when the connection has accepted all of it: a client can read slowly.
+fn response(status: StatusCode, json: Vec<u8>, held: impl Send + Unpin + 'static) -> Response {
+    let body = Body::new(HeldBody::new(json, held));
+    (status, [(CONTENT_TYPE, "application/json")], body).into_response()
+}
+
 fn submission(app: &App, caller: Caller, request_id: &RequestId) -> Submission {
     let traceparent = telemetry::traceparent();
     Submission::new(caller, app.clock.now(), request_id.as_str(), traceparent.as_deref())
@@ -209,6 +222,7 @@ fn invalid_batch(error: BatchError, invalid: Option<InvalidItems>) -> Problem {
     let kind = match &error {
         BatchError::Split { error, .. } => split_problem(error),
         BatchError::Empty => return ProblemKind::EmptyBatch.into(),
+        BatchError::Overloaded(_) => return ProblemKind::Overloaded.into(),
         BatchError::Headers | BatchError::Panicked(_) => {
             return Problem::new(ProblemKind::Internal).caused_by(error);
         }
@@ -217,18 +231,22 @@ fn invalid_batch(error: BatchError, invalid: Option<InvalidItems>) -> Problem {
     Problem::new(kind).detail(format!("{error}{full}"))
 }
 
+/// Returns the response to a batch. It takes memory until the client has read it.
 fn batch_response(
     mut batch: BatchResponse,
     over_quota: Option<OverQuota>,
     invalid: Option<InvalidItems>,
     minimal: bool,
-) -> Response {
+    mut memory: Reservation,
+) -> Result<Response, Problem> {
     let status = batch_status(&batch.results, invalid);
     let retryable = batch.results.iter().any(|result| result.retryable == Some(true));
     if minimal {
         batch.results.clear();
     }
-    let mut response = (status, Json(batch)).into_response();
+    let json = json(&batch)?;
+    memory.shrink_to(json.len());
+    let mut response = response(status, json, memory);
     if minimal {
         response.headers_mut().insert(PREFERENCE_APPLIED, HeaderValue::from_static(MINIMAL));
     }
@@ -239,7 +257,7 @@ fn batch_response(
             .headers_mut()
             .insert(RETRY_AFTER, HeaderValue::from(u64::try_from(seconds).unwrap_or(u64::MAX)));
     }
-    response
+    Ok(response)
 }
 
 /// Returns 202 if all events are accepted, 422 if no event can ever be accepted, 429 or 503 if all failed for the same
@@ -270,6 +288,10 @@ fn batch_status(results: &[EventResult], invalid: Option<InvalidItems>) -> Statu
 
 #[cfg(test)]
 mod tests {
+    use axum::body::HttpBody as _;
+    use bus::MemoryBudget;
+    use uuid::Uuid;
+
     use super::*;
 
     fn result(kind: Option<ProblemKind>) -> EventResult {
@@ -297,6 +319,26 @@ mod tests {
         for value in ["", "return=representation", "minimal", "return=minimally"] {
             assert!(!prefers_minimal(&headers(value)), "{value}");
         }
+    }
+
+    #[test]
+    fn a_response_takes_its_size_of_the_memory_until_it_is_sent() {
+        let budget = MemoryBudget::new(1 << 30);
+        let memory = budget.reserve(&"acme".parse().unwrap(), 1 << 20).unwrap();
+        let batch = BatchResponse {
+            batch_id: Uuid::nil(),
+            total_events: 1000,
+            successful_events: 1000,
+            quarantined_events: None,
+            failed_events: 0,
+            results: (0..1000).map(|_| result(None)).collect(),
+        };
+        let response = batch_response(batch, None, None, false, memory).unwrap();
+        let reserved = budget.reserved_bytes();
+        assert_eq!(response.body().size_hint().exact(), Some(reserved as u64));
+        assert!(reserved > 10_000, "{reserved}");
+        drop(response);
+        assert_eq!(budget.reserved_bytes(), 0);
     }
 
     #[test]

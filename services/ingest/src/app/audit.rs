@@ -73,7 +73,8 @@ impl Audit {
 }
 
 impl App {
-    /// Returns a page of audit events in the order of the stream. The page ends early after [`MAX_READ`] events.
+    /// Returns a page of audit events in the order of the stream, and the place of the request. The page ends early after [`MAX_READ`]
+    /// events.
     ///
     /// # Errors
     /// 429 above the rate limit of the tenant, 503 for too many requests of the tenant at the same time or without the broker.
@@ -82,7 +83,7 @@ impl App {
         &self,
         request: AuditRequest,
         paging: &Paging<String>,
-    ) -> Result<Page<AuditRecord>, Problem> {
+    ) -> Result<(Page<AuditRecord>, Option<Reservation>), Problem> {
         let reader = &self.audit.reader;
         if let Some(tenant) = &request.tenant {
             self.audit.count_request(tenant)?;
@@ -90,7 +91,7 @@ impl App {
         let key = self.positions.key(Stream::Audit, request.tenant.as_ref());
         let cursor = place(&key, "/cursor", paging.after.as_deref())?;
         let after = place(&key, "/after", request.after.as_deref())?;
-        let _reservation = self.audit.reserve(request.tenant.as_ref())?;
+        let reservation = self.audit.reserve(request.tenant.as_ref())?;
         for (pointer, place) in [("/cursor", cursor), ("/after", after)] {
             if let Some(place) = place
                 && reader.is_replaced(place).await.map_err(unavailable)?
@@ -114,7 +115,7 @@ impl App {
             }
             let stored = reader.first(&filter, from).await.map_err(unavailable)?;
             let Some(stored) = stored else {
-                return Ok(paging.page(items, |record| record.position.clone()));
+                return Ok((paging.page(items, |record| record.position.clone()), reservation));
             };
             from = ReadFrom::Sequence(stored.place.sequence().saturating_add(1));
             last = Some(stored.place);
@@ -125,9 +126,9 @@ impl App {
             );
         }
         if items.len() > paging.limit() {
-            return Ok(paging.page(items, |record| record.position.clone()));
+            return Ok((paging.page(items, |record| record.position.clone()), reservation));
         }
-        Ok(Page { items, next_cursor: last.map(|last| key.seal(&last.to_bytes())) })
+        Ok((Page { items, next_cursor: last.map(|last| key.seal(&last.to_bytes())) }, reservation))
     }
 }
 

@@ -7,7 +7,7 @@ use std::ops::Range;
 use std::pin::pin;
 use std::sync::Arc;
 
-use bus::{Message, QuarantinedItem};
+use bus::{BudgetExceeded, Message, QuarantinedItem, Reservation};
 use bytes::Bytes;
 use contract::ProblemKind;
 use contract::events::{EventResult, EventStatus, InvalidItems};
@@ -17,6 +17,9 @@ use udm::{Event, ParseError, SplitError, split_lines, split_list};
 
 use super::paced::paced;
 use super::{EventIds, Submission, random_id};
+
+/// Memory for an item of any size: its message or its error, its ids and its result. Small items take much more than their bytes.
+const ITEM_BYTES: usize = 1024;
 
 /// Representation of a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,6 +43,8 @@ pub(crate) enum BatchError {
     },
     #[error("the batch contains no event")]
     Empty,
+    #[error("no memory is left for the items")]
+    Overloaded(#[from] BudgetExceeded),
     #[error("failed to build a message")]
     Headers,
     #[error("failed to validate the batch")]
@@ -81,24 +86,26 @@ pub(super) struct Planned {
     pub(super) others: usize,
 }
 
-/// Plans a batch.
+/// Plans a batch. `memory` grows with the items.
 ///
 /// # Errors
-/// The body is not a batch.
+/// The body is not a batch, or no memory is left for its items.
 pub(super) async fn plan_batch(
     submission: Arc<Submission>,
     body: Bytes,
     format: Format,
     invalid: Option<InvalidItems>,
+    memory: &mut Reservation,
 ) -> Result<Planned, BatchError> {
+    let length = body.len();
     match format {
-        Format::Single => plan_items(&submission, iter::once(Ok(&body[..])), body.len(), invalid).await,
+        Format::Single => plan_items(&submission, iter::once(Ok(&body[..])), length, invalid, memory).await,
         Format::List if invalid.is_none() || !body.trim_ascii().is_empty() => {
-            plan_items(&submission, split_list(&body), body.len(), invalid).await
+            plan_items(&submission, split_list(&body), length, invalid, memory).await
         }
         // A blank body has nothing to quarantine, and no lines.
         Format::List | Format::Lines => {
-            plan_items(&submission, split_lines(&body), body.len(), invalid).await
+            plan_items(&submission, split_lines(&body), length, invalid, memory).await
         }
     }
 }
@@ -108,11 +115,13 @@ async fn plan_items<'a>(
     items: impl Iterator<Item = Result<&'a [u8], SplitError>>,
     body_len: usize,
     invalid: Option<InvalidItems>,
+    memory: &mut Reservation,
 ) -> Result<Planned, BatchError> {
     let mut batch = BatchPlan { equal: invalid.map(|_| HashMap::new()), ..BatchPlan::default() };
     let mut items = pin!(paced(items, body_len).enumerate());
     while let Some((index, item)) = items.next().await {
         let item = item.map_err(|error| BatchError::Split { error, items: index + 1 })?;
+        memory.grow_to((index + 1) * ITEM_BYTES)?;
         let plan = match udm::parse(item) {
             Ok(event) => batch.plan_event(submission, index, &event),
             Err(error) => batch.plan_invalid(submission, item, InvalidItem::new(index, error)),
@@ -314,6 +323,7 @@ mod tests {
 
     use authn::{Caller, CredentialVerifier, Introspection, Unavailable};
     use axum::extract::FromRequestParts as _;
+    use bus::MemoryBudget;
     use chrono::DateTime;
     use contract::identity::Quota;
     use contract::internal::{Credential, Subject};
@@ -365,6 +375,24 @@ mod tests {
         }
     }
 
+    fn reserve(budget: &MemoryBudget) -> Reservation {
+        budget.reserve(&"acme".parse().unwrap(), 0).unwrap()
+    }
+
+    #[tokio::test]
+    async fn small_items_take_the_memory_of_their_results() {
+        // A tenant has a quarter.
+        let budget = MemoryBudget::new(4 * 100 * ITEM_BYTES);
+        for (items, fits) in [(100, true), (101, false)] {
+            let (submission, mut memory) = (Arc::new(submission().await), reserve(&budget));
+            let body = "7\n".repeat(items).into();
+            let planned = plan_batch(submission, body, Format::Lines, None, &mut memory).await;
+            assert_eq!(matches!(planned, Err(BatchError::Overloaded(_))), !fits, "{items} items");
+            assert_eq!(budget.reserved_bytes(), 100 * ITEM_BYTES);
+        }
+        assert_eq!(budget.reserved_bytes(), 0);
+    }
+
     #[tokio::test]
     async fn other_tasks_run_while_a_batch_is_validated() {
         for (events, bytes, expected) in [(1, 1024, 0..=0), (200, 1024, 8..=16), (900, 1, 8..=16)] {
@@ -374,7 +402,9 @@ mod tests {
 "#
             )
             .repeat(events);
-            let mut plan = pin!(plan_batch(Arc::new(submission().await), lines.into(), Format::Lines, None));
+            let (submission, mut memory) =
+                (Arc::new(submission().await), reserve(&MemoryBudget::new(1 << 30)));
+            let mut plan = pin!(plan_batch(submission, lines.into(), Format::Lines, None, &mut memory));
             let mut yields = 0;
             let planned = loop {
                 match futures::poll!(&mut plan) {

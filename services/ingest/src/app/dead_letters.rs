@@ -1,6 +1,6 @@
 //! Dead letters of consumers, for the platform administrator, and quarantined items, also for the administrators of their tenant.
 
-use bus::{DeadLetters, PublishError, QUARANTINE};
+use bus::{DeadLetters, PublishError, QUARANTINE, Reservation};
 use contract::consumers::{
     ConsumerName, DeadLetter, DeletedDeadLetters, MAX_DEAD_LETTER_SEQUENCES, QuarantineDetails,
     ReplayedDeadLetters,
@@ -31,7 +31,7 @@ impl App {
         page(&self.dead_letters(consumer).await?, None, consumer.as_str(), paging, &Numbers::PLAIN).await
     }
 
-    /// Returns a page of the quarantined items of one tenant or of all, the oldest first.
+    /// Returns a page of the quarantined items of one tenant or of all, the oldest first, and the place of the request.
     ///
     /// # Errors
     /// 503 for too many requests of the tenant or without the broker.
@@ -40,10 +40,10 @@ impl App {
         tenant_id: Option<&TenantId>,
         paging: &Paging<u64>,
         numbers: &Numbers,
-    ) -> Result<Page<DeadLetter>, Problem> {
-        let _reservation = self.audit.reserve(tenant_id)?;
+    ) -> Result<(Page<DeadLetter>, Option<Reservation>), Problem> {
+        let place = self.audit.reserve(tenant_id)?;
         let stored = self.stored_dead_letters()?;
-        page(&stored, tenant_id, QUARANTINE, paging, numbers).await
+        Ok((page(&stored, tenant_id, QUARANTINE, paging, numbers).await?, place))
     }
 
     /// Returns a quarantined item of one tenant or of any, with its bytes.

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use bus::{Ack, Message, PublishError};
+use bus::{Ack, Message, PublishError, Reservation};
 use bytes::Bytes;
 use contract::ProblemKind;
 use contract::events::{BatchResponse, EventResult, EventStatus, InvalidItems};
@@ -29,12 +29,12 @@ struct Outcomes {
 
 impl App {
     /// Returns one result per event after the streams have replied for each item, or the deadline has passed. Also returns
-    /// the limit of the tenant that the batch exceeds. The first events up to the limit are published.
+    /// the limit of the tenant that the batch exceeds, and the memory of the results. The first events up to the limit are published.
     ///
     /// If invalid items are quarantined, a body that is not a batch is one invalid item, and none is published above the limit.
     ///
     /// # Errors
-    /// The body is not a batch, and is not quarantined.
+    /// The body is not a batch, and is not quarantined, or no memory is left for its items.
     #[tracing::instrument(skip_all)]
     pub(crate) async fn ingest_batch(
         &self,
@@ -43,11 +43,16 @@ impl App {
         allowance: Allowance,
         format: Format,
         invalid: Option<InvalidItems>,
-    ) -> Result<(BatchResponse, Option<OverQuota>), BatchError> {
+    ) -> Result<(BatchResponse, Option<OverQuota>, Reservation), BatchError> {
         let deadline = Instant::now() + PUBLISH_TIMEOUT;
         let inline = body.len() <= MAX_INLINE_BYTES;
-        let plan = plan_batch(Arc::clone(&submission), body.clone(), format, invalid);
-        let planned = if inline {
+        let mut memory = self.body_budget.reserve(submission.caller.tenant_id(), 0)?;
+        let (sender, sent) = (Arc::clone(&submission), body.clone());
+        let plan = async move {
+            let planned = plan_batch(sender, sent, format, invalid, &mut memory).await;
+            (planned, memory)
+        };
+        let (planned, memory) = if inline {
             plan.await
         } else {
             let runtime = Handle::current();
@@ -58,7 +63,12 @@ impl App {
                 (plan_body(&submission, &body, &error, items)?, Some(BatchError::Split { error, items }))
             }
             Err(error) => {
-                let items = if let BatchError::Split { items, .. } = error { items } else { 1 };
+                let items = match error {
+                    BatchError::Split { items, .. } => items,
+                    // The request can be repeated.
+                    BatchError::Overloaded(_) => 0,
+                    _ => 1,
+                };
                 self.limits.take_events(
                     submission.caller.tenant_id(),
                     &submission.caller.subject().quota,
@@ -89,7 +99,7 @@ impl App {
             failed_events: results.len() - successful_events,
             results,
         };
-        Ok((response, outcomes.over_quota))
+        Ok((response, outcomes.over_quota, memory))
     }
 
     /// Publishes the messages of a batch that are within the limits of the tenant.

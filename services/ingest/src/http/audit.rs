@@ -1,13 +1,15 @@
 //! `/audit`.
 
 use authn::AnyCaller;
-use axum::Json;
 use axum::extract::State;
-use contract::audit::{AuditQuery, AuditRecord};
-use contract::{Page, ProblemKind};
+use axum::response::Response;
+use contract::ProblemKind;
+use contract::audit::AuditQuery;
+use http::StatusCode;
 use service::Problem;
 use service::http::Filtered;
 
+use super::{json, response};
 use crate::app::{App, AuditRequest};
 
 /// `GET /audit`: an administrator of the tenant, the platform administrator, or a member for the own events.
@@ -15,7 +17,7 @@ pub(super) async fn list(
     State(app): State<App>,
     query: Result<Filtered<String, AuditQuery>, Problem>,
     caller: AnyCaller,
-) -> Result<Json<Page<AuditRecord>>, Problem> {
+) -> Result<Response, Problem> {
     // A program gets 403 whatever its query is.
     if let AnyCaller::Caller(caller) = &caller {
         caller.require_user()?;
@@ -39,5 +41,6 @@ pub(super) async fn list(
         }
     };
     let request = AuditRequest { tenant, kind, user_id, key_id, member, after, since };
-    Ok(Json(app.list_audit(request, &paging).await?))
+    let (page, place) = app.list_audit(request, &paging).await?;
+    Ok(response(StatusCode::OK, json(&page)?, place))
 }

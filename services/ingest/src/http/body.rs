@@ -129,6 +129,7 @@ impl Sender<'_> {
         if is_cut || trimmed(&bytes).len() > json {
             return Err(exceeds(too_large, json, ", counted after decompression"));
         }
+        reservation.shrink_to(bytes.len());
         Ok(ReceivedBody { bytes, allowance, _reservation: reservation })
     }
 }

@@ -11,6 +11,7 @@ use contract::consumers::{
 use http::StatusCode;
 use service::Problem;
 use service::http::{Id, JsonBody, Paging};
+use tenancy::TenantId;
 
 use super::AnyAdmin;
 use crate::app::App;
@@ -32,6 +33,7 @@ pub(super) async fn list(
     AnyAdmin(tenant): AnyAdmin,
     paging: Paging<ConsumerName>,
 ) -> Result<Json<Page<Consumer>>, Problem> {
+    count(&app, tenant.as_ref())?;
     Ok(Json(app.list_consumers(tenant.as_ref(), &paging).await?))
 }
 
@@ -49,7 +51,13 @@ pub(super) async fn get(
     AnyAdmin(tenant): AnyAdmin,
     Id(name): Id<ConsumerName>,
 ) -> Result<Json<Consumer>, Problem> {
+    count(&app, tenant.as_ref())?;
     Ok(Json(app.get_consumer(tenant.as_ref(), name).await?))
+}
+
+/// Counts a request of a tenant: the broker lists the consumers of all tenants for it, or finds the oldest unread event of one.
+fn count(app: &App, tenant: Option<&TenantId>) -> Result<(), Problem> {
+    tenant.map_or(Ok(()), |tenant_id| app.audit.count_request(tenant_id))
 }
 
 /// `DELETE /consumers/{consumer_name}`: the platform administrator.

@@ -2,13 +2,15 @@
 
 use axum::Json;
 use axum::extract::State;
+use axum::response::Response;
+use contract::ProblemKind;
 use contract::consumers::{DeadLetter, DeadLetterSequences, DeletedDeadLetters, QuarantineQuery};
-use contract::{Page, ProblemKind};
+use http::StatusCode;
 use service::Problem;
 use service::http::{Filtered, Id, JsonBody};
 use tenancy::TenantId;
 
-use super::AnyAdmin;
+use super::{AnyAdmin, json, response};
 use crate::app::{App, Numbers, Stream};
 
 /// `GET /events/quarantine`.
@@ -16,7 +18,7 @@ pub(super) async fn list(
     State(app): State<App>,
     AnyAdmin(tenant): AnyAdmin,
     Filtered { paging, filter }: Filtered<u64, QuarantineQuery>,
-) -> Result<Json<Page<DeadLetter>>, Problem> {
+) -> Result<Response, Problem> {
     let numbers = numbers(&app, tenant.as_ref());
     if let Some(tenant_id) = &tenant {
         app.audit.count_request(tenant_id)?;
@@ -25,7 +27,8 @@ pub(super) async fn list(
         }
     }
     let tenant_id = tenant.or(filter.tenant_id);
-    Ok(Json(app.list_quarantined(tenant_id.as_ref(), &paging, &numbers).await?))
+    let (page, place) = app.list_quarantined(tenant_id.as_ref(), &paging, &numbers).await?;
+    Ok(response(StatusCode::OK, json(&page)?, place))
 }
 
 /// `GET /events/quarantine/{sequence}`.

@@ -394,6 +394,21 @@ async fn an_administrator_sees_the_consumers_of_the_tenant_only() {
 }
 
 #[tokio::test]
+async fn requests_of_a_tenant_for_its_consumers_are_limited() {
+    let system = TestSystem::start_with(&[("SVC_LIMIT_AUDIT", "2/h")]).await.unwrap();
+    let (acme, other) = (system.create_tenant("acme").await, system.create_tenant("other").await);
+    acme.client.get("/consumers").await.expect::<Page<Consumer>>(200);
+    acme.client.get("/consumers/unknown").await.expect_problem(404, "not_found");
+    for path in ["/consumers", "/consumers/unknown"] {
+        acme.client.get(path).await.expect_problem(429, "rate_limited");
+    }
+    other.client.get("/consumers").await.expect::<Page<Consumer>>(200);
+    for _ in 0..3 {
+        list(&system).await;
+    }
+}
+
+#[tokio::test]
 async fn consumers_that_are_created_at_the_same_time_have_separate_accounts() {
     let system = TestSystem::start().await.unwrap();
     let platform = system.platform_admin();
