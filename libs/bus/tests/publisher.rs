@@ -4,6 +4,8 @@
 mod atomic;
 #[path = "publisher/broker.rs"]
 mod broker;
+#[path = "publisher/old_server.rs"]
+mod old_server;
 #[path = "publisher/stalled.rs"]
 mod stalled;
 

@@ -8,7 +8,7 @@ use service::config::{Setting, Variable, parse_bytes};
 use tokio::time::sleep;
 
 use super::{StreamDefinition, StreamError};
-use crate::connect::{Config, check_version, connect};
+use crate::connect::{Config, connect};
 
 /// Interval between checks of streams that are missing or wrongly configured.
 const CHECK_INTERVAL: Duration = Duration::from_secs(2);
@@ -59,7 +59,6 @@ pub async fn until_valid(
 ) {
     let handle_once = async || {
         let client = connect(nats).await.map_err(|error| chain(&error))?;
-        check_version(&client.server_info().version).map_err(|error| error.to_string())?;
         let context = async_nats::jetstream::with_prefix(client, api_prefix);
         handle(&context, definitions.to_vec()).await.map_err(|error| chain(&error))
     };

@@ -8,6 +8,7 @@ use bytes::{Buf as _, BytesMut};
 use data_encoding::BASE64URL_NOPAD;
 use rustls::pki_types::ServerName;
 use serde::{Deserialize, Serialize};
+use service::chain;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, split};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
@@ -16,7 +17,7 @@ use uuid::Uuid;
 
 use super::protocol::{self, Malformed, PING, ServerOperation};
 use super::tls;
-use crate::connect::{CONNECT_TIMEOUT, Config, ConnectError};
+use crate::connect::{CONNECT_TIMEOUT, Config, ConnectError, check_version};
 
 /// Room for received bytes before each read: several hundred replies.
 const READ_BUFFER: usize = 32 * 1024;
@@ -50,7 +51,7 @@ impl Dialer {
         Ok(Self { config, next: AtomicUsize::new(random.into()) })
     }
 
-    /// Connects to one of the servers, each of which is tried once.
+    /// Connects to one of the servers, each of which is tried once. Does not use servers that are too old.
     pub(crate) async fn dial(&self) -> Result<WireConnection, ConnectError> {
         let mut servers = self.config.servers()?;
         let first = self.next.fetch_add(1, Ordering::Relaxed) % servers.len().max(1);
@@ -58,7 +59,14 @@ impl Dialer {
         let mut error = ConnectError::Address;
         for server in servers {
             match WireConnection::open(&self.config, &server).await {
-                Ok(connection) => return Ok(connection),
+                Ok(connection) => {
+                    if matches!(error, ConnectError::OldServer(_)) {
+                        tracing::warn!(error = chain(&error), "NATS server skipped");
+                    }
+                    return Ok(connection);
+                }
+                // The reason why the others fail can pass.
+                Err(_) if matches!(error, ConnectError::OldServer(_)) => {}
                 Err(failed) => error = failed,
             }
         }
@@ -75,6 +83,8 @@ pub(crate) struct Reader {
 /// The used settings of a server.
 #[derive(Deserialize)]
 struct Info {
+    #[serde(default)]
+    version: String,
     max_payload: usize,
     #[serde(default)]
     nonce: String,
@@ -110,7 +120,7 @@ impl WireConnection {
     /// Connects to a server.
     ///
     /// # Errors
-    /// The server is not reachable, does not respond in time, or rejects the client.
+    /// The server is not reachable, is too old, does not respond in time, or rejects the client.
     pub(crate) async fn open(config: &Config, server: &ServerAddr) -> Result<Self, ConnectError> {
         let opened = timeout(CONNECT_TIMEOUT, Self::open_untimed(config, server)).await;
         opened.unwrap_or_else(|elapsed| Err(io::Error::from(elapsed).into()))
@@ -125,6 +135,7 @@ impl WireConnection {
             _ => None,
         })
         .await??;
+        check_version(&info.version)?;
         let tls_required = info.tls_required || server.tls_required() || config.requires_tls();
         let (stream, mut writer): (Box<dyn AsyncRead + Send + Unpin>, Box<dyn AsyncWrite + Send + Unpin>) =
             if tls_required {
@@ -231,7 +242,9 @@ async fn receive_bytes(stream: &mut (impl AsyncRead + Unpin), buffer: &mut Bytes
 
 #[cfg(test)]
 mod tests {
+    use service::Tasks;
     use testkit::{Certificates, NatsServer};
+    use tokio::net::TcpListener;
 
     use super::*;
 
@@ -259,6 +272,36 @@ mod tests {
         assert!(open(&Config { ca_file: Some(other.authority()), ..config.clone() }).await.is_err());
         assert!(open(&Config { ca_file: None, ..config.clone() }).await.is_err());
         assert!(open(&Config { client_certificate: None, ..config }).await.is_err());
+    }
+
+    /// Returns the address of a server that announces 2.12.5.
+    async fn old_server() -> String {
+        let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
+        let address = listener.local_addr().unwrap();
+        Tasks::default().spawn_short(async move {
+            while let Ok((mut stream, _)) = listener.accept().await {
+                let info = r#"INFO {"version":"2.12.5","max_payload":1048576}"#;
+                stream.write_all(format!("{info}\r\n").as_bytes()).await.unwrap();
+            }
+        });
+        address.to_string()
+    }
+
+    #[tokio::test]
+    async fn a_server_that_is_too_old_is_skipped_and_the_error_says_so() {
+        let (old, current) = (old_server().await, NatsServer::start().await.unwrap());
+        let with_another =
+            |url: &str| Dialer::new(Config::new(format!("nats://{old},{url}"), "test")).unwrap();
+        let dialer = with_another(&current.url);
+        // Each server is the first one once.
+        for _ in 0..2 {
+            assert!(dialer.dial().await.is_ok());
+        }
+        let dialer = with_another("nats://127.0.0.1:1");
+        for _ in 0..2 {
+            let error = dialer.dial().await.err().map(|error| error.to_string()).unwrap();
+            assert!(error.starts_with("nats-server 2.12.5 is too old"), "{error}");
+        }
     }
 
     #[tokio::test]
