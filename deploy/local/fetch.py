@@ -27,7 +27,11 @@ REQUIREMENTS = Path(__file__).resolve().with_name("requirements.txt")
 SCHEMATHESIS = REQUIREMENTS.with_name("schemathesis.txt")
 CLIENT_GENERATOR = REQUIREMENTS.with_name("openapi-python-client.txt")
 OLDEST_NATS_PY = REQUIREMENTS.with_name("nats-py-oldest.txt")
-JNATS = Path(__file__).resolve().parents[2] / "docs/consumers/pom.xml"
+SOURCES = Path(__file__).resolve().parents[2]
+JNATS = SOURCES / "docs/consumers/pom.xml"
+# The oldest version that docs/consumers.md lists.
+OLDEST_JNATS = "2.17.4"
+BENTHOS = SOURCES / "tests/consumers/benthos"
 NATS_CLI = "v0.5.0"
 # Directories with files for one version of Python only.
 OF_THIS_PYTHON = ("yaml_path", "starlark_path", "schemathesis_path", "client_generator_path")
@@ -39,7 +43,7 @@ OLDEST_GO = (1, 21)
 OLDEST_JAVA = (17,)
 DOWNLOADS = 4
 # Finders that use the same download.
-SHARED = [("prometheus", "promtool"), ("go", "nats_cli")]
+SHARED = [("prometheus", "promtool"), ("go", "nats_cli", "benthos"), ("jnats_path", "oldest_jnats_path")]
 WHEELS = ("--only-binary", ":all:")
 # Program and modules, then libraries.
 PGBOUNCER = ("pgbouncer", "libc-ares2", "libevent-2.1-7")
@@ -71,7 +75,9 @@ def locked(dev):
 
 
 def find(options, dev, tools_file):
-    pinned_files = (REQUIREMENTS, SCHEMATHESIS, CLIENT_GENERATOR, OLDEST_NATS_PY, JNATS, debian.PINS)
+    # This file has versions too.
+    locks = (REQUIREMENTS, SCHEMATHESIS, CLIENT_GENERATOR, OLDEST_NATS_PY, JNATS, BENTHOS / "go.mod", debian.PINS)
+    pinned_files = (Path(__file__), *locks)
     pins = hashlib.sha256(b"".join(file.read_bytes() for file in pinned_files)).hexdigest()
     known = load(tools_file, pins, options.fetch)
     wanted = SERVERS + (FOR_TESTS if options.tests else [])
@@ -170,10 +176,19 @@ def oldest_nats_py(tools, _):
 
 def jnats(tools, _):
     """Returns the directory with the packages of docs/consumers/pom.xml, or None without Java or Maven. The tests with Java are skipped then."""
+    return java_packages(tools, hashlib.sha256(JNATS.read_bytes()).hexdigest()[:16])
+
+
+def oldest_jnats(tools, _):
+    """Like `jnats`."""
+    return java_packages(tools, OLDEST_JNATS, f"-Djnats.version={OLDEST_JNATS}")
+
+
+def java_packages(tools, name, *options):
     maven = shutil.which("mvn")
     if maven and (version(shutil.which("java") or "java") or ()) >= OLDEST_JAVA:
-        home = tools / f"jnats-{hashlib.sha256(JNATS.read_bytes()).hexdigest()[:16]}"
-        command = [maven, "--quiet", "--batch-mode", "--file", JNATS, "dependency:copy-dependencies"]
+        home = tools / f"jnats-{name}"
+        command = [maven, "--quiet", "--batch-mode", "--file", JNATS, *options, "dependency:copy-dependencies"]
         if fetched_by(home, lambda part: [*command, f"-DoutputDirectory={part}"]):
             return home
     print("Java 17 or newer and Maven are not installed or not usable: the tests of consumers with Java are skipped")
@@ -342,6 +357,21 @@ def nats_cli(tools, fetched_only):
     return None
 
 
+def benthos(tools, fetched_only):
+    """Returns None if Benthos cannot be compiled. Its test is skipped then."""
+    home = tools / f"benthos-{hashlib.sha256((BENTHOS / 'go.mod').read_bytes()).hexdigest()[:16]}"
+
+    def build(part):
+        # The command adds the checksums, which it verifies, to go.mod and go.sum.
+        shutil.copytree(BENTHOS, part)
+        return [go(tools, fetched_only), "-C", part, "build", "-mod=mod", "-o", "benthos", "."]
+
+    if fetched_by(home, build, lambda _: {"GOTOOLCHAIN": "local"}):
+        return home / "benthos"
+    print("Benthos cannot be compiled: its test is skipped")
+    return None
+
+
 FINDERS = {
     "postgres_bin_dir": postgres, "nats_server": nats_server, "caddy": caddy, "nats_py_path": nats_py,
     "aiosmtpd_path": aiosmtpd, "helm": helm, "kubernetes_schemas": kubernetes_schemas,
@@ -349,7 +379,8 @@ FINDERS = {
     "schemathesis_path": schemathesis, "client_generator_path": client_generator, "prometheus": prometheus,
     "promtool": promtool, "chromium": chromium, "chromedriver": chromedriver, "axe_path": axe, "go": go,
     "vector": vector, "syslog_ng": syslog_ng, "rsyslog": rsyslog, "pgbouncer": pgbouncer, "nats_cli": nats_cli,
-    "oldest_nats_py_path": oldest_nats_py, "jnats_path": jnats, "requests_oauthlib_path": requests_oauthlib,
+    "oldest_nats_py_path": oldest_nats_py, "jnats_path": jnats, "oldest_jnats_path": oldest_jnats,
+    "requests_oauthlib_path": requests_oauthlib, "benthos": benthos,
 }  # fmt: skip
 SERVERS = ["postgres_bin_dir", "nats_server"]
 FOR_TESTS = [name for name in FINDERS if name not in SERVERS]

@@ -3,6 +3,8 @@
 import json
 import os
 
+import builds
+import routes
 from cluster import TestError, run
 from traffic import Entry
 
@@ -44,6 +46,17 @@ class Client:
         """Sends an event for each id. Raises if an event is not acknowledged."""
         events = "\n".join(json.dumps({"source_id": "e2e-svc", "event_id": each}) for each in ids)
         self.svc("events", "send", "--file", "-", "--batch-size", "10", text=events)
+
+
+def first_client(cluster, home):
+    """Opens the routes of an installation for localhost. Returns the client of a new account."""
+    routes.for_localhost(cluster)
+    address = os.environ["E2E_HTTP"]
+    if error := Entry(address, "localhost").wait_until_open():
+        raise TestError(f"the ingress does not serve localhost: {error}")
+    client = Client(builds.program("svc"), address, home)
+    client.make_account(cluster.secret("svc-tokens", "platform-token"))
+    return client
 
 
 def log_in(entry: Entry):

@@ -37,6 +37,7 @@ import disturbances  # noqa: E402
 import drain  # noqa: E402
 import ingest_scale  # noqa: E402
 import ipv6  # noqa: E402
+import leaders  # noqa: E402
 import load  # noqa: E402
 import managed  # noqa: E402
 import managed_faults  # noqa: E402
@@ -85,6 +86,7 @@ STEPS = {
 OWN_INSTALLATION = {
     "trial": trial.install_trial,
     "production": production.install_documented_values,
+    "leaders": leaders.move_leaders,
     "ingest-scale": ingest_scale.measure_ingest,
 }
 

@@ -1,16 +1,12 @@
 """Events per second with one to four pods of ingest, each limited to a tenth of a core, so that the node is not the limit."""
 
 import json
-import os
 import time
 
-import builds
-import routes
 from builds import PRESENT
-from client import Client
-from cluster import Cluster, TestError
+from client import first_client
+from cluster import Cluster
 from installation import Installation
-from traffic import Entry
 
 PODS = (1, 2, 3, 4)
 CPU_LIMIT = "100m"
@@ -27,12 +23,7 @@ def measure_ingest(namespace, work, report):
     try:
         installation.prepare()
         installation.install()
-        routes.for_localhost(cluster)
-        address = os.environ["E2E_HTTP"]
-        if error := Entry(address, "localhost").wait_until_open():
-            raise TestError(f"the ingress does not serve localhost: {error}")
-        client = Client(builds.program("svc"), address, work)
-        client.make_account(cluster.secret("svc-tokens", "platform-token"))
+        client = first_client(cluster, work)
         first = None
         for pods in PODS:
             limit(installation, pods)

@@ -67,6 +67,7 @@ func old(broker *nats.Conn, subject, noConsumer string) {
 		expect(call, "event-", id, err)
 	}
 	pull("PullSubscribe with Bind", subject, "", nats.Bind("UDM", name))
+	pull("PullSubscribe with a durable and Bind", subject, name, nats.Bind("UDM", name))
 	pull("PullSubscribe with a durable and BindStream", subject, name, nats.BindStream("UDM"))
 	pull("PullSubscribe with a durable", subject, name)
 	push := func(call, expected string, options ...nats.SubOpt) {

@@ -1,17 +1,24 @@
 //! Clients that are not of this project read with the login of a consumer, and with the options that they have by default. A
 //! client that is not installed is skipped.
 
+use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use async_nats::{Client, ConnectOptions};
-use e2e::{Installation, installed, output_of};
+use e2e::{Installation, Process, installed, output_of};
 use futures::{FutureExt as _, StreamExt as _};
 use serde_json::{Value, json};
 
-use super::consumer_examples::{System, build_go, java, python};
+use super::consumer_examples::{
+    OLDEST_NATS_GO, OLDEST_NATS_JS, System, build_go, install_javascript, java, nats_js, node, python,
+};
 
 const FILTER: &str = "udm.v1.*.demo.>";
+/// More than the clients read.
+const EVENTS: usize = 100;
+/// The package of version 2 of nats.js: the oldest version that docs/consumers.md lists, and the last one.
+const NATS_JS_2: [&str; 2] = ["2.14.0", "2.29.3"];
 
 fn source(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("consumers").join(name)
@@ -19,7 +26,7 @@ fn source(name: &str) -> PathBuf {
 
 async fn start(installation: &Installation) -> System<'_> {
     let system = System::start_with(installation, json!({ "name": "consumer", "tenant_id": "demo" })).await;
-    system.send_plain("event", 50).await;
+    system.send_plain("event", EVENTS).await;
     system
 }
 
@@ -39,15 +46,58 @@ async fn clients_read_the_durable_with_default_options_and_learn_why_they_cannot
         let path = installed(library).unwrap();
         run(&system, library, python(&source("clients.py"), path.as_os_str())).await;
     }
-    if let Some(java) = java(&source("Clients.java")) {
-        run(&system, "jnats", java).await;
+    for library in ["jnats_path", "oldest_jnats_path"] {
+        if let Some(java) = java(&source("Clients.java"), library) {
+            run(&system, library, java).await;
+        }
     }
     if let Some(go) = installed("go") {
-        let home = tempfile::tempdir().unwrap();
-        let program =
-            build_go(&go, home.path(), &std::fs::read_to_string(source("clients.go")).unwrap()).await;
-        run(&system, "nats.go", Command::new(program)).await;
+        let program = std::fs::read_to_string(source("clients.go")).unwrap();
+        for version in [None, Some(OLDEST_NATS_GO)] {
+            let home = tempfile::tempdir().unwrap();
+            let built = build_go(&go, home.path(), version, &program).await;
+            run(&system, &format!("nats.go {version:?}"), Command::new(built)).await;
+        }
     }
+    let program = std::fs::read_to_string(source("clients.mjs")).unwrap();
+    let version_2 = NATS_JS_2.map(|version| json!({ "dependencies": { "nats": version } }));
+    for package in [nats_js(None), nats_js(Some(OLDEST_NATS_JS))].into_iter().chain(version_2) {
+        let home = tempfile::tempdir().unwrap();
+        if let Some(program) = install_javascript(home.path(), &program, &package).await {
+            run(&system, &package.to_string(), node(&program)).await;
+        }
+    }
+}
+
+#[tokio::test]
+async fn benthos_reads_the_durable_with_default_options() {
+    let Some(benthos) = installed("benthos") else { return };
+    let installation = Installation::new(&[]);
+    let system = start(&installation).await;
+    let login = &system.consumer["login"];
+    let [user, password] = ["user", "password"].map(|field| login[field].as_str().unwrap());
+    let (_, address) = system.run.run_file.nats_url.split_once('@').unwrap();
+    let (configuration, output) = (installation.path("benthos.yaml"), installation.path("events"));
+    // The input is that of docs/consumers.md.
+    let settings = json!({
+        "http": { "enabled": false },
+        "input": { "nats_jetstream": {
+            "urls": [format!("nats://{user}:{password}@{address}")],
+            "stream": "UDM",
+            "durable": "consumer",
+            "bind": true,
+        } },
+        "output": { "file": { "path": output, "codec": "lines" } },
+    });
+    std::fs::write(&configuration, settings.to_string()).unwrap();
+    let mut command = Command::new(benthos);
+    command.arg("--config").arg(configuration);
+    let mut processes = [Process::start(&mut command, &installation.path("benthos"))];
+    system.wait_until_handled(&mut processes, 0).await;
+    let events = std::fs::read_to_string(output).unwrap();
+    let id = |event: &str| serde_json::from_str::<Value>(event).unwrap()["event_id"].to_string();
+    let ids: HashSet<_> = events.lines().map(id).collect();
+    assert_eq!([events.lines().count(), ids.len()], [EVENTS, EVENTS], "{events}");
 }
 
 #[tokio::test]

@@ -12,6 +12,9 @@ use serde_json::{Value, json};
 use testkit::{wait_until, within};
 
 const BUILD_DEADLINE: std::time::Duration = std::time::Duration::from_mins(5);
+/// The oldest versions that docs/consumers.md lists. `deploy/local/fetch.py` has those of Python and Java.
+pub(super) const OLDEST_NATS_GO: &str = "v1.31.0";
+pub(super) const OLDEST_NATS_JS: &str = "3.0.0";
 
 /// A running system with the consumer `consumer`.
 pub(super) struct System<'a> {
@@ -87,7 +90,7 @@ impl<'a> System<'a> {
     }
 
     /// Waits until all events but `open` are acknowledged, while the processes run.
-    async fn wait_until_handled(&self, processes: &mut [Process], open: u64) {
+    pub(super) async fn wait_until_handled(&self, processes: &mut [Process], open: u64) {
         wait_until("all events are handled", async || {
             processes.iter_mut().for_each(Process::expect_running);
             let client = api_client(&self.run.run_file.base_url).bearer(&self.platform_token);
@@ -190,66 +193,95 @@ fn python_example(program: &Path) -> Command {
     python(program, &required_variable("SVC_TEST_NATS_PY"))
 }
 
-/// Runs a source file with the packages of the example. `None` without Java.
-pub(super) fn java(source: &Path) -> Option<Command> {
+/// Runs a source file with the packages in a directory of `tools.json`. `None` without Java.
+pub(super) fn java(source: &Path, library: &str) -> Option<Command> {
     let mut java = Command::new("java");
-    java.args(["-XX:TieredStopAtLevel=1", "-cp", &format!("{}/*", installed("jnats_path")?.display())])
+    java.args(["-XX:TieredStopAtLevel=1", "-cp", &format!("{}/*", installed(library)?.display())])
         .arg(source);
     Some(java)
 }
 
-/// The Java example with a statement at the beginning of its handler.
+/// The Java example with the current library, and with a statement at the beginning of its handler.
 fn java_example(installation: &Installation, statement: &str) -> Option<Command> {
     let file = installation.path("ReadEvents.java");
     let handler = "    private static void handle(Message event) throws Exception {\n";
     let source = std::fs::read_to_string(documented("ReadEvents.java")).unwrap();
     assert!(source.contains(handler));
     std::fs::write(&file, source.replacen(handler, &format!("{handler}{statement}"), 1)).unwrap();
-    java(&file)
+    java(&file, "jnats_path")
 }
 
-fn node(program: &Path) -> Command {
+pub(super) fn node(program: &Path) -> Command {
     let mut node = Command::new("node");
     node.arg(program);
     node
 }
 
-/// Installs the packages of the example, and adds a statement at the beginning of its handler. `None` without Node.js.
-async fn install_javascript_example(installation: &Installation, statement: &str) -> Option<PathBuf> {
-    let home = installation.path("javascript-example");
-    std::fs::create_dir_all(&home).unwrap();
+/// The packages of the example, in another version if one is given.
+pub(super) fn nats_js(version: Option<&str>) -> Value {
+    let text = std::fs::read_to_string(documented("package.json")).unwrap();
+    let mut package: Value = serde_json::from_str(&text).unwrap();
+    if let Some(version) = version {
+        for pinned in package["dependencies"].as_object_mut().unwrap().values_mut() {
+            *pinned = version.into();
+        }
+    }
+    package
+}
+
+/// Installs the packages of the example, in another version if one is given, and adds a statement at the beginning of its handler. `None`
+/// without Node.js.
+async fn install_javascript_example(
+    installation: &Installation,
+    version: Option<&str>,
+    statement: &str,
+) -> Option<PathBuf> {
     let handler = "async function handle(event) {\n";
     let source = std::fs::read_to_string(documented("read_events.mjs")).unwrap();
     let source = source.replacen(handler, &format!("{handler}{statement}"), 1);
-    std::fs::write(home.join("read_events.mjs"), source).unwrap();
-    std::fs::copy(documented("package.json"), home.join("package.json")).unwrap();
+    let home = installation.path(&format!("javascript-{}", version.unwrap_or("newest")));
+    install_javascript(&home, &source, &nats_js(version)).await
+}
+
+/// Writes a program into a new directory, and installs packages for it. `None` without Node.js.
+pub(super) async fn install_javascript(home: &Path, source: &str, package: &Value) -> Option<PathBuf> {
+    std::fs::create_dir_all(home).unwrap();
+    std::fs::write(home.join("program.mjs"), source).unwrap();
+    std::fs::write(home.join("package.json"), package.to_string()).unwrap();
     let mut install = tokio::process::Command::new("npm");
-    install.args(["install", "--no-package-lock", "--no-audit", "--no-fund"]).current_dir(&home);
+    install.args(["install", "--no-package-lock", "--no-audit", "--no-fund"]).current_dir(home);
     let Ok(output) = within(BUILD_DEADLINE, "npm install", install.kill_on_drop(true).output()).await else {
-        eprintln!("Node.js is not installed: skipping its example");
+        eprintln!("Node.js is not installed: skipping its programs");
         return None;
     };
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    Some(home.join("read_events.mjs"))
+    Some(home.join("program.mjs"))
 }
 
 /// Builds the example with a statement at the beginning of its handler.
-async fn build_go_example(go: &Path, home: &Path, statement: &str) -> PathBuf {
+async fn build_go_example(go: &Path, home: &Path, version: Option<&str>, statement: &str) -> PathBuf {
     let handler = "func handle(event jetstream.Msg) error {\n";
     let source = std::fs::read_to_string(documented("read_events.go")).unwrap();
-    build_go(go, home, &source.replacen(handler, &format!("{handler}{statement}"), 1)).await
+    build_go(go, home, version, &source.replacen(handler, &format!("{handler}{statement}"), 1)).await
 }
 
-/// Builds a program with the packages of the example.
-pub(super) async fn build_go(go: &Path, home: &Path, source: &str) -> PathBuf {
+/// Builds a program with the packages of the example, with another version of nats.go if one is given.
+pub(super) async fn build_go(go: &Path, home: &Path, version: Option<&str>, source: &str) -> PathBuf {
     std::fs::write(home.join("main.go"), source).unwrap();
     std::fs::copy(documented("go.mod"), home.join("go.mod")).unwrap();
     std::fs::copy(documented("go.sum"), home.join("go.sum")).unwrap();
-    let mut build = tokio::process::Command::new(go);
-    build.args(["build", "-o", "read_events", "."]).current_dir(home).env("GOTOOLCHAIN", "local");
-    let output = within(BUILD_DEADLINE, "go build", build.kill_on_drop(true).output()).await.unwrap();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    if let Some(version) = version {
+        run_go(go, home, &["get", &format!("github.com/nats-io/nats.go/jetstream@{version}")]).await;
+    }
+    run_go(go, home, &["build", "-o", "read_events", "."]).await;
     home.join("read_events")
+}
+
+async fn run_go(go: &Path, home: &Path, arguments: &[&str]) {
+    let mut command = tokio::process::Command::new(go);
+    command.args(arguments).current_dir(home).env("GOTOOLCHAIN", "local").kill_on_drop(true);
+    let output = within(BUILD_DEADLINE, &format!("go {}", arguments[0]), command.output()).await.unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 }
 
 #[tokio::test]
@@ -263,21 +295,27 @@ async fn the_examples_read_all_events_and_keep_those_that_they_reject() {
         system.check(name, program, &installation.path(name)).await;
     }
 
-    let rust = Command::new(program_path("examples/read_events"));
-    if let Some(program) = install_javascript_example(&installation, "").await {
-        system.check("javascript", node(&program), &installation.path("javascript")).await;
+    for (name, version) in [("javascript", None), ("javascript-oldest", Some(OLDEST_NATS_JS))] {
+        if let Some(program) = install_javascript_example(&installation, version, "").await {
+            system.check(name, node(&program), &installation.path(name)).await;
+        }
     }
 
+    let rust = Command::new(program_path("examples/read_events"));
     system.check("rust", rust, &installation.path("rust")).await;
 
-    if let Some(program) = java_example(&installation, "") {
-        system.check("java", program, &installation.path("java")).await;
+    for (name, library) in [("java", "jnats_path"), ("java-oldest", "oldest_jnats_path")] {
+        if let Some(program) = java(&documented("ReadEvents.java"), library) {
+            system.check(name, program, &installation.path(name)).await;
+        }
     }
 
     if let Some(go) = installed("go") {
-        let home = tempfile::tempdir().unwrap();
-        let program = build_go_example(&go, home.path(), "").await;
-        system.check("go", Command::new(program), &installation.path("go")).await;
+        for (name, version) in [("go", None), ("go-oldest", Some(OLDEST_NATS_GO))] {
+            let home = tempfile::tempdir().unwrap();
+            let program = build_go_example(&go, home.path(), version, "").await;
+            system.check(name, Command::new(program), &installation.path(name)).await;
+        }
     }
 }
 
@@ -298,13 +336,13 @@ async fn three_processes_handle_each_event_once_also_if_it_takes_longer_than_the
         system.share("java", || java().unwrap(), &installation).await;
     }
 
-    if let Some(program) = install_javascript_example(&installation, "  await sleep(1000);\n").await {
+    if let Some(program) = install_javascript_example(&installation, None, "  await sleep(1000);\n").await {
         system.share("javascript", || node(&program), &installation).await;
     }
 
     if let Some(go) = installed("go") {
         let home = tempfile::tempdir().unwrap();
-        let program = build_go_example(&go, home.path(), "time.Sleep(time.Second)\n").await;
+        let program = build_go_example(&go, home.path(), None, "time.Sleep(time.Second)\n").await;
         system.share("go", || Command::new(&program), &installation).await;
     }
 }
@@ -324,12 +362,12 @@ async fn the_examples_continue_while_no_dead_letter_can_be_stored_and_after_a_re
     if let Some(program) = java_example(&installation, "") {
         system.disturb("java", program, &installation.path("java")).await;
     }
-    if let Some(program) = install_javascript_example(&installation, "").await {
+    if let Some(program) = install_javascript_example(&installation, None, "").await {
         system.disturb("javascript", node(&program), &installation.path("javascript")).await;
     }
     if let Some(go) = installed("go") {
         let home = tempfile::tempdir().unwrap();
-        let program = build_go_example(&go, home.path(), "").await;
+        let program = build_go_example(&go, home.path(), None, "").await;
         system.disturb("go", Command::new(program), &installation.path("go")).await;
     }
 }
