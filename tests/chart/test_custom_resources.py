@@ -61,7 +61,8 @@ def portable(pattern):
 def custom_resources():
     """Yields each custom resource with its source."""
     sources = {name: chart.case(name) for name in (*chart.MATRIX, *chart.TRIALS)}
-    sources |= {name: test_examples.documents(name) for name in ("cloudnative-pg.yaml", "external-secrets.yaml", "nats-alerts.yaml")}
+    examples = ("cloudnative-pg.yaml", "external-secrets.yaml", "nats-alerts.yaml", "postgres-alerts.yaml")
+    sources |= {name: test_examples.documents(name) for name in examples}
     if test_examples.NATS_CHART:
         sources["nats-values.yaml"] = test_examples.nats_objects()
     for name, objects in sources.items():

@@ -154,6 +154,7 @@ class SecurityRules(unittest.TestCase):
                 "svc-database/session-url",
                 "svc-nats/session-url",
                 "svc-tokens/service-token",
+                "svc-tokens/platform-token",
             },
             "Deployment/svc-ingest": {
                 "svc-nats/ingest-url",

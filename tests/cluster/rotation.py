@@ -8,6 +8,7 @@ import textwrap
 import time
 
 import mail
+from client import TENANT
 from cluster import NODE, ROOT, TestError
 from disturbances import ATTEMPTS
 from phone import Phone
@@ -19,13 +20,13 @@ SECRET = "svc-tokens"
 # The secrets of each component.
 VARIABLES = {
     "identity": {"SVC_SERVICE_TOKEN", "SVC_PLATFORM_TOKEN", "SVC_LIMITER_KEY"},
-    "session": {"SVC_SERVICE_TOKEN"},
+    "session": {"SVC_SERVICE_TOKEN", "SVC_PLATFORM_TOKEN"},
     "ingest": {"SVC_SERVICE_TOKEN", "SVC_PLATFORM_TOKEN"},
 }
 # Services with a role of Postgres.
 ROLES = ("identity", "session")
-# A request of the platform administrator to identity, and one to ingest.
-PATHS = ("/tenants", "/consumers")
+# A request of the platform administrator to each service.
+PATHS = ("/tenants", "/api-keys", "/consumers")
 
 
 def rotate_secrets(system):
@@ -186,7 +187,8 @@ def unread(cluster, changes):
 
 def statuses(system, token):
     entry = system.entries[0]
-    return [entry.request(entry.connection(), "GET", path, None, {"Authorization": f"Bearer {token}"})[1] for path in PATHS]
+    headers = {"Authorization": f"Bearer {token}", "X-Tenant-ID": TENANT}
+    return [entry.request(entry.connection(), "GET", path, None, headers)[1] for path in PATHS]
 
 
 def names(cluster):

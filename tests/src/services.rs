@@ -134,13 +134,13 @@ impl<B: Broker> Services<B> {
         command.env("SVC_LISTEN", public.to_string()).env("SVC_LISTEN_ADMIN", admin.to_string());
         command.env("SVC_PUBLIC_URL", format!("http://{}", self.address));
         command.env("SVC_SERVICE_TOKEN", SERVICE_TOKEN).env("SVC_NATS_URL", self.nats.url_of(service.name()));
+        command.env("SVC_PLATFORM_TOKEN", &self.platform_token);
         command.envs(LIMITS_OFF);
         match service {
             Upstream::Identity => {
                 self.set_database(&mut command, service);
                 command.env("SVC_LISTEN_INTERNAL", internal.to_string());
                 command.env("SVC_SESSION_URL", self.session_url());
-                command.env("SVC_PLATFORM_TOKEN", &self.platform_token);
                 command.env("SVC_LIMITER_KEY", LIMITER_KEY).env("SVC_FACTOR_KEY", LIMITER_KEY);
                 command.envs(CHEAP_HASHES);
                 command.env("SVC_STREAM_REPLICAS", "1").env("SVC_STREAM_MAX_BYTES", "64MiB");
@@ -152,7 +152,6 @@ impl<B: Broker> Services<B> {
             }
             Upstream::Ingest => {
                 command.env("SVC_SESSION_URL", self.session_url());
-                command.env("SVC_PLATFORM_TOKEN", &self.platform_token);
                 command.env("SVC_STREAM_REPLICAS", "1");
                 command.env("SVC_STREAM_MAX_BYTES", "64MiB").env("SVC_NATS_DURABILITY", "dev");
             }

@@ -125,7 +125,7 @@ impl Command for Create {
 
 /// List active API keys.
 ///
-/// Lists the oldest first. Requires a session of an administrator.
+/// Lists the oldest first. Requires a session of an administrator, or the platform token and a tenant.
 #[derive(Args)]
 pub(crate) struct List {
     #[command(flatten)]
@@ -136,7 +136,7 @@ impl Command for List {
     type Output = ItemList<ApiKey>;
 
     const ROUTES: Routes = Routes::Only(&[&routes::LIST_API_KEYS]);
-    const ERRORS: Errors = &[ErrorKind::InputInvalid];
+    const ERRORS: Errors = ErrorKind::PROMPT;
     const EXAMPLES: Examples = &[("List all API keys with the time of last use", "svc api-keys list --all")];
     const AGENT_NOTES: &'static str = "Without --all or --limit, prints one page and warns on stderr if \
         there are more items. The keys themselves are never listed. The time of last use is accurate to a \
@@ -151,7 +151,7 @@ impl Command for List {
 
 /// Revoke an API key.
 ///
-/// Requires a session of an administrator. Asks for confirmation.
+/// Requires a session of an administrator, or the platform token and a tenant. Asks for confirmation.
 #[derive(Args)]
 pub(crate) struct Revoke {
     /// Id of the key, or 4 or more characters of its start or end.

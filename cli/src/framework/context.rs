@@ -203,7 +203,9 @@ impl Context {
         if credential.is_platform_token() {
             // The platform administrator belongs to no tenant. A request of a user of a tenant must name one.
             match requirement {
-                Requirement::CredentialOrPlatformToken => credential.tenant = Some(self.tenant().await?),
+                Requirement::CredentialOrPlatformToken | Requirement::SessionOrPlatformTokenOfTenant => {
+                    credential.tenant = Some(self.tenant().await?);
+                }
                 Requirement::PlatformToken => credential.tenant = None,
                 _ => {}
             }

@@ -70,6 +70,23 @@ fn rejects_invalid_options_and_api_keys_as_credential() {
 }
 
 #[test]
+fn the_platform_administrator_lists_and_revokes_keys_of_the_tenant_that_is_named() {
+    let stub = Stub::new(service);
+    let client = Client::for_url(&stub.url).with_variable("SVC_PLATFORM_TOKEN", "svc_pt_x");
+    for command in [&["api-keys", "list"][..], &["api-keys", "revoke", ID, "--yes"]] {
+        assert_eq!(client.run(command).code, Some(12), "the tenant is missing: {command:?}");
+        let before = stub.requests().len();
+        let result = client.run(&[command, &["--tenant", "acme"]].concat());
+        assert_eq!(result.code, Some(0), "{result:?}");
+        for request in &stub.requests()[before..] {
+            assert_eq!(request.header("authorization"), Some("Bearer svc_pt_x"));
+            assert_eq!(request.header("x-tenant-id"), Some("acme"));
+        }
+    }
+    assert_eq!(client.run(&["api-keys", "create", "--name", "n", "--tenant", "acme"]).code, Some(4));
+}
+
+#[test]
 fn lists_and_revokes_keys() {
     let stub = Stub::new(service);
     let client = Client::for_url(&stub.url).with_variable("SVC_TOKEN", "svc_st_x");

@@ -32,9 +32,9 @@ pub const PLATFORM_TOKEN: Variable = Variable {
     form: "a token `svc_pt_…` from `svc-identity platform-token`",
     default: None,
     secret: true,
-    meaning: "Credential of the platform administrator, who manages tenants and invites their first administrator. If it is \
-        unset, these routes reject all requests. During a rotation, the second line is the previous token, which is accepted \
-        too.",
+    meaning: "Credential of the platform administrator, who manages tenants, invites their first administrator and can revoke API \
+        keys. If it is unset, these routes reject all requests. During a rotation, the second line is the previous token, which \
+        is accepted too.",
 };
 
 /// The secret is too short or malformed.

@@ -13,7 +13,7 @@ use std::ops::Deref;
 use std::sync::Arc;
 
 use audit::Actor;
-use authn::{IntrospectionBatcher, ServiceSecret};
+use authn::{IntrospectionBatcher, PlatformSecret, ServiceSecret};
 use bus::{Invalidation, InvalidationPublisher};
 use database::{Database, TenantTx};
 use hashing::Entropy;
@@ -35,6 +35,7 @@ pub(crate) struct Dependencies {
     pub(crate) entropy: Arc<dyn Entropy>,
     pub(crate) lifetimes: Lifetimes,
     pub(crate) service_secret: ServiceSecret,
+    pub(crate) platform_secret: PlatformSecret,
     pub(crate) limiter: Limiter,
     pub(crate) rate_limits: RateLimits,
     pub(crate) introspection: IntrospectionBatcher,

@@ -4,7 +4,7 @@ use std::num::NonZeroU32;
 use std::time::Duration;
 
 use audit::{AUDIT_PERSONAL, PiiPolicy};
-use authn::{IDENTITY_URL, OperatorSettings, ServiceSecret};
+use authn::{IDENTITY_URL, OperatorSettings, PlatformSecret, ServiceSecret};
 use bus::NatsSettings;
 use database::DatabaseSettings;
 use ratelimit::{Limit, Rate};
@@ -31,6 +31,7 @@ service::variables! {
             Variable::new("SVC_DEVICE_URL", "URL without query and fragment").optional_with(page_address),
         /// Secret of the internal API.
         pub service_secret: ServiceSecret,
+        pub(crate) platform_secret: PlatformSecret,
         /// Access of the Kubernetes operator to the internal API.
         pub(crate) operator: OperatorSettings,
         /// Internal API of the identity service.

@@ -7,7 +7,9 @@ mod sessions;
 
 use std::sync::Arc;
 
-use authn::{CredentialVerifier, OperatorAccess, ServiceSecret, internal_only, operator_only};
+use authn::{
+    CredentialVerifier, OperatorAccess, PlatformSecret, ServiceSecret, internal_only, operator_only,
+};
 use axum::Router;
 use axum::extract::FromRef;
 use axum::middleware::from_fn_with_state;
@@ -75,6 +77,12 @@ impl FromRef<App> for Arc<dyn CredentialVerifier> {
 impl FromRef<App> for Arc<dyn Clock> {
     fn from_ref(app: &App) -> Self {
         Arc::clone(&app.clock)
+    }
+}
+
+impl FromRef<App> for PlatformSecret {
+    fn from_ref(app: &App) -> Self {
+        app.platform_secret.clone()
     }
 }
 

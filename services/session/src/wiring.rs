@@ -98,6 +98,7 @@ pub fn build(config: Config, parts: Parts) -> Result<Routers, Box<dyn Error + Se
         entropy,
         lifetimes: config.lifetimes(),
         service_secret: config.service_secret,
+        platform_secret: config.platform_secret,
         limiter: limiter.clone(),
         rate_limits: config.rate_limits,
         introspection: IntrospectionBatcher::new(lookup, &tasks),

@@ -135,6 +135,7 @@ fn environments(settings: &Settings, environment: &Environment, urls: &InternalU
     let common = environment.clone().with([
         ("SVC_PUBLIC_URL", settings.public_url.clone()),
         ("SVC_SERVICE_TOKEN", settings.service_token.clone()),
+        ("SVC_PLATFORM_TOKEN", settings.platform_token.clone()),
         ("SVC_IDENTITY_URL", urls.identity.clone()),
         ("SVC_SESSION_URL", urls.session.clone()),
     ]);
@@ -150,17 +151,13 @@ fn environments(settings: &Settings, environment: &Environment, urls: &InternalU
     let mut for_identity = common.clone().with([
         ("SVC_DATABASE_URL", &settings.identity_database_url),
         ("SVC_NATS_URL", &settings.nats_urls.identity),
-        ("SVC_PLATFORM_TOKEN", &settings.platform_token),
         ("SVC_LIMITER_KEY", &settings.limiter_key),
         ("SVC_FACTOR_KEY", &settings.factor_key),
     ]);
     if !sends_mails(environment) {
         for_identity = for_identity.with([("SVC_MAIL_DIR", &settings.mail_dir)]);
     }
-    let for_ingest = common.with([
-        ("SVC_NATS_URL", &settings.nats_urls.ingest),
-        ("SVC_PLATFORM_TOKEN", &settings.platform_token),
-    ]);
+    let for_ingest = common.with([("SVC_NATS_URL", &settings.nats_urls.ingest)]);
     [for_identity, for_session, for_ingest]
 }
 

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use contract::ProblemKind;
-use contract::routes::{Access, Method, Route};
+use contract::routes::{Access, Header, Method, Route};
 use serde::Serialize;
 use serde_json::Value;
 
@@ -174,11 +174,12 @@ pub(crate) enum Routes {
 impl Routes {
     /// Returns what the first route accepts. A command without routes needs nothing, one with any route can need anything.
     pub(crate) const fn requirement(self) -> Requirement {
-        let accepted = match self {
-            Self::Only([route, ..]) => route.access,
+        let route = match self {
+            Self::Only([route, ..]) => route,
             Self::Only([]) => return Requirement::Nothing,
             Self::Any => return Requirement::CredentialOrPlatformToken,
         };
+        let accepted = route.access;
         let (mut user, mut key, mut platform, mut index) = (false, false, false, 0);
         while index < accepted.len() {
             match accepted[index] {
@@ -196,6 +197,9 @@ impl Routes {
         match (user, key, platform) {
             (_, true, true) => Requirement::CredentialOrPlatformToken,
             (_, true, false) => Requirement::Credential,
+            (true, false, true) if matches!(route.headers, [Header::TenantOfPlatformAdmin]) => {
+                Requirement::SessionOrPlatformTokenOfTenant
+            }
             (true, false, true) => Requirement::SessionOrPlatformToken,
             (true, false, false) => Requirement::Session,
             (false, false, true) => Requirement::PlatformToken,
@@ -307,7 +311,9 @@ pub(crate) enum Requirement {
     Credential,
     /// The service, and a session or the platform token.
     SessionOrPlatformToken,
-    /// The service, and a session, an API key or the platform token.
+    /// The service, and a session, or the platform token and a tenant.
+    SessionOrPlatformTokenOfTenant,
+    /// The service, and a session, an API key or the platform token and a tenant.
     CredentialOrPlatformToken,
     /// The service and the platform token.
     PlatformToken,
@@ -380,7 +386,11 @@ impl Requirement {
     const fn takes_session(self) -> bool {
         matches!(
             self,
-            Self::Session | Self::SessionOrPlatformToken | Self::Credential | Self::CredentialOrPlatformToken
+            Self::Session
+                | Self::SessionOrPlatformToken
+                | Self::SessionOrPlatformTokenOfTenant
+                | Self::Credential
+                | Self::CredentialOrPlatformToken
         )
     }
 
@@ -389,7 +399,9 @@ impl Requirement {
         match self {
             Self::StoredSession | Self::Session => &[Variable::TOKEN],
             Self::Credential => &[Variable::TOKEN, Variable::API_KEY],
-            Self::SessionOrPlatformToken => &[Variable::TOKEN, Variable::PLATFORM_TOKEN],
+            Self::SessionOrPlatformToken | Self::SessionOrPlatformTokenOfTenant => {
+                &[Variable::TOKEN, Variable::PLATFORM_TOKEN]
+            }
             Self::CredentialOrPlatformToken => {
                 &[Variable::TOKEN, Variable::API_KEY, Variable::PLATFORM_TOKEN]
             }

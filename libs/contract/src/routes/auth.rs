@@ -214,7 +214,8 @@ routes! {
 
     /// List the API keys of the tenant
     LIST_API_KEYS = Operation::get("/api-keys")
-        .access(&[Access::Admin])
+        .access(&[Access::Admin, Access::PlatformAdmin])
+        .headers(&[Header::TenantOfPlatformAdmin])
         .query(&[PAGING])
         .responses(&[RouteResponse::json::<Page<ApiKey>>(200, "A page of the active keys, oldest first.")]);
 
@@ -222,6 +223,7 @@ routes! {
     ///
     /// Ingest enforces this typically within 1 s, at most after 5 s. Repeating the request has no effect.
     REVOKE_API_KEY = Operation::delete("/api-keys/{key_id}")
-        .access(&[Access::Admin])
+        .access(&[Access::Admin, Access::PlatformAdmin])
+        .headers(&[Header::TenantOfPlatformAdmin])
         .responses(&[RouteResponse::empty(204, "The key is revoked.")]);
 }

@@ -1,4 +1,5 @@
-//! API keys: create, list, revoke. The caller is an administrator of the tenant; the handlers require it.
+//! API keys: create, list, revoke. The caller is an administrator of the tenant, or for the last two the platform administrator; the
+//! handlers require it.
 
 use audit::{Actor, AuditEvent, EventName};
 use authn::Caller;
@@ -10,7 +11,7 @@ use database::TenantTx;
 use hashing::{RawToken, TokenKind};
 use service::Problem;
 use service::http::Paging;
-use tenancy::KeyId;
+use tenancy::{KeyId, TenantId};
 
 use super::App;
 use super::sessions::{lock_session, require_session};
@@ -92,18 +93,23 @@ impl App {
     #[tracing::instrument(skip_all)]
     pub(crate) async fn list_api_keys(
         &self,
-        admin: &Caller,
+        tenant_id: &TenantId,
         paging: &Paging<KeyId>,
     ) -> Result<Page<ApiKey>, Problem> {
-        let mut tx = self.begin(admin.tenant_id(), admin.into()).await?;
+        let mut tx = self.begin(tenant_id, Actor::Anonymous).await?;
         let keys = api_key::list(&mut tx, paging.after, paging.rows()).await?;
         Ok(paging.page(keys, |key| key.id))
     }
 
     /// Revokes a key. Repeating it has no effect.
     #[tracing::instrument(skip_all)]
-    pub(crate) async fn revoke_api_key(&self, admin: &Caller, key_id: KeyId) -> Result<(), Problem> {
-        let mut tx = self.begin(admin.tenant_id(), admin.into()).await?;
+    pub(crate) async fn revoke_api_key(
+        &self,
+        tenant_id: &TenantId,
+        actor: Actor,
+        key_id: KeyId,
+    ) -> Result<(), Problem> {
+        let mut tx = self.begin(tenant_id, actor).await?;
         let key = api_key::mark_revoked(&mut tx, key_id).await?.ok_or(ProblemKind::NotFound)?;
         if key.newly {
             tx.audit(revoked(key_id));

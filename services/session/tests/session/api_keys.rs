@@ -9,7 +9,7 @@ use contract::{Page, Role, Scope, TenantStatus};
 use hashing::{RawToken, TokenKind};
 use http::StatusCode;
 use reqwest::Method;
-use serde_json::json;
+use serde_json::{Value, json};
 use service::Clock as _;
 use testkit::{Client, TestResponse, wait_until};
 use testsystem::TestSystem;
@@ -86,6 +86,30 @@ async fn only_administrators_of_the_tenant_manage_keys() {
     assert_eq!(names(&other.client, "/api-keys").await, [] as [&str; 0]);
     other.client.delete(&format!("/api-keys/{}", key.id)).await.expect_problem(404, "not_found");
     holder.get("/auth/session").await.expect::<Whoami>(200);
+}
+
+#[tokio::test]
+async fn the_platform_administrator_lists_and_revokes_the_keys_of_a_tenant_and_is_audited() {
+    let system = TestSystem::start().await.unwrap();
+    let (admin, _) = (system.create_tenant("acme").await, system.create_tenant("other").await);
+    let (key, holder) = system.create_api_key(&admin, &json!({ "name": "firewall" })).await;
+    let of = |tenant_id: &str| system.platform_admin().header("X-Tenant-ID", tenant_id);
+    let path = format!("/api-keys/{}", key.id);
+    assert_eq!(names(&of("acme"), "/api-keys").await, ["firewall"]);
+    assert_eq!(names(&of("other"), "/api-keys").await, [] as [&str; 0]);
+    of("other").delete(&path).await.expect_problem(404, "not_found");
+    system.platform_admin().delete(&path).await.expect_problem(400, "header_missing");
+    of("acme").post("/api-keys", &json!({ "name": "mine" })).await.expect_problem(403, "forbidden");
+    holder.get("/auth/session").await.expect::<Whoami>(200);
+    of("acme").delete(&path).await.expect_empty(204);
+    holder.get("/auth/session").await.expect_problem(401, "credential_invalid");
+    assert_eq!(names(&of("acme"), "/api-keys").await, [] as [&str; 0]);
+    let revoked = wait_until("the revocation is audited", async || {
+        let page: Value = admin.client.get("/audit?kind=authn_token_revoked").await.expect(200);
+        page["items"].as_array()?.first().cloned()
+    })
+    .await;
+    assert_eq!((&revoked["actor"]["type"], &revoked["key_id"]), (&json!("platform_admin"), &json!(key.id)));
 }
 
 #[tokio::test]
