@@ -52,6 +52,12 @@ async fn shown_codes(browser: &Browser) -> Vec<String> {
     codes.as_str().unwrap().lines().map(str::to_owned).collect()
 }
 
+/// Waits for a text in the element that screen readers announce when it changes.
+async fn wait_for_status(browser: &Browser, text: &str) {
+    let status = "return document.querySelector('[role=status]').textContent";
+    wait_until(text, async || (browser.execute(status).await == text).then_some(())).await;
+}
+
 async fn require_factor(browser: &Browser) {
     let patch = json!({ "second_factor": "everyone" });
     browser.system.platform_admin().patch("/tenants/acme", &patch).await.expect::<Tenant>(200);
@@ -98,11 +104,11 @@ async fn a_user_sets_up_an_app_by_keyboard_stores_the_codes_and_removes_the_app(
     let text = browser.execute("return document.body.textContent").await.to_string();
     assert!(!text.contains(&renewed[0]), "the codes stay in the page");
     browser.press(&format!("{TAB}{ENTER}")).await;
-    browser.wait_for_text("Remove this second factor?").await;
+    browser.wait_for_text("Remove the second factor “Authenticator app”?").await;
     browser.press(&format!("{TAB}{TAB}{ENTER}")).await;
     browser.wait_for_text("Unused codes: 10").await;
     browser.press(&format!("{TAB}{ENTER}")).await;
-    browser.wait_for_text("Remove this second factor?").await;
+    browser.wait_for_text("Remove the second factor “Authenticator app”?").await;
     browser.press(&format!("{TAB}{ENTER}")).await;
     browser.wait_for_text("The second factor was removed.").await;
     assert!(user.client.get("/auth/factors").await.expect::<Factors>(200).factors.is_empty());
@@ -284,14 +290,16 @@ async fn a_person_adds_passkeys_logs_in_with_one_and_removes_them() {
     focus(&browser, "new-name").await;
     type_into(&browser, "new-name", &format!("telephone{ENTER}")).await;
     browser.wait_for_text("telephone").await;
+    wait_for_status(&browser, "The passkey was renamed.").await;
     // The authenticator has a passkey of the account.
     focus(&browser, "passkey-name").await;
     type_into(&browser, "passkey-name", &format!("again{ENTER}")).await;
     browser.wait_for_text("No passkey was created.").await;
     browser.execute("document.querySelector('#factors button').click()").await;
-    browser.wait_for_text("Remove this second factor?").await;
+    browser.wait_for_text("Remove the second factor “telephone”?").await;
+    assert_eq!(browser.focus().await, "removal-name");
     click(&browser, "remove").await;
-    browser.wait_for_text("The second factor was removed.").await;
+    wait_for_status(&browser, "The second factor was removed.").await;
     assert!(user.client.get("/auth/factors").await.expect::<Factors>(200).factors.is_empty());
     browser.close_after_errors().await;
 }

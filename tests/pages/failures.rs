@@ -299,7 +299,7 @@ async fn factors_shows_each_failed_request_of_a_change() {
             ("#renew", "Unused codes:"),
             ("#stored", "Store your recovery codes"),
             ("#factors button", "Unused codes:"),
-            ("#remove", "Remove this second factor?"),
+            ("#remove", "Remove the second factor “Authenticator app”?"),
             ("#log-out", "The second factor was removed."),
         ] {
             if visit.fails_before(success).await {

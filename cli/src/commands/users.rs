@@ -46,6 +46,7 @@ impl CommandOutput for User {
             ("role", Some(text(self.role))),
             ("status", Some(text(self.status))),
             ("locked", self.locked.then(|| text("yes; ended by `svc users enable` or a password reset"))),
+            ("factors locked until", self.factors_locked_until.as_ref().map(time)),
             ("created", Some(time(&self.created_at))),
             ("updated", Some(time(&self.updated_at))),
         ])
@@ -105,7 +106,8 @@ impl Command for List {
 /// Show a user.
 ///
 /// Administrators and API keys with the scope `users:read` can show any user of the tenant; others only themselves. Also shows
-/// whether too many failed logins have locked the account.
+/// whether too many failed logins have locked the account, and until when too many wrong codes or passkeys have locked the second
+/// factor. `svc users enable` ends both.
 #[derive(Args)]
 pub(crate) struct Get {
     /// E-mail address or id of the user, or 4 or more characters of the start or end of the id.
@@ -121,7 +123,9 @@ impl Command for Get {
     const EXAMPLES: Examples = &[("Show role and status of a user", "svc users get bob@acme.example")];
     const AGENT_NOTES: &'static str = "Exit status 3 means that the user does not exist, belongs to another \
         tenant, or is not visible to you. A member can show only their own user, by id. `locked` is true after 100 consecutive failed \
-        logins, until the password is reset or an administrator runs `svc users enable`.";
+        logins, until the password is reset or an administrator runs `svc users enable`. `factors_locked_until` has a time after 50 \
+        wrong codes or passkeys within 24 hours: only recovery codes are accepted until then, or until an administrator runs \
+        `svc users enable` or `svc users reset-factors`.";
     const SEE_ALSO: Names = &["users list", "users enable", "users set-role", "users disable"];
 
     async fn run(self, context: &Context) -> Result<Self::Output> {
@@ -249,8 +253,8 @@ impl Command for Disable {
 
 /// Enable a user.
 ///
-/// Enables a disabled user, and ends the lockout after too many failed logins. Requires an administrator, or the platform
-/// token and a tenant.
+/// Enables a disabled user, and ends the lockout after too many failed logins and the lock of the second factor after too many
+/// wrong codes. Requires an administrator, or the platform token and a tenant.
 #[derive(Args)]
 pub(crate) struct Enable {
     /// E-mail address or id of the user, or 4 or more characters of the start or end of the id.
@@ -264,8 +268,9 @@ impl Command for Enable {
     const ROUTES: Routes = Routes::Only(&[&routes::UPDATE_USER, &routes::LIST_USERS]);
     const ERRORS: Errors = ErrorKind::ADDRESS;
     const EXAMPLES: Examples = &[("Enable a user", "svc users enable bob@acme.example")];
-    const AGENT_NOTES: &'static str = "Also ends a lockout. The password does not change, and revoked \
-        sessions stay revoked. Idempotent. A user who has not accepted the invite cannot be enabled.";
+    const AGENT_NOTES: &'static str = "Also ends a lockout and a lock of the second factor. The password \
+        and the factors do not change, and revoked sessions stay revoked. \
+        Idempotent. A user who has not accepted the invite cannot be enabled.";
     const SEE_ALSO: Names = &["users disable", "users list", "auth password reset"];
 
     async fn run(self, context: &Context) -> Result<Self::Output> {

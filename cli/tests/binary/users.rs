@@ -11,7 +11,8 @@ const ID: &str = "01890a5d-ac96-774b-bcce-b302099a8057";
 fn user(number: usize) -> Value {
     json!({
         "user_id": ID, "email": format!("u{number}@acme.example"), "role": "member", "status": "active",
-        "locked": false, "created_at": "2026-01-01T00:00:00Z", "updated_at": "2026-01-01T00:00:00Z",
+        "locked": false, "factors_locked_until": null, "created_at": "2026-01-01T00:00:00Z",
+        "updated_at": "2026-01-01T00:00:00Z",
     })
 }
 
@@ -121,6 +122,20 @@ fn shows_a_lockout_and_what_ends_it() {
     };
     assert!(shown(&stub.url).unwrap().contains("svc users enable"));
     assert_eq!(shown(&Stub::new(one).url), None);
+}
+
+#[test]
+fn shows_until_when_the_second_factor_is_locked() {
+    let stub = Stub::new(|_| {
+        let mut locked = user(1);
+        locked["factors_locked_until"] = json!("2030-01-01T00:00:00Z");
+        (200, locked.to_string())
+    });
+    let shown = |url: &str| {
+        let client = Client::for_url(url).with_variable("SVC_TOKEN", "svc_st_x");
+        client.run(&["users", "get", ID]).stdout.contains("factors locked until")
+    };
+    assert!(shown(&stub.url) && !shown(&Stub::new(one).url));
 }
 
 #[test]

@@ -271,7 +271,8 @@ pub struct AcceptedInvite {
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[schemars(example = json!({
     "user_id": "019c1373-2f00-7000-8000-000000000002", "email": "ben@acme.example", "role": "member",
-    "status": "active", "locked": false, "created_at": "2026-01-31T12:00:00Z", "updated_at": "2026-01-31T12:05:00Z",
+    "status": "active", "locked": false, "factors_locked_until": null, "created_at": "2026-01-31T12:00:00Z",
+    "updated_at": "2026-01-31T12:05:00Z",
 }))]
 pub struct User {
     /// Id.
@@ -285,6 +286,10 @@ pub struct User {
     /// Whether 100 consecutive failed logins have locked the account. It stays locked until the password is reset, or an administrator sets
     /// the status to `active`. Addresses with a login in the last 30 days are exempt.
     pub locked: bool,
+    /// Time until which codes of an authenticator app and passkeys are rejected after the password, because 50 were wrong within 24 hours;
+    /// null if they are accepted. Recovery codes are accepted. An administrator ends the lock by setting the status to `active`, or by
+    /// `DELETE /users/{user_id}/factors`.
+    pub factors_locked_until: Option<DateTime<Utc>>,
     /// Time of the first invite.
     pub created_at: DateTime<Utc>,
     /// Time of the last change.
@@ -297,7 +302,7 @@ pub struct User {
     "tenant_id": "acme",
     "user": {
         "user_id": "019c1373-2f00-7000-8000-000000000002", "email": "ben@acme.example", "role": "member",
-        "status": "active", "locked": false, "created_at": "2026-01-31T12:00:00Z",
+        "status": "active", "locked": false, "factors_locked_until": null, "created_at": "2026-01-31T12:00:00Z",
         "updated_at": "2026-01-31T12:05:00Z",
     },
     "factors": [], "invites": [], "sessions": [], "api_keys": [],
@@ -371,7 +376,8 @@ pub struct PatchUser {
     /// New role.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub role: Option<Role>,
-    /// New status. `disabled` revokes the sessions of the user; `active` enables logins and lifts a lockout.
+    /// New status. `disabled` revokes the sessions of the user; `active` enables logins and ends a lockout and a
+    /// lock of the factors.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub status: Option<UserStatus>,
     /// Whether to revoke the API keys that the user created, and the sessions of the user.

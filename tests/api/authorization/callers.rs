@@ -99,6 +99,7 @@ impl Tenants {
         let (user_id, email) = caller.user.clone().filter(|_| object == Object::Own).unwrap_or(bystander);
         let tenant_id = admin.user.tenant_id.as_str();
         match (object, kind) {
+            (Object::Malformed, _) => "-".to_owned(),
             (Object::Missing, Kind::Tenant) => UNKNOWN.to_owned(),
             (Object::Missing, Kind::DeletedTenant) => format!("t-{}", UserId::generate()),
             (Object::Missing, Kind::UserCode) => "BBBB-BBBB".to_owned(),

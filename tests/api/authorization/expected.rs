@@ -72,7 +72,7 @@ pub(super) fn expected(route: &Route, case: &Case, caller: &Caller, object: Obje
         return Expected::Problem(role_problem(route, kind));
     }
     match object {
-        Object::Missing => Expected::Problem(P::NotFound),
+        Object::Missing | Object::Malformed => Expected::Problem(P::NotFound),
         Object::Foreign if !sees_every_tenant(route, kind) => Expected::Problem(P::NotFound),
         _ => case.accepted,
     }

@@ -68,6 +68,8 @@ pub(super) enum Object {
     Foreign,
     /// Unknown.
     Missing,
+    /// An id in the path that no object can have.
+    Malformed,
 }
 
 impl Object {
@@ -75,12 +77,18 @@ impl Object {
     pub(super) fn of(kind: Option<Kind>, caller: &Caller) -> Vec<Self> {
         match kind {
             None => vec![Self::Nothing],
-            Some(Kind::Factor) if caller.user.is_some() => vec![Self::Own, Self::Foreign, Self::Missing],
-            Some(Kind::Factor) => vec![Self::Foreign, Self::Missing],
-            Some(Kind::User | Kind::UserInHeader | Kind::Session) if caller.user.is_some() => {
+            Some(Kind::Factor) if caller.user.is_some() => {
+                vec![Self::Own, Self::Foreign, Self::Missing, Self::Malformed]
+            }
+            Some(Kind::Factor) => vec![Self::Foreign, Self::Missing, Self::Malformed],
+            Some(Kind::UserInHeader) if caller.user.is_some() => {
                 vec![Self::Own, Self::Tenants, Self::Foreign, Self::Missing]
             }
-            Some(_) => vec![Self::Tenants, Self::Foreign, Self::Missing],
+            Some(Kind::UserInHeader | Kind::UserCode) => vec![Self::Tenants, Self::Foreign, Self::Missing],
+            Some(Kind::User | Kind::Session) if caller.user.is_some() => {
+                vec![Self::Own, Self::Tenants, Self::Foreign, Self::Missing, Self::Malformed]
+            }
+            Some(_) => vec![Self::Tenants, Self::Foreign, Self::Missing, Self::Malformed],
         }
     }
 }

@@ -205,7 +205,9 @@ impl App {
             Proof::Totp(_) | Proof::Passkey(_) if failures.is_locked(tx.now()) => {
                 let rest = (failures.window_ends_at - tx.now()).to_std().unwrap_or_default();
                 Err(Problem::new(ProblemKind::RateLimited)
-                    .detail("Too many answers were wrong. Use a recovery code, or wait.")
+                    .detail(
+                        "Too many answers were wrong. Use a recovery code, wait, or ask an administrator.",
+                    )
                     .retry_after(rest))
             }
             Proof::Totp(code) => {

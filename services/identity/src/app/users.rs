@@ -15,6 +15,7 @@ use tenancy::{Actor, TenantId, UserId};
 use super::{App, MailLimit, Work};
 use crate::domain::account::{AccountKey, AccountRef};
 use crate::domain::email::EmailKey;
+use crate::domain::factor::Failures;
 use crate::mail::{Letterhead, Mail, Values};
 use crate::message::{AdminChange, AdminNotice, Message};
 use crate::store::user::{Admin, Revocation, UserRow};
@@ -103,9 +104,8 @@ impl App {
             user::mark_status(&mut tx, user_id, role, status, revokes).await?;
             tx.send(&Message::PushUserStatus { user_id });
         }
-        // An administrator activates the user, which also ends a lockout.
-        let unlocks = patch.status == Some(UserStatus::Active)
-            && tx.delete_failures(&EmailKey::from_typed(&found.email)).await?;
+        // An administrator activates the user, which also ends a lockout and a lock of the factors.
+        let unlocks = patch.status == Some(UserStatus::Active) && tx.unlock(&found).await?;
         if disables {
             reset::mark_replaced(&mut tx, user_id, None).await?;
             factor::delete_challenges(&mut tx, user_id, None).await?;
@@ -167,12 +167,13 @@ impl Work<'_> {
 
     /// The users as the API returns them.
     async fn with_lockouts(&mut self, users: Vec<UserRow>) -> Result<Vec<User>, Error> {
-        let (tenant_id, keys) = (self.tenant_id().clone(), self.app.limiter_keys.get());
+        let (tenant_id, keys, now) = (self.tenant_id().clone(), self.app.limiter_keys.get(), self.now());
         let account =
             |user: &UserRow| keys.account(&AccountRef::Email(&tenant_id, &EmailKey::from_typed(&user.email)));
         let accounts: Vec<AccountKey> = users.iter().map(account).collect();
         let locked = login_attempt::list_locked(self, &accounts).await?;
         let with_lockout = |(user, account): (UserRow, AccountKey)| User {
+            factors_locked_until: user.wrong_answers(now).locked_until(now),
             user_id: user.user_id,
             email: user.email,
             role: user.role,
@@ -182,6 +183,16 @@ impl Work<'_> {
             updated_at: user.updated_at,
         };
         Ok(users.into_iter().zip(accounts).map(with_lockout).collect())
+    }
+
+    /// Ends a lockout of a user and a lock of the factors, with all counted failures. Returns whether there was one.
+    async fn unlock(&mut self, user: &UserRow) -> Result<bool, Error> {
+        let now = self.now();
+        if user.factor_failures > 0 {
+            factor::save_failures(self, user.user_id, Failures::from_stored(0, None, now)).await?;
+        }
+        let is_locked_out = self.delete_failures(&EmailKey::from_typed(&user.email)).await?;
+        Ok(is_locked_out || user.wrong_answers(now).is_locked(now))
     }
 
     /// Sends a notice of a change of a user to the administrators, if mail is configured.

@@ -164,9 +164,19 @@ pub(crate) struct Failures {
 }
 
 impl Failures {
+    /// The stored ones. Without a window, no answer was wrong.
+    pub(crate) fn from_stored(count: i32, window_ends_at: Option<DateTime<Utc>>, now: DateTime<Utc>) -> Self {
+        Self { count, window_ends_at: window_ends_at.unwrap_or(now) }
+    }
+
+    /// Returns the time until which codes of the app and passkeys are rejected; `None` if they are accepted.
+    pub(crate) fn locked_until(&self, now: DateTime<Utc>) -> Option<DateTime<Utc>> {
+        (self.count >= MAX_FAILURES && now < self.window_ends_at).then_some(self.window_ends_at)
+    }
+
     /// Returns whether codes of the app and passkeys are rejected.
     pub(crate) fn is_locked(&self, now: DateTime<Utc>) -> bool {
-        self.count >= MAX_FAILURES && now < self.window_ends_at
+        self.locked_until(now).is_some()
     }
 
     /// Counts a wrong answer.

@@ -1,4 +1,5 @@
-//! Extractors for the callers of a route: the signature of a handler shows who may call it.
+//! Extractors for the callers of a route: the signature of a handler shows who may call it. A handler names its caller first, so a
+//! caller without access gets the same 401 or 403 for every id, also for a malformed one.
 
 use audit::Actor;
 use authn::{AnyCaller, AnyUser, Caller};
@@ -8,7 +9,7 @@ use http::header::AUTHORIZATION;
 use http::request::Parts;
 use service::Problem;
 use service::http::TenantHeader;
-use tenancy::TenantId;
+use tenancy::{TenantId, UserId};
 
 use crate::app::App;
 use crate::app::invites::InviteRights;
@@ -54,6 +55,42 @@ impl FromRequestParts<App> for Inviter {
                 Ok(Self { tenant_id: caller.tenant_id().clone(), rights, actor: Actor::from(&caller) })
             }
         }
+    }
+}
+
+/// A caller that may read a tenant: a user its own one only, the platform administrator all.
+pub(super) struct TenantReader(pub(super) Option<TenantId>);
+
+impl FromRequestParts<App> for TenantReader {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, Problem> {
+        match AnyCaller::from_request_parts(parts, app).await? {
+            AnyCaller::PlatformAdmin => Ok(Self(None)),
+            AnyCaller::Caller(caller) => {
+                caller.require_user()?;
+                Ok(Self(Some(caller.tenant_id().clone())))
+            }
+        }
+    }
+}
+
+/// A caller that may read a user of the tenant: an administrator or an API key with `users:read` all, another user `only` the own one.
+pub(super) struct UserReader {
+    pub(super) tenant_id: TenantId,
+    pub(super) only: Option<UserId>,
+}
+
+impl FromRequestParts<App> for UserReader {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, Problem> {
+        let caller = Caller::from_request_parts(parts, app).await?;
+        let only = caller.user_id().filter(|_| !caller.is_admin());
+        if only.is_none() {
+            caller.require(Scope::UsersRead)?;
+        }
+        Ok(Self { tenant_id: caller.tenant_id().clone(), only })
     }
 }
 

@@ -1,6 +1,6 @@
 //! `/tenants`.
 
-use authn::{AnyCaller, PlatformAdmin};
+use authn::PlatformAdmin;
 use axum::Json;
 use axum::extract::State;
 use contract::identity::{CreateTenant, PatchTenant, Tenant};
@@ -12,6 +12,7 @@ use service::http::JsonBody;
 use service::http::Paging;
 use tenancy::TenantId;
 
+use super::callers::TenantReader;
 use crate::app::App;
 
 /// `POST /tenants`: the platform administrator.
@@ -34,15 +35,12 @@ pub(super) async fn list(
 
 /// `GET /tenants/{tenant_id}`: the platform administrator, or a user of the tenant.
 pub(super) async fn read(
-    caller: AnyCaller,
+    TenantReader(only): TenantReader,
     State(app): State<App>,
     Id(tenant_id): Id<TenantId>,
 ) -> Result<Json<Tenant>, Problem> {
-    if let AnyCaller::Caller(caller) = caller {
-        caller.require_user()?;
-        if *caller.tenant_id() != tenant_id {
-            return Err(ProblemKind::NotFound.into());
-        }
+    if only.is_some_and(|own| own != tenant_id) {
+        return Err(ProblemKind::NotFound.into());
     }
     Ok(Json(app.find_tenant(&tenant_id).await?))
 }

@@ -1,10 +1,10 @@
 //! `/users`, without invites.
 
-use authn::{AnyUser, Caller, RecentAdmin};
+use authn::{AnyUser, RecentAdmin};
 use axum::Json;
 use axum::extract::State;
 use contract::identity::{PatchUser, User, UserExport, UserFilter};
-use contract::{Page, ProblemKind, Scope};
+use contract::{Page, ProblemKind};
 use http::StatusCode;
 use service::Problem;
 use service::http::Filtered;
@@ -12,22 +12,20 @@ use service::http::Id;
 use service::http::JsonBody;
 use tenancy::UserId;
 
-use super::callers::{UserManager, UsersReader};
+use super::callers::{UserManager, UserReader, UsersReader};
 use crate::app::App;
 
 /// `GET /users/{user_id}`: the user, an administrator, or an API key with `users:read`.
 pub(super) async fn read(
-    caller: Caller,
+    UserReader { tenant_id, only }: UserReader,
     State(app): State<App>,
     Id(user_id): Id<UserId>,
 ) -> Result<Json<User>, Problem> {
-    match caller.user_id() {
-        Some(own) if own == user_id => {}
-        // A member cannot find out which other users exist.
-        Some(_) if !caller.is_admin() => return Err(ProblemKind::NotFound.into()),
-        _ => caller.require(Scope::UsersRead)?,
+    // A member cannot find out which other users exist.
+    if only.is_some_and(|own| own != user_id) {
+        return Err(ProblemKind::NotFound.into());
     }
-    Ok(Json(app.find_user(caller.tenant_id(), user_id).await?))
+    Ok(Json(app.find_user(&tenant_id, user_id).await?))
 }
 
 /// `GET /users/{user_id}/export`: the user, or an administrator.

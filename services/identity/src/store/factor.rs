@@ -208,8 +208,7 @@ pub(crate) async fn find_failures(tx: &mut TenantTx, user_id: UserId) -> Result<
         user_id.0
     );
     let row = row.fetch_one(tx.connection()).await?;
-    let window_ends_at = row.factor_window_ends_at.unwrap_or_else(|| tx.now());
-    Ok(Failures { count: row.factor_failures, window_ends_at })
+    Ok(Failures::from_stored(row.factor_failures, row.factor_window_ends_at, tx.now()))
 }
 
 /// Saves the number of wrong answers of a user.

@@ -11,6 +11,7 @@ use tenancy::{SessionId, TenantId, UserId};
 use super::tenant;
 use crate::domain::account::Account;
 use crate::domain::email::{Email, EmailKey};
+use crate::domain::factor::Failures;
 use crate::domain::password_costs::PasswordCosts;
 
 /// The constraint that rejects a second user with the same address.
@@ -91,8 +92,17 @@ pub(crate) struct UserRow {
     pub(crate) email: String,
     pub(crate) role: Role,
     pub(crate) status: UserStatus,
+    pub(crate) factor_failures: i32,
+    pub(crate) factor_window_ends_at: Option<DateTime<Utc>>,
     pub(crate) created_at: DateTime<Utc>,
     pub(crate) updated_at: DateTime<Utc>,
+}
+
+impl UserRow {
+    /// The wrong answers to challenges of logins.
+    pub(crate) fn wrong_answers(&self, now: DateTime<Utc>) -> Failures {
+        Failures::from_stored(self.factor_failures, self.factor_window_ends_at, now)
+    }
 }
 
 /// Selects users: the span name of the statement, its end, and the parameters.
@@ -101,7 +111,8 @@ macro_rules! select_users {
         sqlx::query_as!(
             UserRow,
             "-- " + $name + r#"
-            select user_id as "user_id: UserId", email, role as "role: Role", status as "status: UserStatus", created_at, updated_at
+            select user_id as "user_id: UserId", email, role as "role: Role", status as "status: UserStatus", factor_failures,
+                factor_window_ends_at, created_at, updated_at
             from identity.users "# + $end,
             $($parameter),+
         )

@@ -136,6 +136,15 @@ impl Context {
         self.public.clone().oneshot(request.body(Body::empty()).unwrap()).await.unwrap().status().as_u16()
     }
 
+    /// Returns the only user of `acme`, as the platform administrator sees it.
+    pub(crate) async fn user(&self) -> Value {
+        let request = Request::get("/api/v1/users")
+            .header("Authorization", self.platform_token())
+            .header("X-Tenant-ID", "acme");
+        let response = self.public.clone().oneshot(request.body(Body::empty()).unwrap()).await.unwrap();
+        json_of(response).await["items"][0].take()
+    }
+
     /// Puts an object to the internal API. Returns the status.
     pub(crate) async fn put_internal(&self, path: &str, token: Option<&str>, body: &impl Serialize) -> u16 {
         let mut request = Request::put(path).header("Content-Type", "application/json");

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use chrono::{DateTime, Utc};
 use hashing::SystemEntropy;
 use serde_json::{Value, json};
 use testkit::{Authenticator, PASSWORD, totp};
@@ -51,6 +52,23 @@ impl Person {
 
     async fn log_in(&self, code: &str) -> u16 {
         self.answer(&self.challenge().await, code).await.0
+    }
+
+    /// Enters fifty wrong codes.
+    async fn lock_factors(&self) {
+        for _ in 0..10 {
+            let challenge = self.challenge().await;
+            for _ in 0..5 {
+                assert_eq!(self.answer(&challenge, &self.wrong()).await.1, "second_factor_failed");
+            }
+            assert_eq!(self.answer(&challenge, &self.code(0)).await.1, "token_invalid");
+        }
+    }
+
+    /// The end of the lock of the factors that administrators see, as a Unix time.
+    async fn locked_until(&self) -> Option<i64> {
+        let user = self.context.user().await;
+        user["factors_locked_until"].as_str().map(|time| time.parse::<DateTime<Utc>>().unwrap().timestamp())
     }
 
     async fn count(&self, query: &'static str) -> i64 {
@@ -223,13 +241,10 @@ async fn a_disabled_user_loses_the_challenges_and_keeps_the_factor() {
 #[tokio::test]
 async fn fifty_wrong_codes_lock_the_factors_for_a_day_but_not_the_recovery_codes() {
     let person = Person::start().await;
-    for _ in 0..10 {
-        let challenge = person.challenge().await;
-        for _ in 0..5 {
-            assert_eq!(person.answer(&challenge, &person.wrong()).await.1, "second_factor_failed");
-        }
-        assert_eq!(person.answer(&challenge, &person.code(0)).await.1, "token_invalid");
-    }
+    assert_eq!(person.locked_until().await, None);
+    person.lock_factors().await;
+    let day = 24 * 3600;
+    assert_eq!(person.locked_until().await, Some(person.context.time() + day));
     let challenge = person.challenge().await;
     let (status, code, locked) = person.answer(&challenge, &person.code(0)).await;
     assert_eq!((status, code.as_str()), (429, "rate_limited"), "{locked}");
@@ -239,7 +254,26 @@ async fn fifty_wrong_codes_lock_the_factors_for_a_day_but_not_the_recovery_codes
     assert_eq!(person.context.failures().await, [] as [i32; 0], "wrong codes are no failed logins");
     let recovery = &person.recovery_codes[0];
     assert_eq!(use_recovery_code(&person.context, &challenge, recovery).await.0, 200);
-    person.context.advance(24 * 3600);
+    person.context.advance(day);
+    assert_eq!(person.locked_until().await, None);
+    assert_eq!(person.log_in(&person.code(0)).await, 200);
+}
+
+#[tokio::test]
+async fn setting_the_user_active_ends_the_lock_of_the_factors_and_keeps_them() {
+    let person = Person::start().await;
+    person.lock_factors().await;
+    let (platform, user_id) = (person.context.platform_token(), person.context.user_id().await);
+    let headers = [("Authorization", platform.as_str()), ("X-Tenant-ID", "acme")];
+    for _ in 0..2 {
+        let body = json!({ "status": "active" });
+        assert_eq!(person.context.patch(&format!("/users/{user_id}"), &headers, &body).await, 200);
+        assert_eq!(person.locked_until().await, None);
+    }
+    let unlocked = "select count(*) from identity.outbox where payload -> 'event' ->> 'about' = 'unlocked'";
+    assert_eq!(person.count(unlocked).await, 1);
+    assert_eq!(person.log_in(&person.wrong()).await, 401, "the count begins again");
+    assert_eq!(person.locked_until().await, None);
     assert_eq!(person.log_in(&person.code(0)).await, 200);
 }
 

@@ -44,14 +44,16 @@ function row(factor) {
   const item = page.element("factor").content.cloneNode(true).firstElementChild;
   const [created, used] = [factor.created_at, factor.last_used_at].map((time) => time && page.time(time));
   const times = used ? page.text("factors.times", { created, used }) : page.text("factors.unused", { created });
-  item.querySelector("bdi").textContent = factor.name ?? page.text("factors.app");
+  const name = factor.name ?? page.text("factors.app");
+  item.querySelector("bdi").textContent = name;
   item.querySelector("[data-field=times]").textContent = times;
   const [remove, rename] = item.querySelectorAll("button");
   for (const [button, section] of [[remove, "removal"], [rename, "renaming"]]) {
-    button.setAttribute("aria-label", `${button.textContent}: ${factor.name ?? page.text("factors.app")}`);
+    button.setAttribute("aria-label", `${button.textContent}: ${name}`);
     button.addEventListener("click", () => {
       chosen = factor.factor_id;
       newName.value = factor.name ?? "";
+      page.compose(page.element("removal-name"), "factors.removal", { name });
       page.clearErrors(renameForm);
       page.showSection(section);
     });
@@ -154,6 +156,7 @@ async function addPasskey() {
 async function rename() {
   await page.send("PATCH", `auth/factors/${chosen}`, { body: { name: newName.value }, headers: bearer() });
   await list();
+  return page.text("factors.renamed");
 }
 
 async function confirm() {
@@ -189,6 +192,7 @@ async function continueAfterCodes() {
 async function remove() {
   await page.send("DELETE", `auth/factors/${chosen}`, { headers: bearer() });
   await list();
+  return page.text("factors.removed");
 }
 
 async function renew() {
@@ -199,7 +203,7 @@ async function renew() {
 // Returns the action of a form, which shows the login again if the last one is too old for it.
 const inTime = (action) => async () => {
   try {
-    await action();
+    return await action();
   } catch (error) {
     if (!(error.code in EXPIRED)) throw error;
     showLogin(page.text(EXPIRED[error.code]));
@@ -207,11 +211,10 @@ const inTime = (action) => async () => {
 };
 
 // Runs the action of a button in the same way.
-async function run(action, result = "") {
+async function run(action) {
   page.element("list-error").hidden = true;
   try {
-    await page.busy(action);
-    page.element("status").textContent = result;
+    page.element("status").textContent = (await page.busy(action)) ?? "";
   } catch (error) {
     if (error.code in EXPIRED) return showLogin(page.text(EXPIRED[error.code]));
     if (!bearer() && !(challenge && canChoose)) return page.showFailure(page.message(error));
@@ -241,7 +244,7 @@ page.onSubmit(setupForm, { action: inTime(confirm), fieldOf: () => firstCode });
 page.onSubmit(renameForm, { action: inTime(rename), fieldOf: () => newName });
 page.element("add").addEventListener("click", () => run(setUp));
 page.element("cancel").addEventListener("click", () => run(cancel));
-page.element("remove").addEventListener("click", () => run(remove, page.text("factors.removed")));
+page.element("remove").addEventListener("click", () => run(remove));
 for (const id of ["keep", "keep-name"]) page.element(id).addEventListener("click", () => page.showSection("list"));
 page.element("leave").addEventListener("click", () => showLogin());
 page.element("renew").addEventListener("click", () => run(renew));

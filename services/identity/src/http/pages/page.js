@@ -418,7 +418,8 @@ export function focusError(form) {
   form.querySelector("[aria-invalid], #form-error:not([hidden])")?.focus();
 }
 
-// Shows a form, validates it when it is submitted, and runs the action. `fieldOf` returns the field of a problem code, if it has one.
+// Shows a form, validates it when it is submitted, and runs the action, which can return the text that announces its result. `fieldOf`
+// returns the field of a problem code, if it has one.
 export function onSubmit(form, { check = () => {}, action, fieldOf = () => undefined }) {
   form.hidden = false;
   if (passkeyLogin?.form === form) passkeyLogin.hidden = !hasPasskeys();
@@ -429,7 +430,7 @@ export function onSubmit(form, { check = () => {}, action, fieldOf = () => undef
     validate(form, isPasskey ? replacedFields() : []);
     check();
     if (!form.querySelector("[aria-invalid]")) {
-      await busy(action).catch((error) => {
+      await busy(action).then((result) => (status.textContent = result ?? ""), (error) => {
         // The password is right, and the form has the field for the next step.
         if (error.code === "second_factor_required") element("otp").focus();
         else showError(fieldOf(error.code), message(error));
