@@ -1,5 +1,6 @@
 //! The manual of the client in several forms: `svc help`, `svc completion` and `svc man-pages`.
 
+use std::collections::BTreeSet;
 use std::fs::{File, create_dir_all};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -15,7 +16,9 @@ use serde::Serialize;
 
 use super::TREE;
 use super::version::VERSION;
-use crate::framework::catalog::{CommandDescriptor, CommandTree, Errors, Examples, Names, Topic, descriptor};
+use crate::framework::catalog::{
+    CommandDescriptor, CommandTree, Errors, Examples, Names, Topic, descriptor, leaves,
+};
 use crate::framework::command::Command;
 use crate::framework::context::Context;
 use crate::framework::error::{CliError, ErrorKind, Result};
@@ -160,14 +163,19 @@ impl Command for Completion {
     }
 }
 
-/// The client with the values of the argument of `svc help`: commands and topics.
+/// The client with the values of the arguments that name a command: the words of all names and, for `svc help`, the topics.
 fn with_names(client: clap::Command) -> clap::Command {
-    // clap requires names that live until the end of the process.
-    let commands = client.get_subcommands().map(|command| &*command.get_name().to_owned().leak());
-    let names: Vec<&'static str> = commands.chain(Topic::ALL.iter().map(|topic| topic.name())).collect();
-    client.mut_subcommand("help", |help| {
-        help.mut_arg("command", |arg| arg.value_parser(PossibleValuesParser::new(names)))
-    })
+    let names: Vec<String> = leaves(&client).into_iter().map(|(name, _)| name).collect();
+    let words: BTreeSet<&str> = names.iter().flat_map(|name| name.split(' ')).collect();
+    // clap requires values that live until the end of the process.
+    let words: Vec<&'static str> = words.into_iter().map(|word| &*word.to_owned().leak()).collect();
+    let of_help: Vec<_> = words.iter().copied().chain(Topic::ALL.iter().map(|topic| topic.name())).collect();
+    let with_values = |command: clap::Command, values: Vec<&'static str>| {
+        command.mut_arg("command", |arg| arg.value_parser(PossibleValuesParser::new(values)))
+    };
+    client
+        .mut_subcommand("help", |help| with_values(help, of_help))
+        .mut_subcommand("catalog", |catalog| catalog.mut_subcommand("show", |show| with_values(show, words)))
 }
 
 /// Write the manual pages of all commands to a directory.

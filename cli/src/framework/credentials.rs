@@ -102,8 +102,13 @@ impl Credentials {
             // The session is revoked, so a token that stays in the keyring is of no use.
             let _ = keyring::delete(&session.key(context));
         }
-        Self::update(|all| all.sessions.remove(context))?;
+        Self::remove(context)?;
         Ok(true)
+    }
+
+    /// Removes the session of a context from the file.
+    pub(crate) fn remove(context: &ContextName) -> Result<()> {
+        Self::update(|all| all.sessions.remove(context)).map(drop)
     }
 
     /// Stored session of a context.

@@ -1,6 +1,7 @@
 //! Help, completion scripts and manual pages.
 
 use std::collections::BTreeSet;
+use std::process::Command;
 
 use serde_json::Value;
 
@@ -102,6 +103,28 @@ fn topics_are_named_in_the_help_the_completion_and_the_manual_page() {
         let shown = client.run(&["help", topic, "--output", "json"]).json();
         assert_valid_output("help", &shown);
         assert_eq!(shown["help"], text(&["help", topic]));
+    }
+}
+
+#[test]
+fn the_completion_offers_the_words_of_names_where_a_command_is_named() {
+    let client = Client::new();
+    let script = client.home().join("svc.bash");
+    std::fs::write(&script, text(&["completion", "bash"])).unwrap();
+    for (line, word) in [
+        ("svc catalog show user", "users"),
+        ("svc catalog show users dis", "disable"),
+        ("svc help auth sessions rev", "revoke"),
+        ("svc help exit", "exit-codes"),
+    ] {
+        let words: Vec<_> = line.split(' ').collect();
+        let [.., previous, current] = words.as_slice() else { unreachable!() };
+        let program = format!(
+            ". \"$0\"; COMP_WORDS=({line}) COMP_CWORD={}; _svc svc {current} {previous}; echo \"${{COMPREPLY[@]}}\"",
+            words.len() - 1,
+        );
+        let output = Command::new("bash").args(["--norc", "-c", &program]).arg(&script).output().unwrap();
+        assert_eq!(String::from_utf8(output.stdout).unwrap().trim(), word, "{line}");
     }
 }
 

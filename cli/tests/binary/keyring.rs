@@ -24,7 +24,9 @@ fn service(request: &StubRequest) -> (u16, String) {
             });
             (200, session.to_string())
         }
-        "POST /api/v1/auth/sessions/logout" => (204, String::new()),
+        "POST /api/v1/auth/sessions/logout" | "DELETE /api/v1/auth/sessions?keep_current=true" => {
+            (204, String::new())
+        }
         _ => problem(ProblemKind::NotFound),
     }
 }
@@ -147,12 +149,12 @@ fn a_real_keyring_keeps_the_token_out_of_the_file() {
     );
 }
 
-/// Writes the files of a login with its token in the keyring.
-pub(crate) fn store_login_in_keyring(client: &Client) {
-    let context = json!({"base_url": "http://127.0.0.1:1", "tenant": "acme"});
+/// Writes the files of a login to a service with its token in the keyring.
+pub(crate) fn store_login_in_keyring(client: &Client, url: &str) {
+    let context = json!({"base_url": url, "tenant": "acme"});
     let configuration = json!({"current_context": "acme", "contexts": {"acme": context}});
     let session = json!({
-        "base_url": "http://127.0.0.1:1", "tenant": "acme", "user_id": "01890a5d-ac96-774b-bcce-b302099a8057",
+        "base_url": url, "tenant": "acme", "user_id": "01890a5d-ac96-774b-bcce-b302099a8057",
         "email": "ada@acme.example", "role": "admin", "expires_at": "2030-01-01T00:00:00Z",
     });
     let credentials = json!({"sessions": {"acme": session}});
@@ -165,15 +167,37 @@ pub(crate) fn store_login_in_keyring(client: &Client) {
 #[test]
 fn the_contexts_are_listed_without_the_keyring_of_a_login() {
     let client = Client::new();
-    store_login_in_keyring(&client);
+    store_login_in_keyring(&client, "http://127.0.0.1:1");
     let listed = client.run(&["config", "list"]);
     assert_eq!(listed.code, Some(0), "{listed:?}");
     assert!(listed.stdout.contains("ada@acme.example"), "{listed:?}");
     let warning = "the session of ada@acme.example is stored in the keyring: there is no D-Bus session";
     assert!(listed.stderr.contains(warning), "{listed:?}");
-    let logout = client.run(&["auth", "logout", "--output", "json"]).error();
-    let advice = logout["remediation"].as_str().unwrap();
-    assert!(advice.contains("Unlock or start the keyring"), "{advice}");
+}
+
+#[test]
+fn a_logout_without_the_keyring_deletes_the_login_and_its_remediation_revokes_the_session() {
+    let (stub, client) = (Stub::new(service), Client::new());
+    store_login_in_keyring(&client, &stub.url);
+    let logout = client.run(&["auth", "logout", "--output", "json"]);
+    let error = logout.error();
+    assert_eq!((logout.code, error["code"].as_str()), (Some(11), Some("credentials_unusable")));
+    let message = error["message"].as_str().unwrap();
+    assert!(message.contains("it expires on 2030-01-01T00:00:00Z at the latest"), "{message}");
+    assert!(!file_of(&client).contains("ada@acme.example"));
+    assert_eq!(client.run(&["auth", "logout"]).code, Some(4), "there is no login any more");
+    assert!(stub.requests().is_empty(), "{:?}", stub.request_lines());
+
+    let commands: Vec<_> = error["remediation"].as_str().unwrap().split('`').skip(1).step_by(2).collect();
+    assert_eq!(commands.len(), 3, "{commands:?}");
+    for (command, answer) in commands.iter().zip([&[][..], &["--password-stdin"], &["--yes"]]) {
+        let words: Vec<_> =
+            command.strip_prefix("svc ").unwrap().split(' ').chain(answer.iter().copied()).collect();
+        let result = client.run_with(&words, "x\n");
+        assert_eq!(result.code, Some(0), "{result:?}");
+    }
+    let expected = ["POST /api/v1/auth/password/login", "DELETE /api/v1/auth/sessions?keep_current=true"];
+    assert_eq!(stub.request_lines(), expected);
 }
 
 #[test]

@@ -134,7 +134,7 @@ fn a_command_that_waits_for_the_lock_of_the_settings_ends_by_the_signal() {
 fn a_command_that_waits_for_the_keyring_ends_by_the_signal() {
     for signal in SIGNALS {
         let client = Client::new();
-        store_login_in_keyring(&client);
+        store_login_in_keyring(&client, "http://127.0.0.1:1");
         let home = client.home();
         // It accepts connections and sends nothing.
         let bus = UnixListener::bind(home.join("bus")).unwrap();
