@@ -8,7 +8,7 @@ use std::time::Duration;
 use rand::TryRng as _;
 use rand::rngs::SysRng;
 use reqwest::header::{AUTHORIZATION, CONTENT_ENCODING, CONTENT_TYPE, HeaderValue};
-use reqwest::{Client, RequestBuilder, StatusCode, redirect};
+use reqwest::{Client, ClientBuilder, RequestBuilder, StatusCode, redirect};
 use rustls::crypto::{CryptoProvider, ring};
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
@@ -27,7 +27,7 @@ use crate::{RequestLog, TraceContext, TransportError, TransportErrorKind};
 /// Maximum size of a response. Results of a full batch with long messages take about 1 MiB.
 const MAX_RESPONSE_BYTES: usize = 8 * 1024 * 1024;
 
-/// Time limit of a connection, with all addresses of the host.
+/// Time limit of a connection, with all addresses of the host. That of an attempt can be shorter.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// Idle connections are closed after this time. A proxy or a server can have forgotten an older one.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(30);
@@ -83,7 +83,8 @@ impl HttpClient {
         // A tenant id consists of visible ASCII characters.
         let tenant = tenant.as_ref().and_then(|tenant| HeaderValue::try_from(tenant.as_str()).ok());
         let proxy = ProxyChoice::of(&endpoint).map_err(configuration_error)?;
-        let client = build_client(&endpoint, &proxy, roots.as_deref()).map_err(|error| {
+        let builder = client_builder(&endpoint, &proxy, roots.as_deref(), timeout);
+        let client = builder.and_then(|builder| Ok(builder.build()?)).map_err(|error| {
             let cause = root_cause(&*error);
             configuration_error(format!(
                 "failed to create the HTTP client: {cause}; check that CA certificates are installed"
@@ -297,20 +298,22 @@ pub fn begin_trace() -> Option<TraceContext> {
     TraceContext::begin(random)
 }
 
-fn build_client(
+/// Configures a client. `timeout` limits an attempt.
+fn client_builder(
     endpoint: &Endpoint,
     proxy: &ProxyChoice,
     roots: Option<&RootCertStore>,
-) -> Result<Client, Box<dyn Error + Send + Sync>> {
+    timeout: Duration,
+) -> Result<ClientBuilder, Box<dyn Error + Send + Sync>> {
     let builder = Client::builder()
         .tls_backend_preconfigured(tls_config(endpoint, roots)?)
         .user_agent(concat!("svc-transport/", env!("CARGO_PKG_VERSION")))
         // A host can have several addresses: the time is divided among them.
-        .connect_timeout(CONNECT_TIMEOUT)
+        .connect_timeout(CONNECT_TIMEOUT.min(timeout))
         .pool_idle_timeout(IDLE_TIMEOUT)
         // The API never redirects. Following a redirect would send the credential to another address.
         .redirect(redirect::Policy::none());
-    Ok(proxy.apply(builder)?.build()?)
+    Ok(proxy.apply(builder)?)
 }
 
 /// Uses the provider that the program has installed, or ring. Installs none: that of the process belongs to the program.
@@ -395,6 +398,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::{HttpTransport, HttpTransportConfig};
 
     fn pem(body: &str) -> String {
         format!("-----BEGIN CERTIFICATE-----\n{body}\n-----END CERTIFICATE-----\n")
@@ -427,6 +431,31 @@ mod tests {
             let started = Instant::now();
             assert_eq!(limits.run(exchange, &progress).await, None);
             assert_eq!(started.elapsed().as_secs(), ends_after);
+        }
+    }
+
+    #[cfg(target_os = "linux")]
+    #[tokio::test]
+    async fn a_connection_is_tried_at_the_next_address_of_the_host_when_one_is_silent() {
+        use tokio::net::{TcpListener, TcpSocket, TcpStream};
+
+        let socket = TcpSocket::new_v4().unwrap();
+        socket.bind("127.0.0.2:0".parse().unwrap()).unwrap();
+        // One connection fills the queue. Linux then drops the packets of all others.
+        let silent = socket.listen(0).unwrap();
+        let address = silent.local_addr().unwrap();
+        let _queued = TcpStream::connect(address).await.unwrap();
+        let healthy = TcpListener::bind("127.0.0.1:0").await.unwrap();
+
+        let config = HttpTransportConfig { timeout_sec: 4.0, ..HttpTransportConfig::new("http://svc.test") };
+        let mut client = HttpClient::new(Arc::clone(&HttpTransport::new(config).shared.options)).unwrap();
+        client.proxy = ProxyChoice::Direct;
+        let builder = client_builder(&client.endpoint, &client.proxy, None, client.timeout).unwrap();
+        let addresses = [address, healthy.local_addr().unwrap()];
+        client.client = builder.resolve_to_addrs("svc.test", &addresses).build().unwrap();
+        tokio::select! {
+            accepted = healthy.accept() => drop(accepted.unwrap()),
+            result = client.get("/health") => panic!("the second address got no connection: {:?}", result.err()),
         }
     }
 
