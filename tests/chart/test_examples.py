@@ -127,6 +127,96 @@ class Postgres(unittest.TestCase):
         self.assertEqual(monitor["selector"]["matchLabels"], {"cnpg.io/cluster": "svc-postgres"})
 
 
+    def test_the_documented_recovery_reads_the_archive_of_the_cluster_and_has_another_name(self):
+        (block,) = re.findall(r"```yaml\n(.*?)```", (chart.ROOT / "docs/postgres.md").read_text(), re.DOTALL)
+        recovered = chart.yaml.load(block, chart.LOADER)
+        (origin,) = recovered["spec"]["externalClusters"]
+        recovery, (plugin,) = recovered["spec"]["bootstrap"]["recovery"], self.cluster["plugins"]
+        self.assertEqual((recovery["source"], recovery["database"]), (origin["name"], self.cluster["bootstrap"]["initdb"]["database"]))
+        parameters = {**plugin["parameters"], "serverName": "svc-postgres"}
+        self.assertEqual(origin["plugin"], {"name": plugin["name"], "parameters": parameters})
+        self.assertNotEqual(recovered["metadata"]["name"], "svc-postgres")
+
+    def test_alerts_fit_the_sizes_of_the_cluster(self):
+        (rule,) = documents("postgres-alerts.yaml")
+        expressions = {each["alert"]: each["expr"].strip() for each in rule["spec"]["groups"][0]["rules"]}
+        self.assertTrue(expressions["PostgresStandbyMissing"].endswith(f"< {self.cluster['instances'] - 1}"))
+        tenth = int(gibibytes(self.cluster["storage"]["size"]) / 10)
+        self.assertTrue(expressions["PostgresSlotBehind"].endswith(f"> {tenth} * 1024 * 1024 * 1024"))
+        self.assertEqual(set(expressions), set(POSTGRES_ALERTS))
+
+    @unittest.skipUnless(test_monitoring.PROMTOOL, "promtool is not on this machine")
+    def test_every_alert_fires_only_under_its_condition(self):
+        (rule,) = documents("postgres-alerts.yaml")
+        tests = []
+        for alert, (firing, quiet, labels, summary) in POSTGRES_ALERTS.items():
+            expected = {"exp_labels": {"namespace": "svc", **labels}, "exp_annotations": {"summary": summary}}
+            for series, alerts in ((firing, [expected]), (quiet, [])):
+                tests.append({
+                    "interval": "1m",
+                    "input_series": [{"series": name, "values": f"{value}x2400"} for name, value in series.items()],
+                    "alert_rule_test": [{"eval_time": "40h", "alertname": alert, "exp_alerts": alerts}],
+                })  # fmt: skip
+        check_rules(self, rule, json.dumps({"rule_files": ["rules.yaml"], "evaluation_interval": "1m", "tests": tests}))
+
+
+def check_rules(case, rule, test):
+    """Evaluates the alerts of a PrometheusRule with the series of a test of promtool."""
+    with tempfile.TemporaryDirectory() as directory:
+        Path(directory, "rules.yaml").write_text(json.dumps(rule["spec"]))
+        Path(directory, "test.yaml").write_text(test)
+        for arguments in (["check", "rules", "rules.yaml"], ["test", "rules", "test.yaml"]):
+            run = subprocess.run([test_monitoring.PROMTOOL, *arguments], cwd=directory, capture_output=True, text=True)
+            case.assertEqual(run.returncode, 0, run.stdout + run.stderr)
+
+
+def metric(name, **labels):
+    """Returns a series of the first pod of the cluster."""
+    named = {"namespace": "svc", "pod": "svc-postgres-1", **labels}
+    return name + "{" + ", ".join(f'{label}="{value}"' for label, value in named.items()) + "}"
+
+
+FREE, SIZE = (metric(f"kubelet_volume_stats_{name}_bytes", persistentvolumeclaim="svc-postgres-1") for name in ("available", "capacity"))
+STANDBYS = metric("cnpg_pg_replication_streaming_replicas")
+FAILED, ARCHIVED = (metric(f"cnpg_pg_stat_archiver_last_{name}_time") for name in ("failed", "archived"))
+BACKUP = metric("barman_cloud_cloudnative_pg_io_last_available_backup_timestamp")
+TRANSACTION = metric("cnpg_backends_max_tx_duration_seconds", usename="reports", application_name="psql")
+SLOT = metric("cnpg_pg_replication_slots_pg_wal_lsn_diff", slot_name="cdc")
+AGE = metric("cnpg_pg_database_xid_age", datname="svc")
+# For each alert: series with which it fires after 40 hours, series with which it does not, its labels and its summary.
+POSTGRES_ALERTS = {
+    "PostgresVolumeNearlyFull": (
+        {FREE: 19, SIZE: 100}, {FREE: 21, SIZE: 100},
+        {"severity": "critical", "pod": "svc-postgres-1", "persistentvolumeclaim": "svc-postgres-1"},
+        "Less than 20 % of the volume svc-postgres-1 is free. Postgres stops when it is full.",
+    ),
+    "PostgresStandbyMissing": (
+        {STANDBYS: 1}, {STANDBYS: 2}, {"severity": "warning"},
+        "A standby of Postgres is missing. Without the last one, no write completes.",
+    ),
+    "PostgresArchiveFailing": (
+        {FAILED: 200, ARCHIVED: 100}, {FAILED: 100, ARCHIVED: 200}, {"severity": "critical", "pod": "svc-postgres-1"},
+        "svc-postgres-1 cannot archive its WAL. A restore loses the changes since then, and the WAL fills the volume.",
+    ),
+    # The clock of the test starts at 0.
+    "PostgresBackupOld": (
+        {BACKUP: 0}, {BACKUP: 5 * 3600}, {"severity": "warning"}, "The last base backup of Postgres is older than 36 hours.",
+    ),
+    "PostgresLongTransaction": (
+        {TRANSACTION: 601}, {TRANSACTION: 599},
+        {"severity": "warning", "pod": "svc-postgres-1", "usename": "reports", "application_name": "psql"},
+        "A transaction of reports on svc-postgres-1 is older than ten minutes. It keeps deleted rows in all tables.",
+    ),
+    "PostgresSlotBehind": (
+        {SLOT: 2 * 1024**3 + 1}, {SLOT: 2 * 1024**3 - 1}, {"severity": "warning", "slot_name": "cdc"},
+        "The replication slot cdc keeps more than 2 GiB of WAL.",
+    ),
+    "PostgresTransactionIdsOld": (
+        {AGE: 500_000_001}, {AGE: 499_999_999}, {"severity": "warning", "datname": "svc"},
+        "The database svc has not been vacuumed for 500 million transactions.",
+    ),
+}  # fmt: skip
+
 VOLUME_TEST = """
 rule_files: [rules.yaml]
 evaluation_interval: 1m
@@ -151,12 +241,7 @@ class Nats(unittest.TestCase):
     @unittest.skipUnless(test_monitoring.PROMTOOL, "promtool is not on this machine")
     def test_alert_fires_for_a_volume_that_has_less_space_than_full_streams_leave(self):
         (rule,) = documents("nats-alerts.yaml")
-        with tempfile.TemporaryDirectory() as directory:
-            Path(directory, "rules.yaml").write_text(json.dumps(rule["spec"]))
-            Path(directory, "test.yaml").write_text(VOLUME_TEST)
-            for arguments in (["check", "rules", "rules.yaml"], ["test", "rules", "test.yaml"]):
-                run = subprocess.run([test_monitoring.PROMTOOL, *arguments], cwd=directory, capture_output=True, text=True)
-                self.assertEqual(run.returncode, 0, run.stdout + run.stderr)
+        check_rules(self, rule, VOLUME_TEST)
         store = self.values["config"]["jetstream"]["fileStore"]
         left = 1 - gibibytes(store["maxSize"]) / gibibytes(store["pvc"]["size"])
         threshold = float(re.search(r"< (\S+)$", rule["spec"]["groups"][0]["rules"][0]["expr"].strip())[1])

@@ -1,5 +1,5 @@
 """Values in documents and in the API description are those of the program: defaults of variables, which docs/configuration.md has, and
-constants. The domain uses no other module of its service."""
+constants. Variables, values of the chart and texts of logs that documents name exist. The domain uses no other module of its service."""
 
 import re
 import unittest
@@ -106,6 +106,49 @@ CONSTANTS = {
 }
 
 
+VARIABLE = re.compile(r"\b(SVC_[A-Z0-9_]*[A-Z0-9])(_…)?")
+# Of the reader's own program.
+EXAMPLES = {"SVC_EMAIL", "SVC_PASSWORD"}
+CHART_VALUE = re.compile(r"`(?:--set )?([a-z][A-Za-z]*(?:\.[A-Za-z]+)+)(?:[=:][^`]*)?`")
+# Texts of nats-server and of sqlx.
+FOREIGN_TEXTS = {"no space left on device", "critical write error", "failed to store a msg", "pool timed out"}
+
+
+def pages():
+    """The documents, with their texts on one line."""
+    for file in (ROOT / "README.md", *sorted(ROOT.glob("docs/**/*.md"))):
+        yield file.name, re.sub(r"\s*\n\s*", " ", file.read_text())
+
+
+def runbooks():
+    for file in sorted(ROOT.glob("docs/runbooks/*.md")):
+        yield file.name, re.sub(r"\s*\n\s*", " ", file.read_text())
+
+
+def names_in(pattern, *globs):
+    """Everything that the group of a pattern matches in these files."""
+    files = (file for each in globs for file in ROOT.glob(each) if file.is_file())
+    return {found[1] for file in files for found in re.finditer(pattern, file.read_text(errors="ignore"), re.M)}
+
+
+def unknown_variables(text, known):
+    """Variables, or beginnings of variables, that no program reads."""
+    for name, rest in VARIABLE.findall(text):
+        if not any(each.startswith(f"{name}_") for each in known) if rest else name not in known | EXAMPLES:
+            yield name + rest
+
+
+def unknown_values(text, known, tables):
+    """Values that the chart does not have. A schema has the name of a component."""
+    sections = {name.partition(".")[0] for name in known}
+    for name in CHART_VALUE.findall(text):
+        first, rest = name.split(".")[:2]
+        # A group of values, a value, or a key in a value that is a map.
+        exists = any(f"{name}.".startswith(f"{each}.") or each.startswith(f"{name}.") for each in known)
+        if first in sections and rest not in tables and not exists:
+            yield name
+
+
 def number(text):
     """Returns a number that is written in digits or as a word."""
     return WORDS.get(text.lower()) or int(text.replace(",", "").replace("_", ""))
@@ -171,6 +214,38 @@ class Documents(unittest.TestCase):
         sentences = [(name, r"at most ([\w,]+)") for name in texts if name.endswith(".md")]
         found = list(differences({("a.rs", r"MAX: usize = ([\d_]+)"): sentences}, texts.__getitem__))
         self.assertEqual([line.split(":")[0] for line in found], ["wrong.md", "none.md"])
+
+    def test_documents_name_variables_that_a_program_reads(self):
+        known = names_in(VARIABLE.pattern, "docs/configuration.md", "Tiltfile", "cli/src/**/*.rs", "deploy/**/*")
+        self.assertEqual([(name, list(found)) for name, text in pages() if (found := [*unknown_variables(text, known)])], [])
+        found = unknown_variables("`SVC_LOGS` `SVC_LOG` `SVC_LIMITS_…` `SVC_LIMIT_…`", known)
+        self.assertEqual(list(found), ["SVC_LOGS", "SVC_LIMITS_…"])
+
+    def test_documents_name_values_that_the_chart_has(self):
+        known = names_in(r"^\| `([\w.]+)` \|", "helm/svc/README.md")
+        migrations = ("services/*/migrations/*.sql", "libs/database/src/outbox/*.sql")
+        tables = names_in(r"create (?:unlogged )?(?:table|function) [\w{}]+\.(\w+)", *migrations)
+        # The chart is documented in docs: a dotted name of the README is one of a language.
+        documents = [(name, text) for name, text in pages() if name != "README.md"]
+        self.assertEqual([(name, found) for name, text in documents if (found := [*unknown_values(text, known, tables)])], [])
+        text = "`nats.stream.maxBytes=20GiB` `nats.stream.bytes` `--set nats.mode=a` `session.sessions` `nats.stream`"
+        self.assertEqual(list(unknown_values(text, known, tables)), ["nats.stream.bytes", "nats.mode"])
+
+    def test_texts_that_runbooks_quote_are_in_the_programs(self):
+        sources = [file.read_text() for each in ("cli", "libs", "services") for file in ROOT.glob(f"{each}/**/src/**/*.rs")]
+        sources += [file.read_text() for file in ROOT.glob("services/*/migrations/*.sql")]
+        programs = re.sub(r"\s+", " ", re.sub(r"\\\n\s*", "", "".join(sources)))
+        quoted = [(name, each) for name, text in runbooks() for each in re.findall(r'"([^"]+)"', re.sub("`[^`]*`", "", text))]
+        self.assertGreater(len(quoted), 20)
+        self.assertEqual([each for each in quoted if each[1].rstrip(":") not in programs and each[1] not in FOREIGN_TEXTS], [])
+
+    def test_runbooks_name_the_namespace_in_each_command_of_kubectl(self):
+        scope = re.compile("--(all-)?namespace|svctenants")
+        commands = [(name, each) for name, text in runbooks() for each in re.findall(r"`(kubectl [^`]+)`", text)]
+        # Without an object, a command is only named.
+        complete = [(name, each) for name, each in commands if len(each.split()) > 3]
+        self.assertGreater(len(complete), 10)
+        self.assertEqual([each for each in complete if not scope.search(each[1])], [])
 
     def test_the_domain_uses_no_other_module_and_does_no_input_or_output(self):
         files = [file for file in ROOT.glob("services/*/src/domain/**/*.rs") if "simulation" not in file.parts]

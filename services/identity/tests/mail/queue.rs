@@ -2,7 +2,7 @@
 
 use contract::Role;
 use serde_json::{Value, json};
-use sqlx::{PgConnection, Row as _};
+use sqlx::{AssertSqlSafe, PgConnection, Row as _};
 use testkit::{MailServer, wait_until};
 use testsystem::{TestSystem, TestUser};
 
@@ -183,6 +183,52 @@ async fn a_claim_that_was_planned_for_an_empty_table_reads_few_of_many_messages(
         assert!(scans == 0 && rows < 100, "{scans} scans of the table, {rows} rows");
         sqlx::raw_sql("rollback").execute(&mut *connection).await.unwrap();
     }
+}
+
+/// Executes a statement, rolls it back, and returns how many pages of tables and indexes Postgres read for it.
+async fn pages(connection: &mut PgConnection, statement: &str) -> i64 {
+    sqlx::raw_sql("begin").execute(&mut *connection).await.unwrap();
+    let explain = format!("explain (analyze, buffers, format json) {statement}");
+    let plan: Value = sqlx::query_scalar(AssertSqlSafe(explain)).fetch_one(&mut *connection).await.unwrap();
+    sqlx::raw_sql("rollback").execute(connection).await.unwrap();
+    let blocks = |kind: &str| plan[0]["Plan"][kind].as_i64().unwrap();
+    blocks("Shared Hit Blocks") + blocks("Shared Read Blocks")
+}
+
+#[tokio::test]
+async fn the_pause_of_a_tenant_reads_as_few_pages_for_200000_waiting_messages_as_for_1000() {
+    let system = TestSystem::start().await.unwrap();
+    for tenant_id in ["a", "b"] {
+        system.create_tenant(tenant_id).await;
+    }
+    let wait = async |tenant_id: &str, count: usize| {
+        let insert = format!(
+            "insert into identity.outbox (outbox_id, tenant_id, kind, payload, created_at, due_at)
+            select gen_random_uuid(), '{tenant_id}', 'test', '{{}}', now(), now() - make_interval(secs => n)
+            from generate_series(1, {count}) as n"
+        );
+        system.run_sql(&insert).await;
+    };
+    wait("b", 1).await;
+    let claim = "select * from identity.outbox_claim(
+        gen_random_uuid(), now(), now() + interval '1 minute', 9, array['test'], 5, ''
+    )";
+    let postpone = "select identity.outbox_postpone(array['a'], array['test'], now(), now() + interval '1 minute', 'blocked')";
+    let mut connection = system.database.superuser().await.unwrap();
+    for count in [1_000, 199_000] {
+        wait("a", count).await;
+        for (name, pauses) in [("first claim", 0), ("claim during the pause", 1)] {
+            let pause = format!("delete from identity.outbox_pauses; {}", postpone.repeat(pauses));
+            system.run_sql(&pause).await;
+            for (statement, name) in [(claim, name), (postpone, "pause")] {
+                // The first execution also reads the catalog of the database.
+                pages(&mut connection, statement).await;
+                let read = pages(&mut connection, statement).await;
+                assert!(read < 1_000, "{name}: {read} pages after {count} more messages");
+            }
+        }
+    }
+    assert_eq!(claim_on(&mut connection, &["test"], 9, 5, "").await, ["b{}"], "`a` is paused");
 }
 
 #[tokio::test]
