@@ -49,7 +49,7 @@ struct Options {
         long,
         value_delimiter = ',',
         value_name = "MEASUREMENT",
-        default_value = "images,logins,logins-with-code,session-checks,timing,credentials,scale,batch-events,quarantine,spellings,polls,single-events,linger,send-command,sustained,waiting-events,many-tenants,invented-types,relay,tail,reading,strict,replicas,connections"
+        default_value = "images,logins,logins-with-code,session-checks,timing,credentials,scale,batch-events,quarantine,spellings,polls,single-events,linger,send-command,sustained,waiting-events,many-tenants,invented-types,tenant-bursts,relay,tail,reading,strict,replicas,connections"
     )]
     only: Vec<Measurement>,
     /// Number of rounds of each measurement [default: as many as fit into ten minutes]
@@ -95,6 +95,8 @@ enum Measurement {
     ManyTenants,
     /// Events of a tenant while another one with 200,000 event types opens readers
     InventedTypes,
+    /// Requests to identity and session during a burst of another tenant
+    TenantBursts,
     /// Audit events per second from the outbox to the broker
     Relay,
     /// Time until a reader of `/events/stream` has an event
@@ -181,6 +183,7 @@ async fn measure(
             Measurement::WaitingEvents => bench.waiting_events().await?,
             Measurement::ManyTenants => bench.many_tenants().await?,
             Measurement::InventedTypes => bench.invented_types(launcher).await?,
+            Measurement::TenantBursts => bench.tenant_bursts().await?,
             Measurement::Relay => bench.relay().await?,
             Measurement::Tail => bench.tail().await?,
             Measurement::Reading => bench.reading().await?,

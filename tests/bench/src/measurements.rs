@@ -17,10 +17,14 @@ mod send_command;
 mod session_checks;
 mod sustained;
 mod tail;
+mod tenant_bursts;
 mod timing;
 
 use std::time::Duration;
 
+use anyhow::ensure;
+
+use crate::load::LoadResult;
 use crate::report::Report;
 use crate::system::System;
 use crate::user::BenchUser;
@@ -58,4 +62,12 @@ fn mebibytes(bytes: u64) -> f64 {
 
 fn milliseconds(time: Duration) -> f64 {
     time.as_secs_f64() * 1000.0
+}
+
+/// The p99 of the latency of a load, in milliseconds.
+fn p99(load: &LoadResult) -> anyhow::Result<f64> {
+    let mut times = load.times.clone();
+    ensure!(!times.is_empty(), "no request was accepted");
+    times.sort_unstable();
+    Ok(milliseconds(times[times.len() * 99 / 100]))
 }
