@@ -6,6 +6,7 @@ mod connections;
 pub mod edge;
 mod extract;
 pub mod listen;
+mod managed;
 mod measure;
 mod oauth;
 mod pace;
@@ -26,4 +27,5 @@ pub use extract::{
     user_agent,
 };
 pub use listen::{ConnectionSettings, serve, serve_public};
+pub use managed::{After, WriteError};
 pub use response_body::HeldBody;

@@ -7,6 +7,7 @@ use contract::managed::{
     Conflict, IssuedInvite, ManagedTenant, OperatorId, Owner, StoredTenant, WrittenTenant,
 };
 use service::Problem;
+use service::http::WriteError;
 use tenancy::{Actor, TenantId};
 
 use super::App;
@@ -19,32 +20,6 @@ use crate::store::{invite, managed_tenant, tenant};
 
 /// Tenants in one response of the list.
 const PAGE: i32 = 1000;
-
-/// Why a write changed nothing.
-pub(crate) enum WriteError {
-    /// It contradicts the stored state.
-    Conflict(Conflict),
-    /// It failed for another reason.
-    Problem(Problem),
-}
-
-impl From<Conflict> for WriteError {
-    fn from(conflict: Conflict) -> Self {
-        Self::Conflict(conflict)
-    }
-}
-
-impl From<Problem> for WriteError {
-    fn from(problem: Problem) -> Self {
-        Self::Problem(problem)
-    }
-}
-
-impl From<database::Error> for WriteError {
-    fn from(error: database::Error) -> Self {
-        Self::Problem(error.into())
-    }
-}
 
 impl App {
     /// Creates a tenant and invites its first administrator, or changes a tenant. An equal state is not written again.

@@ -1,40 +1,20 @@
 //! The internal API for the operator: managed tenants.
 
 use axum::extract::State;
-use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
 use contract::managed::{IssuedInvite, ManagedTenant, OperatorId, Owner, StoredTenant, WrittenTenant};
 use http::StatusCode;
-use serde::Deserialize;
 use service::Problem;
-use service::http::{Id, JsonBody, QueryParameters};
+use service::http::{After, Id, JsonBody, QueryParameters, WriteError};
 use tenancy::TenantId;
 
 use crate::app::App;
-use crate::app::managed_tenants::WriteError;
-
-/// A conflict is a 409 response with a `Conflict`.
-impl IntoResponse for WriteError {
-    fn into_response(self) -> Response {
-        match self {
-            Self::Conflict(conflict) => (StatusCode::CONFLICT, Json(conflict)).into_response(),
-            Self::Problem(problem) => problem.into_response(),
-        }
-    }
-}
-
-/// The position in a list.
-#[derive(Deserialize)]
-pub(super) struct After {
-    #[serde(default)]
-    after: String,
-}
 
 /// `GET /internal/v1/managed-tenants?after=<id>`: at most 1,000 tenants of the operator in the order of their ids.
 pub(super) async fn list(
     State(app): State<App>,
     Extension(by): Extension<OperatorId>,
-    QueryParameters(After { after }): QueryParameters<After>,
+    QueryParameters(After { after }): QueryParameters<After<String>>,
 ) -> Result<Json<Vec<StoredTenant>>, Problem> {
     Ok(Json(app.list_managed_tenants(&by, &after).await?))
 }

@@ -15,6 +15,7 @@ use futures::{StreamExt as _, TryStreamExt as _, stream};
 use hashing::{SystemEntropy, TokenDigest};
 use serde::{Deserialize, Serialize};
 use service::Problem;
+use service::http::WriteError;
 use uuid::Uuid;
 
 use super::App;
@@ -90,27 +91,25 @@ impl App {
         uid: Uuid,
         operator: OperatorId,
         write: ManagedConsumer,
-    ) -> Result<Result<WrittenConsumer, Conflict>, Problem> {
+    ) -> Result<WrittenConsumer, WriteError> {
         let ManagedConsumer { consumer, generation, take_over_from } = write;
         let (owner, new) = (DurableOwner { operator, uid, generation }, definition(&consumer)?);
         let (durables, name) = (self.durables().await?, consumer.name.as_str());
         if let Some(durable) = durables.get(name).await.map_err(problem)? {
-            let stored = DurableOwner::of(&durable).ok_or(Conflict::ConsumerTaken);
-            if let Err(conflict) = stored.and_then(|stored| stored.accept(&owner, &take_over_from)) {
-                return Ok(Err(conflict));
-            }
+            let stored = DurableOwner::of(&durable).ok_or(Conflict::ConsumerTaken)?;
+            stored.accept(&owner, &take_over_from)?;
             if let Some(error) = unchangeable(&durable.definition, &new) {
-                return Err(Problem::new(ProblemKind::ValidationFailed).fields(vec![error]));
+                return Err(Problem::new(ProblemKind::ValidationFailed).fields(vec![error]).into());
             }
         }
         let text = serde_json::to_string(&owner)
             .map_err(|error| Problem::new(ProblemKind::Internal).caused_by(error))?;
         let created = match durables.put_owned(name, &new, &text, &SystemEntropy).await {
-            Err(DurableError::Exists) => return Ok(Err(Conflict::ConsumerTaken)),
+            Err(DurableError::Exists) => return Err(Conflict::ConsumerTaken.into()),
             result => result.map_err(problem)?,
         };
         tracing::info!(consumer = name, %uid, is_new = created.password.is_some(), "consumer of a resource written");
-        Ok(Ok(self.written(&durables, &owner, created).await?))
+        Ok(self.written(&durables, &owner, created).await?)
     }
 
     /// Replaces the login of a consumer.
@@ -122,16 +121,13 @@ impl App {
         uid: Uuid,
         by: &OperatorId,
         of: &ConsumerReference,
-    ) -> Result<Result<WrittenConsumer, Conflict>, Problem> {
+    ) -> Result<WrittenConsumer, WriteError> {
         let durables = self.durables().await?;
-        let (owner, _) = match find(&durables, uid, by, of).await? {
-            Ok(found) => found.ok_or(ProblemKind::NotFound)?,
-            Err(conflict) => return Ok(Err(conflict)),
-        };
+        let (owner, _) = find(&durables, uid, by, of).await?.ok_or(ProblemKind::NotFound)?;
         let name = of.name.as_str();
         let replaced = durables.replace_login(name, &SystemEntropy).await.map_err(problem)?;
         tracing::info!(consumer = name, %uid, "login of consumer replaced");
-        Ok(Ok(self.written(&durables, &owner, replaced.ok_or(ProblemKind::NotFound)?).await?))
+        Ok(self.written(&durables, &owner, replaced.ok_or(ProblemKind::NotFound)?).await?)
     }
 
     /// Deletes a consumer of a resource, or its login only. A repeated call succeeds.
@@ -143,13 +139,9 @@ impl App {
         uid: Uuid,
         by: &OperatorId,
         of: &ConsumerReference,
-    ) -> Result<Result<(), Conflict>, Problem> {
+    ) -> Result<(), WriteError> {
         let durables = self.durables().await?;
-        let durable = match find(&durables, uid, by, of).await? {
-            Ok(Some((_, durable))) => durable,
-            Ok(None) => return Ok(Ok(())),
-            Err(conflict) => return Ok(Err(conflict)),
-        };
+        let Some((_, durable)) = find(&durables, uid, by, of).await? else { return Ok(()) };
         if of.is_final {
             durables.delete(of.name.as_str()).await.map_err(problem)?;
         } else {
@@ -157,7 +149,7 @@ impl App {
         }
         self.logins().apply().await;
         tracing::info!(consumer = %of.name, %uid, is_final = of.is_final, "consumer of a resource deleted, or its login");
-        Ok(Ok(()))
+        Ok(())
     }
 
     /// Returns a written consumer, with its login if it has a new one.
@@ -199,14 +191,14 @@ async fn find(
     uid: Uuid,
     by: &OperatorId,
     of: &ConsumerReference,
-) -> Result<Result<Option<(DurableOwner, Durable)>, Conflict>, Problem> {
+) -> Result<Option<(DurableOwner, Durable)>, WriteError> {
     let found = durables.get(of.name.as_str()).await.map_err(problem)?;
     let managed = found.and_then(|durable| Some((DurableOwner::of(&durable)?, durable)));
-    let Some((owner, durable)) = managed.filter(|(owner, _)| owner.uid == uid) else { return Ok(Ok(None)) };
+    let Some((owner, durable)) = managed.filter(|(owner, _)| owner.uid == uid) else { return Ok(None) };
     if owner.operator != *by {
-        return Ok(Err(owner.elsewhere()));
+        return Err(owner.elsewhere().into());
     }
-    Ok(Ok(Some((owner, durable))))
+    Ok(Some((owner, durable)))
 }
 
 /// The API server rejects such a change of a resource, so another write has created the durable.

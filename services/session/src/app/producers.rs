@@ -8,6 +8,7 @@ use contract::managed::{
     Conflict, ManagedProducer, OperatorId, Producer, ProducerDeletion, StoredProducer, is_dns_name,
 };
 use service::Problem;
+use service::http::WriteError;
 use uuid::Uuid;
 
 use super::App;
@@ -25,34 +26,31 @@ impl App {
         uid: Uuid,
         by: &OperatorId,
         write: &ManagedProducer,
-    ) -> Result<Result<(), Conflict>, Problem> {
+    ) -> Result<(), WriteError> {
         let new = &write.producer;
         validate(new)?;
         let mut tx = self.begin(&new.tenant_id, Actor::System).await?;
         if !account_status::has_tenant(&mut tx).await? {
-            return Ok(Err(Conflict::TenantNotFound));
+            return Err(Conflict::TenantNotFound.into());
         }
         let found = producer::find_for_update(&mut tx, uid).await?;
-        match found.as_ref().map_or(Ok(true), |found| found.accept(by, write, tx.now())) {
-            Ok(true) => {}
-            Ok(false) => return Ok(Ok(())),
-            Err(conflict) => return Ok(Err(conflict)),
+        let is_changed = found.as_ref().map_or(Ok(true), |found| found.accept(by, write, tx.now()))?;
+        if !is_changed {
+            return Ok(());
         }
         let digest = service_account_digest(&new.service_account);
         if let Some((other, stored)) = producer::find_other_for_update(&mut tx, uid, &digest).await? {
             if stored.operator == *by {
-                return Ok(Err(Conflict::ServiceAccountTaken));
+                return Err(Conflict::ServiceAccountTaken.into());
             }
-            if let Err(conflict) = stored.require(by, &write.take_over_from) {
-                return Ok(Err(conflict));
-            }
+            stored.require(by, &write.take_over_from)?;
             producer::delete(&mut tx, other).await?;
         }
         match producer::save(&mut tx, uid, &digest, by, new, found.is_some()).await {
             Ok(true) => {}
-            Ok(false) => return Ok(Err(Conflict::Stale)),
+            Ok(false) => return Err(Conflict::Stale.into()),
             Err(error) if error.violates(producer::DIGEST_KEY) => {
-                return Ok(Err(Conflict::ServiceAccountTaken));
+                return Err(Conflict::ServiceAccountTaken.into());
             }
             Err(error) => return Err(error.into()),
         }
@@ -61,8 +59,7 @@ impl App {
             self.invalidate(&mut tx, Invalidation::Credential(service_account_digest(account)));
         }
         tx.audit(changed(new, "producer_changed"));
-        tx.commit().await?;
-        Ok(Ok(()))
+        Ok(tx.commit().await?)
     }
 
     /// Deletes a producer of a tenant. Its service account can send no events any more. A repeated call succeeds.
@@ -72,13 +69,11 @@ impl App {
         uid: Uuid,
         by: &OperatorId,
         deletion: ProducerDeletion,
-    ) -> Result<Result<(), Conflict>, Problem> {
+    ) -> Result<(), WriteError> {
         let mut tx = self.begin(&deletion.tenant_id, Actor::System).await?;
         let found = producer::find_for_update(&mut tx, uid).await?.filter(|found| found.deleted_at.is_none());
-        let Some(found) = found else { return Ok(Ok(())) };
-        if let Err(conflict) = found.require(by, &[]) {
-            return Ok(Err(conflict));
-        }
+        let Some(found) = found else { return Ok(()) };
+        found.require(by, &[])?;
         if deletion.is_final {
             producer::mark_deleted(&mut tx, uid).await?;
         } else {
@@ -87,8 +82,7 @@ impl App {
         let account = &found.producer.service_account;
         self.invalidate(&mut tx, Invalidation::Credential(service_account_digest(account)));
         tx.audit(changed(&found.producer, "producer_deleted"));
-        tx.commit().await?;
-        Ok(Ok(()))
+        Ok(tx.commit().await?)
     }
 
     /// Lists the producers of an operator after a given one, in the order of their uids.

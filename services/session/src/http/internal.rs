@@ -10,14 +10,11 @@ use contract::ProblemKind;
 use contract::internal::{
     ExportSubject, Introspect, Introspected, IssueSession, SubjectExport, SubjectRecord, TenantRecord,
 };
-use contract::managed::{Conflict, ManagedProducer, OperatorId, ProducerDeletion, StoredProducer};
+use contract::managed::{ManagedProducer, OperatorId, ProducerDeletion, StoredProducer};
 use hashing::TokenDigest;
 use http::StatusCode;
-use serde::Deserialize;
 use service::Problem;
-use service::http::Id;
-use service::http::JsonBody;
-use service::http::QueryParameters;
+use service::http::{After, Id, JsonBody, QueryParameters, WriteError};
 use tenancy::{TenantId, UserId};
 use uuid::Uuid;
 
@@ -83,18 +80,11 @@ pub(super) async fn put_tenant(
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// The position in a list.
-#[derive(Deserialize)]
-pub(super) struct After {
-    #[serde(default)]
-    after: Uuid,
-}
-
 /// `GET /internal/v1/producers?after=<uid>`: at most 1,000 producers of the operator in the order of their uids.
 pub(super) async fn list_producers(
     State(app): State<App>,
     Extension(by): Extension<OperatorId>,
-    QueryParameters(After { after }): QueryParameters<After>,
+    QueryParameters(After { after }): QueryParameters<After<Uuid>>,
 ) -> Result<Json<Vec<StoredProducer>>, Problem> {
     Ok(Json(app.list_producers(&by, after).await?))
 }
@@ -105,8 +95,9 @@ pub(super) async fn put_producer(
     Extension(by): Extension<OperatorId>,
     Id(uid): Id<Uuid>,
     JsonBody(write): JsonBody<ManagedProducer, 65_536>,
-) -> Result<Response, Problem> {
-    Ok(written(app.put_producer(uid, &by, &write).await?))
+) -> Result<StatusCode, WriteError> {
+    app.put_producer(uid, &by, &write).await?;
+    Ok(StatusCode::NO_CONTENT)
 }
 
 /// `DELETE /internal/v1/producers/{uid}?tenant_id=<id>&is_final=<bool>`: 204, also if there is no such producer, or 409 with a
@@ -116,13 +107,7 @@ pub(super) async fn delete_producer(
     Extension(by): Extension<OperatorId>,
     Id(uid): Id<Uuid>,
     QueryParameters(deletion): QueryParameters<ProducerDeletion>,
-) -> Result<Response, Problem> {
-    Ok(written(app.delete_producer(uid, &by, deletion).await?))
-}
-
-fn written(result: Result<(), Conflict>) -> Response {
-    match result {
-        Ok(()) => StatusCode::NO_CONTENT.into_response(),
-        Err(conflict) => (StatusCode::CONFLICT, Json(conflict)).into_response(),
-    }
+) -> Result<StatusCode, WriteError> {
+    app.delete_producer(uid, &by, deletion).await?;
+    Ok(StatusCode::NO_CONTENT)
 }
