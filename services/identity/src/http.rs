@@ -19,12 +19,14 @@ use authn::{
 use axum::extract::FromRef;
 use axum::middleware::from_fn_with_state;
 use axum::routing::{get, post, put};
-use axum::{Extension, Router};
+use axum::{Extension, Json, Router};
 use contract::internal::API_KEY_NOTICES;
+use contract::session::IssuedSession;
 use contract::{API_PREFIX, managed, routes};
 use service::Clock;
 use service::http::{Api, not_found};
 
+use self::auth_password::PageLogin;
 pub(crate) use self::pages::{Installation, Pages};
 use crate::app::App;
 
@@ -48,13 +50,13 @@ pub(crate) fn public(app: App, pages: Arc<Pages>) -> Router {
         .on(&routes::EXPORT_USER, users::export)
         .on(&routes::UPDATE_USER, users::patch)
         .on(&routes::DELETE_USER, users::delete)
-        .on(&routes::LOG_IN, auth_password::login)
-        .on(&routes::LOG_IN_ON_PAGE, auth_password::login_on_page)
-        .on(&routes::USE_FACTOR, factors::use_factor)
-        .on(&routes::USE_FACTOR_ON_PAGE, factors::use_factor_on_page)
+        .on(&routes::LOG_IN, auth_password::login::<Json<IssuedSession>>)
+        .on(&routes::LOG_IN_ON_PAGE, auth_password::login::<PageLogin>)
+        .on(&routes::USE_FACTOR, factors::use_factor::<Json<IssuedSession>>)
+        .on(&routes::USE_FACTOR_ON_PAGE, factors::use_factor::<PageLogin>)
         .on(&routes::START_PASSKEY_LOGIN, factors::start_passkey_login)
-        .on(&routes::LOG_IN_WITH_PASSKEY, factors::log_in_with_passkey)
-        .on(&routes::LOG_IN_WITH_PASSKEY_ON_PAGE, factors::log_in_with_passkey_on_page)
+        .on(&routes::LOG_IN_WITH_PASSKEY, factors::log_in_with_passkey::<Json<IssuedSession>>)
+        .on(&routes::LOG_IN_WITH_PASSKEY_ON_PAGE, factors::log_in_with_passkey::<PageLogin>)
         .on(&routes::SET_UP_TOTP_AT_LOGIN, factors::set_up_totp_at_login)
         .on(&routes::SET_UP_PASSKEY_AT_LOGIN, factors::set_up_passkey_at_login)
         .on(&routes::LIST_FACTORS, factors::list)

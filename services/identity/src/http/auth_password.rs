@@ -21,40 +21,46 @@ use super::callers::OptionalUser;
 use crate::app::App;
 use crate::app::login::{Client, LoggedIn};
 
-/// `POST /auth/password/login`.
-pub(super) async fn login(
+/// The response of a login.
+pub(super) trait LoginResponse {
+    /// How the client keeps the session.
+    const METHOD: SessionMethod;
+
+    fn new(app: &App, login: LoggedIn) -> Self;
+}
+
+impl LoginResponse for Json<IssuedSession> {
+    const METHOD: SessionMethod = SessionMethod::Password;
+
+    fn new(_: &App, login: LoggedIn) -> Self {
+        Json(login.session)
+    }
+}
+
+/// The response of a login on the page of own sessions. The browser keeps the token in a cookie that scripts cannot read.
+pub(super) type PageLogin = ([(HeaderName, String); 1], Json<PageSession>);
+
+impl LoginResponse for PageLogin {
+    const METHOD: SessionMethod = SessionMethod::Page;
+
+    fn new(app: &App, LoggedIn { session, email }: LoggedIn) -> Self {
+        let IssuedSession { session_id, user_id, tenant_id, expires_at, recovery_codes, .. } = session;
+        let cookie = page_session_cookie(session_id.expose(), &app.public_url);
+        let email = email.as_str().to_owned();
+        ([(SET_COOKIE, cookie)], Json(PageSession { user_id, tenant_id, email, expires_at, recovery_codes }))
+    }
+}
+
+/// `POST /auth/password/login` and `POST /pages/sessions/login`.
+pub(super) async fn login<R: LoginResponse>(
     TenantHeader(tenant_id): TenantHeader,
     State(app): State<App>,
     ClientAddress(address): ClientAddress,
     headers: HeaderMap,
     LimitedJson(login): LimitedJson<Login>,
-) -> Result<Json<IssuedSession>, Problem> {
-    let client = client(address, &headers, SessionMethod::Password);
-    Ok(Json(app.log_in(&tenant_id, &login.email, login.password.expose(), client).await?.session))
-}
-
-/// `POST /pages/sessions/login`. The browser keeps the token in a cookie that scripts cannot read.
-pub(super) async fn login_on_page(
-    TenantHeader(tenant_id): TenantHeader,
-    State(app): State<App>,
-    ClientAddress(address): ClientAddress,
-    headers: HeaderMap,
-    LimitedJson(login): LimitedJson<Login>,
-) -> Result<([(HeaderName, String); 1], Json<PageSession>), Problem> {
-    let client = client(address, &headers, SessionMethod::Page);
-    let login = app.log_in(&tenant_id, &login.email, login.password.expose(), client).await?;
-    Ok(page_session(&app, login))
-}
-
-/// The response of a login on the page of own sessions.
-pub(super) fn page_session(
-    app: &App,
-    LoggedIn { session, email }: LoggedIn,
-) -> ([(HeaderName, String); 1], Json<PageSession>) {
-    let IssuedSession { session_id, user_id, tenant_id, expires_at, recovery_codes, .. } = session;
-    let cookie = page_session_cookie(session_id.expose(), &app.public_url);
-    let email = email.as_str().to_owned();
-    ([(SET_COOKIE, cookie)], Json(PageSession { user_id, tenant_id, email, expires_at, recovery_codes }))
+) -> Result<R, Problem> {
+    let client = client(address, &headers, R::METHOD);
+    Ok(R::new(&app, app.log_in(&tenant_id, &login.email, login.password.expose(), client).await?))
 }
 
 pub(super) fn client(address: IpAddr, headers: &HeaderMap, method: SessionMethod) -> Client {

@@ -28,6 +28,31 @@ impl FromRequestParts<App> for OptionalUser {
     }
 }
 
+/// The tenant of a request, and who sent it.
+struct TenantCaller {
+    tenant_id: TenantId,
+    actor: Actor,
+    /// `None` for the platform administrator, who names the tenant in a header.
+    caller: Option<Caller>,
+}
+
+impl FromRequestParts<App> for TenantCaller {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, Problem> {
+        match AnyCaller::from_request_parts(parts, app).await? {
+            AnyCaller::PlatformAdmin => {
+                let TenantHeader(tenant_id) = TenantHeader::from_request_parts(parts, app).await?;
+                Ok(Self { tenant_id, actor: Actor::PlatformAdmin, caller: None })
+            }
+            AnyCaller::Caller(caller) => {
+                let (tenant_id, actor) = (caller.tenant_id().clone(), Actor::from(&caller));
+                Ok(Self { tenant_id, actor, caller: Some(caller) })
+            }
+        }
+    }
+}
+
 /// A caller that may invite: an administrator, an API key with `users:write`, or the platform administrator.
 pub(super) struct Inviter {
     pub(super) tenant_id: TenantId,
@@ -39,22 +64,19 @@ impl FromRequestParts<App> for Inviter {
     type Rejection = Problem;
 
     async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, Problem> {
-        match AnyCaller::from_request_parts(parts, app).await? {
-            AnyCaller::PlatformAdmin => {
-                let TenantHeader(tenant_id) = TenantHeader::from_request_parts(parts, app).await?;
-                let rights = InviteRights::Everyone;
-                Ok(Self { tenant_id, rights, actor: Actor::PlatformAdmin })
-            }
-            AnyCaller::Caller(caller) => {
+        let TenantCaller { tenant_id, actor, caller } = TenantCaller::from_request_parts(parts, app).await?;
+        let rights = match caller {
+            None => InviteRights::Everyone,
+            Some(caller) => {
                 caller.require(Scope::UsersWrite)?;
-                let rights = match caller.require_recent_login(app.clock.now()) {
+                match caller.require_recent_login(app.clock.now()) {
                     Ok(()) => InviteRights::Everyone,
                     Err(_) if caller.is_admin() => InviteRights::EveryoneAfterLogin,
                     Err(_) => InviteRights::Members,
-                };
-                Ok(Self { tenant_id: caller.tenant_id().clone(), rights, actor: Actor::from(&caller) })
+                }
             }
-        }
+        };
+        Ok(Self { tenant_id, rights, actor })
     }
 }
 
@@ -101,48 +123,44 @@ impl FromRequestParts<App> for UsersReader {
     type Rejection = Problem;
 
     async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, Problem> {
-        match AnyCaller::from_request_parts(parts, app).await? {
-            AnyCaller::PlatformAdmin => {
-                let TenantHeader(tenant_id) = TenantHeader::from_request_parts(parts, app).await?;
-                Ok(Self(tenant_id))
-            }
-            AnyCaller::Caller(caller) => {
-                caller.require(Scope::UsersRead)?;
-                Ok(Self(caller.tenant_id().clone()))
-            }
+        let TenantCaller { tenant_id, caller, .. } = TenantCaller::from_request_parts(parts, app).await?;
+        if let Some(caller) = caller {
+            caller.require(Scope::UsersRead)?;
         }
+        Ok(Self(tenant_id))
     }
 }
 
-/// A caller that may change a user: an administrator of the tenant, or the platform administrator.
+/// A caller that may change a user or reset its factors: an administrator of the tenant, or the platform administrator.
 pub(super) struct UserManager {
     pub(super) tenant_id: TenantId,
-    /// `forbidden` for the platform administrator: roles are up to the tenant. `reauthentication_required` for an administrator
-    /// without a recent login.
-    pub(super) may_change_role: Result<(), Problem>,
     pub(super) actor: Actor,
+    /// `reauthentication_required` for an administrator without a recent login.
+    pub(super) recent_login: Result<(), Problem>,
+}
+
+impl UserManager {
+    /// Requires that the caller may change the role of a user.
+    pub(super) fn require_role_change(&self) -> Result<(), Problem> {
+        if self.actor == Actor::PlatformAdmin {
+            // Roles are up to the tenant.
+            let detail = "The platform administrator can change the status only. Omit `role`.";
+            return Err(Problem::new(ProblemKind::Forbidden).detail(detail));
+        }
+        self.recent_login.clone()
+    }
 }
 
 impl FromRequestParts<App> for UserManager {
     type Rejection = Problem;
 
     async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, Problem> {
-        match AnyCaller::from_request_parts(parts, app).await? {
-            AnyCaller::PlatformAdmin => {
-                let TenantHeader(tenant_id) = TenantHeader::from_request_parts(parts, app).await?;
-                let detail = "The platform administrator can change the status only. Omit `role`.";
-                let may_change_role = Err(Problem::new(ProblemKind::Forbidden).detail(detail));
-                Ok(Self { tenant_id, may_change_role, actor: Actor::PlatformAdmin })
-            }
-            AnyCaller::Caller(caller) if caller.is_admin() => {
-                let may_change_role = caller.require_recent_login(app.clock.now());
-                Ok(Self {
-                    tenant_id: caller.tenant_id().clone(),
-                    may_change_role,
-                    actor: Actor::from(&caller),
-                })
-            }
-            AnyCaller::Caller(_) => Err(ProblemKind::Forbidden.into()),
-        }
+        let TenantCaller { tenant_id, actor, caller } = TenantCaller::from_request_parts(parts, app).await?;
+        let recent_login = match caller {
+            None => Ok(()),
+            Some(caller) if caller.is_admin() => caller.require_recent_login(app.clock.now()),
+            Some(_) => return Err(ProblemKind::Forbidden.into()),
+        };
+        Ok(Self { tenant_id, actor, recent_login })
     }
 }

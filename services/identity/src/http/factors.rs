@@ -1,45 +1,32 @@
 //! `/auth/second-factor`, `/auth/passkey`, `/auth/factors` and `/users/{user_id}/factors`.
 
-use authn::{AnyCaller, AnyUser, Caller};
+use authn::{AnyUser, Caller};
 use axum::Json;
 use axum::extract::{FromRequestParts, State};
-use contract::ProblemKind;
 use contract::factors::{
     AddPasskey, AddedPasskey, ConfirmTotp, Factor, Factors, NewTotp, PasskeyLogin, PasskeyLoginOptions,
     PasskeyOptions, RecoveryCodes, RenamePasskey, StartSetup, UseFactor,
 };
-use contract::session::{IssuedSession, PageSession, SessionMethod};
 use http::request::Parts;
-use http::{HeaderMap, HeaderName, StatusCode};
+use http::{HeaderMap, StatusCode};
 use service::Problem;
 use service::http::{ClientAddress, Id, JsonBody, TenantHeader};
-use tenancy::{Actor, FactorId, TenantId, UserId};
+use tenancy::{FactorId, TenantId, UserId};
 
-use super::auth_password::{LimitedJson, client, page_session};
+use super::auth_password::{LimitedJson, LoginResponse, client};
+use super::callers::UserManager;
 use crate::app::App;
 
-/// `POST /auth/second-factor`: a caller with the challenge and a code or a passkey.
-pub(super) async fn use_factor(
+/// `POST /auth/second-factor` and `POST /pages/sessions/second-factor`: a caller with the challenge and a code or a passkey.
+pub(super) async fn use_factor<R: LoginResponse>(
     TenantHeader(tenant_id): TenantHeader,
     State(app): State<App>,
     ClientAddress(address): ClientAddress,
     headers: HeaderMap,
     LimitedJson(request): LimitedJson<UseFactor>,
-) -> Result<Json<IssuedSession>, Problem> {
-    let client = client(address, &headers, SessionMethod::Password);
-    Ok(Json(app.use_factor(&tenant_id, &request, client).await?.session))
-}
-
-/// `POST /pages/sessions/second-factor`: sets the cookie of the login of the page.
-pub(super) async fn use_factor_on_page(
-    TenantHeader(tenant_id): TenantHeader,
-    State(app): State<App>,
-    ClientAddress(address): ClientAddress,
-    headers: HeaderMap,
-    LimitedJson(request): LimitedJson<UseFactor>,
-) -> Result<([(HeaderName, String); 1], Json<PageSession>), Problem> {
-    let client = client(address, &headers, SessionMethod::Page);
-    Ok(page_session(&app, app.use_factor(&tenant_id, &request, client).await?))
+) -> Result<R, Problem> {
+    let client = client(address, &headers, R::METHOD);
+    Ok(R::new(&app, app.use_factor(&tenant_id, &request, client).await?))
 }
 
 /// `POST /auth/passkey/options`: anyone.
@@ -49,31 +36,17 @@ pub(super) async fn start_passkey_login(
     Ok(Json(app.start_passkey_login()?))
 }
 
-/// `POST /auth/passkey/login`: a caller with a passkey, which determines the tenant.
-pub(super) async fn log_in_with_passkey(
+/// `POST /auth/passkey/login` and `POST /pages/sessions/passkey`: a caller with a passkey, which determines the tenant.
+pub(super) async fn log_in_with_passkey<R: LoginResponse>(
     tenant: Option<TenantHeader>,
     State(app): State<App>,
     ClientAddress(address): ClientAddress,
     headers: HeaderMap,
     LimitedJson(request): LimitedJson<PasskeyLogin>,
-) -> Result<Json<IssuedSession>, Problem> {
-    let client = client(address, &headers, SessionMethod::Password);
+) -> Result<R, Problem> {
+    let client = client(address, &headers, R::METHOD);
     let tenant_id = tenant.map(|TenantHeader(tenant_id)| tenant_id);
-    Ok(Json(app.log_in_with_passkey(tenant_id.as_ref(), &request.assertion, client).await?.session))
-}
-
-/// `POST /pages/sessions/passkey`: sets the cookie of the login of the page.
-pub(super) async fn log_in_with_passkey_on_page(
-    tenant: Option<TenantHeader>,
-    State(app): State<App>,
-    ClientAddress(address): ClientAddress,
-    headers: HeaderMap,
-    LimitedJson(request): LimitedJson<PasskeyLogin>,
-) -> Result<([(HeaderName, String); 1], Json<PageSession>), Problem> {
-    let client = client(address, &headers, SessionMethod::Page);
-    let tenant_id = tenant.map(|TenantHeader(tenant_id)| tenant_id);
-    let login = app.log_in_with_passkey(tenant_id.as_ref(), &request.assertion, client).await?;
-    Ok(page_session(&app, login))
+    Ok(R::new(&app, app.log_in_with_passkey(tenant_id.as_ref(), &request.assertion, client).await?))
 }
 
 /// `POST /auth/second-factor/totp`: a caller with a challenge for the set-up.
@@ -167,10 +140,11 @@ pub(super) async fn remove(
 
 /// `DELETE /users/{user_id}/factors`: an administrator with a recent login, or the platform administrator.
 pub(super) async fn reset(
-    FactorManager { tenant_id, actor }: FactorManager,
+    UserManager { tenant_id, actor, recent_login }: UserManager,
     State(app): State<App>,
     Id(user_id): Id<UserId>,
 ) -> Result<StatusCode, Problem> {
+    recent_login?;
     app.reset_factors(&tenant_id, actor, user_id).await?;
     Ok(StatusCode::NO_CONTENT)
 }
@@ -191,29 +165,5 @@ impl FromRequestParts<App> for RecentUser {
         let user_id = caller.require_user()?;
         caller.require_recent_login(app.clock.now())?;
         Ok(Self { tenant_id: caller.tenant_id().clone(), user_id, used_factor: caller.used_factor() })
-    }
-}
-
-/// A caller that may reset the factors of a user.
-pub(super) struct FactorManager {
-    tenant_id: TenantId,
-    actor: Actor,
-}
-
-impl FromRequestParts<App> for FactorManager {
-    type Rejection = Problem;
-
-    async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, Problem> {
-        match AnyCaller::from_request_parts(parts, app).await? {
-            AnyCaller::PlatformAdmin => {
-                let TenantHeader(tenant_id) = TenantHeader::from_request_parts(parts, app).await?;
-                Ok(Self { tenant_id, actor: Actor::PlatformAdmin })
-            }
-            AnyCaller::Caller(caller) if caller.is_admin() => {
-                caller.require_recent_login(app.clock.now())?;
-                Ok(Self { tenant_id: caller.tenant_id().clone(), actor: Actor::from(&caller) })
-            }
-            AnyCaller::Caller(_) => Err(ProblemKind::Forbidden.into()),
-        }
     }
 }

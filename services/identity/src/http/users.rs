@@ -49,15 +49,15 @@ pub(super) async fn list(
 
 /// `PATCH /users/{user_id}`: an administrator, or the platform administrator for the status only.
 pub(super) async fn patch(
-    UserManager { tenant_id, may_change_role, actor }: UserManager,
+    manager: UserManager,
     State(app): State<App>,
     Id(user_id): Id<UserId>,
     JsonBody(request): JsonBody<PatchUser>,
 ) -> Result<Json<User>, Problem> {
     if request.role.is_some() {
-        may_change_role?;
+        manager.require_role_change()?;
     }
-    Ok(Json(app.patch_user(&tenant_id, actor, user_id, &request).await?))
+    Ok(Json(app.patch_user(&manager.tenant_id, manager.actor, user_id, &request).await?))
 }
 
 /// `DELETE /users/{user_id}`: an administrator with a recent login.
