@@ -65,16 +65,10 @@ const fn listen(name: &'static str, default: &'static str, meaning: &'static str
 }
 
 crate::variables! {
-    /// Settings of the listener of the public API.
-    pub(crate) struct PublicListener {
-        address: SocketAddr = LISTEN.required(),
-    }
-}
-
-crate::variables! {
-    /// Settings of the listener of the internal API.
-    pub(crate) struct InternalListener {
-        address: SocketAddr = LISTEN_INTERNAL.required(),
+    /// Addresses of the APIs of a service.
+    pub(crate) struct Listen {
+        public: SocketAddr = LISTEN.required(),
+        internal: SocketAddr = LISTEN_INTERNAL.required(),
     }
 }
 
@@ -119,10 +113,9 @@ pub trait Program {
 
     /// Lists every variable of the process.
     fn variables() -> Vec<Variable> {
-        let public = if Self::HAS_API { PublicListener::variables() } else { Vec::new() };
-        let internal = if Self::HAS_API { InternalListener::variables() } else { Vec::new() };
+        let listen = if Self::HAS_API { Listen::variables() } else { Vec::new() };
         let own = [Self::Config::variables(), Self::OTHER_VARIABLES.to_vec()].concat();
-        [public, internal, variables(own)].concat()
+        [listen, variables(own)].concat()
     }
 
     /// Runs a subcommand.
@@ -235,7 +228,7 @@ async fn run<P: Program>(environment: &Environment, loaded: Loaded<P>) -> ExitCo
     }
     raise_file_limit();
     let tasks = Tasks::default();
-    match serve::<P>(&listen, &settings, config, &telemetry, &tasks).await {
+    match serve::<P>(listen, &settings, config, &telemetry, &tasks).await {
         Ok(()) => tasks.run_until_shutdown().await,
         Err(error) => {
             tracing::error!(error = chain(&*error), service = P::NAME, "failed to start service");
@@ -248,23 +241,16 @@ async fn run<P: Program>(environment: &Environment, loaded: Loaded<P>) -> ExitCo
 /// Reads all variables, so that all errors are reported at once.
 fn load<P: Program>(environment: &Environment) -> Result<Loaded<P>, ConfigErrors> {
     let mut reader = Reader::new(environment);
-    let public = if P::HAS_API { PublicListener::read(&mut reader).map(Some) } else { Some(None) };
-    let internal = if P::HAS_API { InternalListener::read(&mut reader).map(Some) } else { Some(None) };
+    let listen = if P::HAS_API { Listen::read(&mut reader).map(Some) } else { Some(None) };
     let (settings, config) = (ProcessSettings::read(&mut reader), P::Config::read(&mut reader));
-    let listen = || Some(Listen { public: public?, internal: internal? });
-    reader.finish(|| Some((listen()?, settings?, config?)))
+    reader.finish(|| Some((listen?, settings?, config?)))
 }
 
-type Loaded<P> = (Listen, ProcessSettings, <P as Program>::Config);
-
-/// The listeners of the APIs that a service has.
-struct Listen {
-    public: Option<PublicListener>,
-    internal: Option<InternalListener>,
-}
+/// The addresses of the APIs, if the service has any, and the other settings.
+type Loaded<P> = (Option<Listen>, ProcessSettings, <P as Program>::Config);
 
 async fn serve<P: Program>(
-    listen: &Listen,
+    listen: Option<Listen>,
     settings: &ProcessSettings,
     config: P::Config,
     telemetry: &Telemetry,
@@ -274,8 +260,8 @@ async fn serve<P: Program>(
     let started = readiness.gate("start");
     telemetry.flush_on_shutdown(tasks);
     // Bound first, so that a port in use is reported at once.
-    let public = match &listen.public {
-        Some(public) => Some(bind(&LISTEN, public.address).await?),
+    let listen = match listen {
+        Some(listen) => Some((bind(&LISTEN, listen.public).await?, listen.internal)),
         None => None,
     };
     let admin = bind(&LISTEN_ADMIN, settings.admin).await?;
@@ -284,11 +270,11 @@ async fn serve<P: Program>(
     tasks.spawn("admin", http::serve(admin, admin_router, tasks.clone(), tasks.stopping().clone()));
     let public_health = health::readyz_router(readiness.clone());
     let routers = P::start(config, tasks, &readiness, telemetry).await?;
-    let address = public.as_ref().map(TcpListener::local_addr).transpose()?.map(display);
+    let address = listen.as_ref().map(|(public, _)| public.local_addr()).transpose()?.map(display);
     tracing::info!(service = P::NAME, address, "service started");
-    if let (Some(public), Some(routers)) = (public, routers.into()) {
-        if let (Some(settings), Some(internal)) = (&listen.internal, routers.internal) {
-            let listener = bind(&LISTEN_INTERNAL, settings.address).await?;
+    if let (Some((public, internal_address)), Some(routers)) = (listen, routers.into()) {
+        if let Some(internal) = routers.internal {
+            let listener = bind(&LISTEN_INTERNAL, internal_address).await?;
             let stop = tasks.draining().clone();
             tasks.spawn_listener(http::serve(listener, internal, tasks.clone(), stop));
         }
