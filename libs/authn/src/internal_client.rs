@@ -3,29 +3,11 @@
 use http::{Method, StatusCode};
 use reqwest::Response;
 use serde::Serialize;
-use service::config::Variable;
 use service::telemetry::outgoing_headers;
 use url::Url;
 
 use crate::batcher::LOOKUP_TIMEOUT;
 use crate::{ServiceSecret, Unavailable};
-
-/// Address of the internal API of the session service.
-pub const SESSION_URL: Variable = Variable {
-    name: "SVC_SESSION_URL",
-    form: "URL",
-    default: Some("http://session:8081"),
-    secret: false,
-    meaning: "URL of the internal API of session.",
-};
-/// Address of the internal API of the identity service.
-pub const IDENTITY_URL: Variable = Variable {
-    name: "SVC_IDENTITY_URL",
-    form: "URL",
-    default: Some("http://identity:8081"),
-    secret: false,
-    meaning: "URL of the internal API of identity.",
-};
 
 /// Client of the internal API of one service. Clones share the connections.
 #[derive(Clone)]

@@ -20,7 +20,7 @@ pub use caller::{
     Admin, AnyUser, Bearer, Caller, CredentialVerifier, Introspection, Introspector, RecentAdmin,
     Unavailable, bearer,
 };
-pub use internal_client::{IDENTITY_URL, InternalClient, SESSION_URL};
+pub use internal_client::InternalClient;
 pub use operator::{OperatorAccess, OperatorSettings, operator_only};
 pub use page_session::{PAGE_SESSION_LIFETIME, page_session_cookie};
 pub use secret::{

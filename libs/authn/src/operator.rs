@@ -8,40 +8,21 @@ use axum::response::{IntoResponse, Response};
 use contract::ProblemKind;
 use contract::managed::{OperatorId, ServiceAccount, X_OPERATOR_ID};
 use http::HeaderMap;
-use service::config::{Reader, Variable, Variables};
+use service::config::Variable;
 use service::{Clock, Problem};
 
 use crate::token_review::{KubernetesApi, TokenReviewer};
 use crate::{Bearer, bearer};
 
-/// The service account of the operator.
-const OPERATOR: Variable = Variable {
-    name: "SVC_OPERATOR",
-    form: "NAMESPACE/NAME",
-    default: None,
-    secret: false,
-    meaning: "Kubernetes service account of the operator, which manages tenants, producers and consumers. If it is \
-        unset, the internal API has no routes for it.",
-};
-
-/// Who may use the routes of the operator.
-#[derive(Clone, Debug)]
-pub struct OperatorSettings {
-    account: Option<ServiceAccount>,
-    /// The API server that reviews its tokens.
-    pub kubernetes: KubernetesApi,
-}
-
-impl Variables for OperatorSettings {
-    fn variables() -> Vec<Variable> {
-        let mut variables = vec![OPERATOR];
-        variables.extend(KubernetesApi::variables());
-        variables
-    }
-
-    fn read(read: &mut Reader<'_>) -> Option<Self> {
-        let (account, kubernetes) = (read.optional(&OPERATOR), KubernetesApi::read(read));
-        Some(Self { account: account?, kubernetes: kubernetes? })
+service::variables! {
+    /// Who may use the routes of the operator.
+    #[derive(Clone, Debug)]
+    pub struct OperatorSettings {
+        /// Kubernetes service account of the operator, which manages tenants, producers and consumers. If it is unset, the internal API
+        /// has no routes for it.
+        account: Option<ServiceAccount> = Variable::new("SVC_OPERATOR", "NAMESPACE/NAME").optional(),
+        /// The API server that reviews its tokens.
+        pub kubernetes: KubernetesApi,
     }
 }
 

@@ -12,30 +12,24 @@ use hmac::{Hmac, KeyInit as _, Mac as _};
 use http::header::AUTHORIZATION;
 use http::request::Parts;
 use service::Problem;
-use service::config::{Live, Reader, Rotating, Variable, Variables};
+use service::config::{Live, Rotating, Variable};
 use sha2::Sha256;
 
 use crate::{Bearer, Caller, CredentialVerifier, bearer};
 
 /// Authenticates services to the internal API.
-pub const SERVICE_TOKEN: Variable = Variable {
-    name: "SVC_SERVICE_TOKEN",
-    form: "32 or more characters",
-    default: None,
-    secret: true,
-    meaning: "Shared secret of the internal API. All services have the same value. During a rotation, the second line is the \
+pub const SERVICE_TOKEN: Variable =
+    Variable::new("SVC_SERVICE_TOKEN", "32 or more characters").secret().meaning(
+        "Shared secret of the internal API. All services have the same value. During a rotation, the second line is the \
         previous value, which is accepted too.",
-};
+    );
 /// Authenticates the platform administrator.
-pub const PLATFORM_TOKEN: Variable = Variable {
-    name: "SVC_PLATFORM_TOKEN",
-    form: "a token `svc_pt_…` from `svc-identity platform-token`",
-    default: None,
-    secret: true,
-    meaning: "Credential of the platform administrator, who manages tenants, invites their first administrator and can revoke API \
-        keys. If it is unset, these routes reject all requests. During a rotation, the second line is the previous token, which \
-        is accepted too.",
-};
+pub const PLATFORM_TOKEN: Variable =
+    Variable::new("SVC_PLATFORM_TOKEN", "a token `svc_pt_…` from `svc-identity platform-token`").secret().meaning(
+        "Credential of the platform administrator, who manages tenants, invites their first administrator and can revoke API \
+         keys. If it is unset, these routes reject all requests. During a rotation, the second line is the previous token, which is \
+         accepted too.",
+    );
 
 /// The secret is too short or malformed.
 #[derive(Clone, Copy, Debug, thiserror::Error)]
@@ -50,9 +44,13 @@ fn matches<'a>(accepted: impl Iterator<Item = &'a TokenDigest>, digest: &TokenDi
     accepted.fold(false, |found, known| found | known.matches(digest))
 }
 
-/// Secret of the internal APIs. Clones share its value.
-#[derive(Clone)]
-pub struct ServiceSecret(Live<Rotating<ServiceToken>>);
+service::variables! {
+    /// Secret of the internal APIs. Clones share its value.
+    #[derive(Clone)]
+    pub struct ServiceSecret {
+        tokens: Live<Rotating<ServiceToken>> = SERVICE_TOKEN.required_live(ServiceToken::parse_lines),
+    }
+}
 
 struct ServiceToken {
     text: Secret,
@@ -79,34 +77,24 @@ impl ServiceSecret {
     /// The token is too short.
     pub fn new(token: &str) -> Result<Self, InvalidSecret> {
         let current = ServiceToken::parse(token)?;
-        Ok(Self(Live::fixed(Rotating { current, previous: None })))
+        Ok(Self { tokens: Live::fixed(Rotating { current, previous: None }) })
     }
 
     /// The token of requests to other services, and the one to send to a service that rejects it.
     pub(crate) fn tokens(&self) -> (Secret, Option<Secret>) {
-        let tokens = self.0.get();
+        let tokens = self.tokens.get();
         (tokens.current.text.clone(), tokens.previous.as_ref().map(|token| token.text.clone()))
     }
 
     /// Returns a key for a purpose that follows from each accepted token, that of the current one first: HMAC-SHA-256 of the purpose.
     pub fn derive(&self, purpose: &str) -> impl Iterator<Item = [u8; 32]> {
-        let tokens = self.0.get();
+        let tokens = self.tokens.get();
         let keys: Vec<_> = tokens.iter().filter_map(|token| hmac(token.text.expose(), purpose)).collect();
         keys.into_iter()
     }
 
     fn accepts(&self, digest: &TokenDigest) -> bool {
-        matches(self.0.get().iter().map(|token| &token.digest), digest)
-    }
-}
-
-impl Variables for ServiceSecret {
-    fn variables() -> Vec<Variable> {
-        vec![SERVICE_TOKEN]
-    }
-
-    fn read(read: &mut Reader<'_>) -> Option<Self> {
-        read.required_live(&SERVICE_TOKEN, ServiceToken::parse_lines).map(Self)
+        matches(self.tokens.get().iter().map(|token| &token.digest), digest)
     }
 }
 
@@ -127,9 +115,13 @@ pub async fn internal_only(State(secret): State<ServiceSecret>, request: Request
     }
 }
 
-/// Secret of the platform administrator, if there is one. Clones share its value.
-#[derive(Clone)]
-pub struct PlatformSecret(Option<Live<Rotating<TokenDigest>>>);
+service::variables! {
+    /// Secret of the platform administrator, if there is one. Clones share its value.
+    #[derive(Clone)]
+    pub struct PlatformSecret {
+        digests: Option<Live<Rotating<TokenDigest>>> = PLATFORM_TOKEN.optional_live(PlatformSecret::parse),
+    }
+}
 
 impl PlatformSecret {
     fn parse(text: &str) -> Result<Rotating<TokenDigest>, String> {
@@ -139,17 +131,7 @@ impl PlatformSecret {
     }
 
     fn accepts(&self, digest: &TokenDigest) -> bool {
-        self.0.as_ref().is_some_and(|secret| matches(secret.get().iter(), digest))
-    }
-}
-
-impl Variables for PlatformSecret {
-    fn variables() -> Vec<Variable> {
-        vec![PLATFORM_TOKEN]
-    }
-
-    fn read(read: &mut Reader<'_>) -> Option<Self> {
-        read.optional_live(&PLATFORM_TOKEN, Self::parse).map(Self)
+        self.digests.as_ref().is_some_and(|digests| matches(digests.get().iter(), digest))
     }
 }
 

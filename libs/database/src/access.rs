@@ -8,37 +8,28 @@ use sqlx::postgres::PgConnectOptions;
 use url::Url;
 
 /// The URL of the database.
-const DATABASE_URL: Variable = Variable {
-    name: "SVC_DATABASE_URL",
-    form: "postgres://user:password@host:port/database",
-    default: None,
-    secret: true,
-    meaning: "URL of the Postgres database, with the runtime role of the service. A changed file takes effect when the \
-        database accepts its URL.",
-};
-const DATABASE_LOGIN: Variable = Variable {
-    name: "SVC_DATABASE_LOGIN",
-    form: "directory with `username` and `password`",
-    default: None,
-    secret: false,
-    meaning: "User and password of the runtime role, if `SVC_DATABASE_URL` has none. Changed files take effect as those of the URL.",
-};
+const DATABASE_URL: Variable = url("SVC_DATABASE_URL").meaning(
+    "URL of the Postgres database, with the runtime role of the service. A changed file takes effect when the database accepts \
+        its URL.",
+);
+const DATABASE_LOGIN: Variable = login("SVC_DATABASE_LOGIN").meaning(
+    "User and password of the runtime role, if `SVC_DATABASE_URL` has none. Changed files take effect as those of the URL.",
+);
 /// The URL that `migrate up` uses.
-pub const MIGRATOR_DATABASE_URL: Variable = Variable {
-    name: "SVC_MIGRATOR_DATABASE_URL",
-    form: "postgres://user:password@host:port/database",
-    default: None,
-    secret: true,
-    meaning: "URL of the Postgres database, with the migrator role of the service. Only `migrate up` reads it.",
-};
+pub const MIGRATOR_DATABASE_URL: Variable = url("SVC_MIGRATOR_DATABASE_URL").meaning(
+    "URL of the Postgres database, with the migrator role of the service. Only `migrate up` reads it.",
+);
 /// The user that `migrate up` uses.
-pub const MIGRATOR_DATABASE_LOGIN: Variable = Variable {
-    name: "SVC_MIGRATOR_DATABASE_LOGIN",
-    form: "directory with `username` and `password`",
-    default: None,
-    secret: false,
-    meaning: "User and password of the migrator role, if `SVC_MIGRATOR_DATABASE_URL` has none.",
-};
+pub const MIGRATOR_DATABASE_LOGIN: Variable = login("SVC_MIGRATOR_DATABASE_LOGIN")
+    .meaning("User and password of the migrator role, if `SVC_MIGRATOR_DATABASE_URL` has none.");
+
+const fn url(name: &'static str) -> Variable {
+    Variable::new(name, "postgres://user:password@host:port/database").secret()
+}
+
+const fn login(name: &'static str) -> Variable {
+    Variable::new(name, "directory with `username` and `password`")
+}
 
 /// Address and credential of the database. Clones share their values.
 #[derive(Clone)]

@@ -21,13 +21,10 @@ pub use event::AuditEvent;
 const FOLD_TIME: TimeDelta = TimeDelta::minutes(1);
 
 /// The personal data that audit events keep.
-pub const AUDIT_PERSONAL: Variable = Variable {
-    name: "SVC_AUDIT_PERSONAL",
-    form: "`ip`, `email`, `ip,email` or `none`",
-    default: Some("ip"),
-    secret: false,
-    meaning: "Personal data that audit events keep in addition to ids: client address, e-mail address.",
-};
+pub const AUDIT_PERSONAL: Variable =
+    Variable::new("SVC_AUDIT_PERSONAL", "`ip`, `email`, `ip,email` or `none`")
+        .default("ip")
+        .meaning("Personal data that audit events keep in addition to ids: client address, e-mail address.");
 
 /// The value of [`AUDIT_PERSONAL`]. It applies before an event is written, so that excluded data is not stored anywhere.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -7,7 +7,7 @@ use contract::managed::OperatorId;
 use url::Url;
 
 use crate::config::{Variable, Variables as _};
-use crate::process::{self, PUBLIC_URL, parse_origin};
+use crate::process::{self, IDENTITY_URL, PUBLIC_URL, SESSION_URL, parse_origin};
 
 crate::variables! {
     /// Configuration of the operator.
@@ -16,15 +16,9 @@ crate::variables! {
         /// Origin of the public API, for the instructions in the Secret of an invite.
         pub public_url: Url = PUBLIC_URL.required_with(parse_origin),
         /// Internal API of identity.
-        pub identity_url: Url = Variable::new("SVC_IDENTITY_URL", "URL")
-            .default("http://identity:8081")
-            .meaning("URL of the internal API of identity.")
-            .required(),
+        pub identity_url: Url = IDENTITY_URL.required(),
         /// Internal API of session.
-        pub session_url: Url = Variable::new("SVC_SESSION_URL", "URL")
-            .default("http://session:8081")
-            .meaning("URL of the internal API of session.")
-            .required(),
+        pub session_url: Url = SESSION_URL.required(),
         /// Token of the operator's service account for identity (audience `svc-identity`). The file is read for each request.
         pub identity_token: PathBuf = Variable::new("SVC_IDENTITY_TOKEN_FILE", "file")
             .default("/var/run/secrets/svc/identity-token")

@@ -45,6 +45,14 @@ pub const PUBLIC_URL: Variable = Variable::new("SVC_PUBLIC_URL", "URL without a 
         "Public origin of the installation. Links in mails and problem documents start with it. Its host is the relying party of passkeys, \
          which need a host name.",
     );
+/// Address of the internal API of the identity service.
+pub const IDENTITY_URL: Variable = Variable::new("SVC_IDENTITY_URL", "URL")
+    .default("http://identity:8081")
+    .meaning("URL of the internal API of identity.");
+/// Address of the internal API of the session service.
+pub const SESSION_URL: Variable = Variable::new("SVC_SESSION_URL", "URL")
+    .default("http://session:8081")
+    .meaning("URL of the internal API of session.");
 
 /// Parses an origin: scheme `http` or `https`, host and port.
 ///

@@ -7,14 +7,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use audit::{AUDIT_PERSONAL, AuditStreamSettings, PiiPolicy};
-use authn::{OperatorSettings, PlatformSecret, SESSION_URL, ServiceSecret};
+use authn::{OperatorSettings, PlatformSecret, ServiceSecret};
 use bus::NatsSettings;
 use database::DatabaseSettings;
 use hashing::{Argon2Settings, HashKernel, PoolSize};
 use ratelimit::Limit;
 use service::config::{Live, Reader, Variable, Variables};
 use service::http::ConnectionSettings;
-use service::process::{PUBLIC_URL, parse_origin};
+use service::process::{PUBLIC_URL, SESSION_URL, parse_origin};
 use url::Url;
 
 use crate::branding::Branding;

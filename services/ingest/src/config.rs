@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-use authn::{OperatorSettings, PlatformSecret, SESSION_URL, ServiceSecret};
+use authn::{OperatorSettings, PlatformSecret, ServiceSecret};
 use bus::{Durability, EventStreams, NatsSettings, Profile, StreamMode, StreamSettings, retention};
 use contract::identity::{MAX_QUOTA, Quota};
 use ratelimit::Limit;
 use service::config::{ConfigErrors, Environment, Variable, Variables as _, parse_bytes};
 use service::http::ConnectionSettings;
-use service::process::{PUBLIC_URL, parse_origin};
+use service::process::{PUBLIC_URL, SESSION_URL, parse_origin};
 use url::Url;
 
 service::variables! {

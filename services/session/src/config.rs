@@ -4,13 +4,13 @@ use std::num::NonZeroU32;
 use std::time::Duration;
 
 use audit::{AUDIT_PERSONAL, PiiPolicy};
-use authn::{IDENTITY_URL, OperatorSettings, PlatformSecret, ServiceSecret};
+use authn::{OperatorSettings, PlatformSecret, ServiceSecret};
 use bus::NatsSettings;
 use database::DatabaseSettings;
 use ratelimit::{Limit, Rate};
 use service::config::{Setting, Variable};
 use service::http::ConnectionSettings;
-use service::process::{PUBLIC_URL, parse_origin};
+use service::process::{IDENTITY_URL, PUBLIC_URL, parse_origin};
 use url::Url;
 
 use crate::domain::session::Lifetimes;

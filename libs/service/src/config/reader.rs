@@ -2,7 +2,6 @@
 
 use std::fmt::Display;
 use std::path::Path;
-use std::str::FromStr;
 use std::time::Duration;
 
 use super::{ConfigErrors, Environment, Live, Variable, live};
@@ -55,11 +54,6 @@ impl<'e> Reader<'e> {
         value
     }
 
-    /// Reads a required value.
-    pub fn required<T: FromStr<Err: Display>>(&mut self, variable: &Variable) -> Option<T> {
-        self.required_with(variable, T::from_str)
-    }
-
     /// Reads a required duration between two bounds, both included.
     pub fn duration(&mut self, variable: &Variable, min: Duration, max: Duration) -> Option<Duration> {
         self.required_with(variable, |text| {
@@ -93,11 +87,6 @@ impl<'e> Reader<'e> {
             }
         }
         None
-    }
-
-    /// Reads an optional value: `Some(None)` if it is unset, `None` after an error.
-    pub fn optional<T: FromStr<Err: Display>>(&mut self, variable: &Variable) -> Option<Option<T>> {
-        self.optional_with(variable, T::from_str)
     }
 
     /// Reads a required secret that follows its file.
@@ -192,7 +181,7 @@ mod tests {
     fn read(pairs: &[(&str, &str)]) -> Result<(u32, u64), ConfigErrors> {
         let environment = Environment::from_pairs(pairs.iter().copied());
         let mut read = Reader::new(&environment);
-        let (count, key) = (read.required(&COUNT), read.required(&KEY));
+        let (count, key) = (read.required_with(&COUNT, str::parse), read.required_with(&KEY, str::parse));
         read.finish(|| Some((count?, key?)))
     }
 

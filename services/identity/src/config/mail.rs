@@ -11,22 +11,21 @@ use url::{Host, Url};
 use crate::mail::smtp::{self, Server, Smtp};
 use crate::mail::{MailDelivery, MailSettings, sender};
 
-const SMTP_URL: Variable =
-    Variable::new("SVC_SMTP_URL", "smtps://user:password@host:465, or smtp://user:password@host:587").secret().meaning(
-        "Mail server. `smtps` uses TLS from the start; `smtp` requires STARTTLS. Connections to loopback addresses and URLs \
-            with `?tls=none` are not encrypted. Without `SVC_SMTP_URL` and `SVC_MAIL_DIR`, no mail can be sent. A changed \
-            file is used for the next mail.",
-    );
-const SMTP_CA_FILE: Variable = Variable::new("SVC_SMTP_CA_FILE", "file of certificates (PEM)").meaning(
-    "Additional CA certificates that are trusted for the mail server. The file is read at each connection.",
-);
-
 service::variables! {
     struct MailVariables {
         /// Sender of mails.
         from: Mailbox =
             Variable::new("SVC_MAIL_FROM", "mailbox").default("svc <no-reply@localhost>").required_with(sender),
-        server: ServerSettings,
+        /// Mail server. `smtps` uses TLS from the start; `smtp` requires STARTTLS. Connections to loopback addresses and URLs with
+        /// `?tls=none` are not encrypted. Without `SVC_SMTP_URL` and `SVC_MAIL_DIR`, no mail can be sent. A changed file is used for the
+        /// next mail.
+        server: Option<Live<Server>> =
+            Variable::new("SVC_SMTP_URL", "smtps://user:password@host:465, or smtp://user:password@host:587")
+                .secret()
+                .optional_live(Server::parse),
+        /// Additional CA certificates that are trusted for the mail server. The file is read at each connection.
+        authorities: Option<PathBuf> =
+            Variable::new("SVC_SMTP_CA_FILE", "file of certificates (PEM)").optional_with(certificate_file),
         /// Timeout for sending one mail, from the connection to the response of the mail server.
         timeout: Duration = Variable::new("SVC_SMTP_TIMEOUT", "duration, 1s to 5m")
             .default("30s")
@@ -38,21 +37,8 @@ service::variables! {
     }
 }
 
-/// The mail server, and the file of certificates that it is verified with.
-struct ServerSettings(Option<Live<Server>>, Option<PathBuf>);
-
-impl Variables for ServerSettings {
-    fn variables() -> Vec<Variable> {
-        vec![SMTP_URL, SMTP_CA_FILE]
-    }
-
-    fn read(reader: &mut Reader<'_>) -> Option<Self> {
-        let authorities = reader.optional_with(&SMTP_CA_FILE, |path| {
-            smtp::certificates(Path::new(path)).map(|_| PathBuf::from(path))
-        });
-        let server = reader.optional_live(&SMTP_URL, Server::parse);
-        Some(Self(server?, authorities?))
-    }
+fn certificate_file(path: &str) -> Result<PathBuf, String> {
+    smtp::certificates(Path::new(path)).map(|_| PathBuf::from(path))
 }
 
 impl Variables for MailSettings {
@@ -61,13 +47,8 @@ impl Variables for MailSettings {
     }
 
     fn read(reader: &mut Reader<'_>) -> Option<Self> {
-        let MailVariables {
-            from,
-            server: ServerSettings(server, authorities),
-            timeout,
-            connections,
-            directory,
-        } = MailVariables::read(reader)?;
+        let MailVariables { from, server, authorities, timeout, connections, directory } =
+            MailVariables::read(reader)?;
         let delivery = match (server, directory) {
             (Some(_), Some(_)) => {
                 reader.error("SVC_SMTP_URL and SVC_MAIL_DIR are both set; remove one of them");

@@ -18,7 +18,7 @@ const POLL: Duration = Duration::from_secs(1);
 /// Creates the tenant and accepts the invite of its administrator. Waits until identity responds.
 pub(super) async fn create(url: &str, password_file: &Path, environment: &Environment) -> Result<String> {
     let mut reader = Reader::new(environment);
-    let token = reader.required::<String>(&PLATFORM_TOKEN);
+    let token = PLATFORM_TOKEN.required::<String>().read(&mut reader);
     let token = reader.finish(|| token)?;
     let password = Secret::new(std::fs::read_to_string(password_file)?.trim());
     let tenant = FirstTenant::new(url, &token)?;
