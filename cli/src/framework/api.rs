@@ -142,13 +142,7 @@ impl Api {
 
     /// Prepares a request to a route. `parameters` replace the path parameters in order.
     pub(crate) fn call(&self, route: &Route, parameters: &[&dyn Display]) -> Call<'_> {
-        let method = match route.method {
-            routes::Method::Get => Method::GET,
-            routes::Method::Post => Method::POST,
-            routes::Method::Patch => Method::PATCH,
-            routes::Method::Delete => Method::DELETE,
-        };
-        self.call_path(method, &route.path_with(parameters))
+        self.call_path(route.method.into(), &route.path_with(parameters))
     }
 
     /// Prepares a request to a path below `/api/v1`, which starts with a slash.

@@ -7,8 +7,8 @@ use std::time::Duration;
 use audit::{Actor, AuditEvent, EventName};
 use authn::Caller;
 use contract::device::{
-    DecideDevice, Decision, DeviceCodes, DeviceError, DeviceRequest, DeviceSession, InspectDevice,
-    StartDevice,
+    DecideDevice, Decision, DeviceCodes, DeviceError, DeviceErrorResponse, DeviceRequest, DeviceSession,
+    InspectDevice, StartDevice,
 };
 use contract::internal::Credential;
 use contract::session::{AuthMethod, SessionMethod};
@@ -40,16 +40,28 @@ pub(crate) struct Device {
     pub(crate) user_agent: Option<String>,
 }
 
-/// Why a device gets no session.
+/// An error of the routes of a device.
 #[derive(Debug)]
-pub(crate) enum RedeemError {
-    /// An error that RFC 8628 defines.
-    Device(DeviceError),
-    /// Any other error.
+pub(crate) enum OAuthError {
+    /// An error that RFC 6749 or RFC 8628 defines.
+    Device(DeviceErrorResponse),
+    /// Any other error. The edge renders it in the same form.
     Problem(Problem),
 }
 
-impl From<database::Error> for RedeemError {
+impl From<DeviceError> for OAuthError {
+    fn from(error: DeviceError) -> Self {
+        Self::Device(error.into())
+    }
+}
+
+impl From<Problem> for OAuthError {
+    fn from(problem: Problem) -> Self {
+        Self::Problem(problem)
+    }
+}
+
+impl From<database::Error> for OAuthError {
     fn from(error: database::Error) -> Self {
         Self::Problem(error.into())
     }
@@ -124,15 +136,15 @@ impl App {
         &self,
         device_code: &str,
         device: Device,
-    ) -> Result<DeviceSession, RedeemError> {
-        let invalid_grant = || RedeemError::Device(DeviceError::InvalidGrant);
-        let device_code = RawToken::parse(TokenKind::DeviceCode, device_code).map_err(|_| invalid_grant())?;
+    ) -> Result<DeviceSession, OAuthError> {
+        let invalid_grant = DeviceError::InvalidGrant;
+        let device_code = RawToken::parse(TokenKind::DeviceCode, device_code).map_err(|_| invalid_grant)?;
         let lookup = self.limiter.lock(&self.rate_limits.device, &source(device.ip)).await;
         let now = self.clock.now();
         let polled = device_grant::poll(&self.database, device_code.digest(), now).await?;
         drop(lookup);
-        let polled = polled.ok_or_else(invalid_grant)?;
-        let versions = polled.grant.redeem(polled.early).map_err(RedeemError::Device)?;
+        let polled = polled.ok_or(invalid_grant)?;
+        let versions = polled.grant.redeem(polled.early)?;
 
         let (tenant_id, user_id) = (polled.tenant_id, versions.user_id);
         let mut tx = self.begin(&tenant_id, Actor::User { user_id }).await?;
@@ -146,9 +158,9 @@ impl App {
         };
         // Locks the user's row before the grant's row, in the order of a decision.
         let account = account_status::find_for_update(&mut tx, user_id).await?;
-        let session = self.create_session(&mut tx, account, &new).await?.ok_or_else(invalid_grant)?;
+        let session = self.create_session(&mut tx, account, &new).await?.ok_or(invalid_grant)?;
         if !device_grant::save(&mut tx, polled.grant_id, DeviceGrant::Redeemed, &[]).await? {
-            return Err(invalid_grant());
+            return Err(invalid_grant.into());
         }
         tx.commit().await?;
 

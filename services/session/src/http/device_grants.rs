@@ -17,7 +17,7 @@ use service::http::{ClientAddress, HeaderError, JsonBody, TenantHeader, body, us
 use tenancy::TenantId;
 
 use crate::app::App;
-use crate::app::device_grants::{Device, RedeemError};
+use crate::app::device_grants::{Device, OAuthError};
 
 const MAX_BODY_BYTES: usize = 8192;
 const FORM: &str = "application/x-www-form-urlencoded";
@@ -116,14 +116,6 @@ impl<T: DeserializeOwned, S: Sync> FromRequest<S> for OAuthBody<T> {
     }
 }
 
-/// An error response of a device route.
-pub(super) enum OAuthError {
-    /// An error that RFC 6749 or RFC 8628 defines.
-    Device(DeviceErrorResponse),
-    /// Any other error. The edge renders it in the same form.
-    Problem(Problem),
-}
-
 /// The error `invalid_request` with a description.
 fn invalid_request(description: impl Into<String>) -> OAuthError {
     OAuthError::Device(DeviceErrorResponse {
@@ -132,30 +124,9 @@ fn invalid_request(description: impl Into<String>) -> OAuthError {
     })
 }
 
-impl From<DeviceError> for OAuthError {
-    fn from(error: DeviceError) -> Self {
-        Self::Device(error.into())
-    }
-}
-
 impl From<HeaderError> for OAuthError {
     fn from(error: HeaderError) -> Self {
         invalid_request(error.to_string())
-    }
-}
-
-impl From<Problem> for OAuthError {
-    fn from(problem: Problem) -> Self {
-        Self::Problem(problem)
-    }
-}
-
-impl From<RedeemError> for OAuthError {
-    fn from(error: RedeemError) -> Self {
-        match error {
-            RedeemError::Device(error) => error.into(),
-            RedeemError::Problem(problem) => Self::Problem(problem),
-        }
     }
 }
 
