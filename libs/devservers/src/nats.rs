@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use rustix::process::Signal;
+use service::files;
 use tokio::process::Command;
 
 use crate::data_dir::DataDir;
@@ -100,10 +101,10 @@ impl Nats {
             instance,
             passwords: NatsUser::ALL.into_iter().map(load).collect::<io::Result<_>>()?,
         };
-        secret::write_private(&nats.configuration_file(), nats.configuration()?.as_bytes())?;
+        files::replace(&nats.configuration_file(), nats.configuration()?.as_bytes(), 0o600)?;
         let consumers = std::fs::read_to_string(nats.consumers_file()).unwrap_or_default();
         if !consumers.starts_with(bus::ACCOUNTS_HEADER) {
-            secret::write_private(&nats.consumers_file(), bus::accounts_file(&[]).as_bytes())?;
+            files::replace(&nats.consumers_file(), bus::accounts_file(&[]).as_bytes(), 0o600)?;
         }
         Ok(nats)
     }

@@ -1,11 +1,11 @@
 //! Secrets of a local installation, in files that only their owner can read.
 
-use std::fs::{self, OpenOptions};
-use std::io::{self, Write as _};
-use std::os::unix::fs::OpenOptionsExt as _;
+use std::fs;
+use std::io;
 use std::path::Path;
 
 use hashing::{Entropy as _, SystemEntropy};
+use service::files;
 
 /// Reads the secret from the file. Creates a random one if the file is missing or empty.
 ///
@@ -28,24 +28,8 @@ pub fn load_or_create(file: &Path, create: impl FnOnce() -> String) -> io::Resul
     }
 }
 
-/// Replaces the file atomically. Only its owner can read it.
-///
-/// # Errors
-/// If the file cannot be written.
-pub fn write_private(file: &Path, content: &[u8]) -> io::Result<()> {
-    let mut part = file.as_os_str().to_owned();
-    part.push(format!(".{}", std::process::id()));
-    let part = Path::new(&part);
-    // Removed and created exclusively: another user could have placed a symbolic link there.
-    let _ = fs::remove_file(part);
-    let mut open = OpenOptions::new().write(true).create_new(true).mode(0o600).open(part)?;
-    open.write_all(content)?;
-    open.sync_all()?;
-    fs::rename(part, file)
-}
-
 fn store(file: &Path, secret: String) -> io::Result<String> {
-    write_private(file, secret.as_bytes())?;
+    files::replace(file, secret.as_bytes(), 0o600)?;
     Ok(secret)
 }
 

@@ -3,8 +3,7 @@
 mod letter;
 pub(crate) mod smtp;
 
-use std::io::{self, Write as _};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use chrono::{DateTime, Utc};
 use hashing::TokenDigest;
@@ -158,23 +157,6 @@ fn part(content_type: ContentType, content: String) -> SinglePart {
         Body::new(content)
     };
     SinglePart::builder().header(content_type).body(body)
-}
-
-/// Writes a mail to a file that only its owner can read. The file appears complete or not at all.
-pub(crate) async fn write_file(directory: PathBuf, name: String, bytes: Vec<u8>) -> io::Result<()> {
-    let written = tokio::task::spawn_blocking(move || write_file_blocking(&directory, &name, &bytes));
-    written.await.map_err(io::Error::other)?
-}
-
-fn write_file_blocking(directory: &Path, name: &str, bytes: &[u8]) -> io::Result<()> {
-    use std::os::unix::fs::OpenOptionsExt as _;
-    let partial = directory.join(format!(".{name}.partial"));
-    // Created new and never followed: another user of the directory could have placed a link.
-    let _ = std::fs::remove_file(&partial);
-    let mut file = std::fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&partial)?;
-    file.write_all(bytes)?;
-    file.sync_all()?;
-    std::fs::rename(&partial, directory.join(name))
 }
 
 #[cfg(test)]

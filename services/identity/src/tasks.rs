@@ -1,19 +1,21 @@
 //! Background tasks: delivery of outbox messages (mails, and account status for the session service), and the purge of
 //! expired rows.
 
+use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
 use database::outbox::{Deliver, DeliveryError, OutboxMessage};
 use prometheus_client::metrics::gauge::Gauge;
 use service::config::Live;
-use service::{Clock, chain};
+use service::{Clock, chain, files};
 use tenancy::OutboxId;
+use tokio::task::spawn_blocking;
 
 use crate::app::App;
 use crate::app::factor_rotation::FactorRotation;
 use crate::domain::email::EmailKey;
-use crate::mail::{Letterhead, Mail, MailDelivery, MailSettings, Stamp, message, write_file};
+use crate::mail::{Letterhead, Mail, MailDelivery, MailSettings, Stamp, message};
 use crate::message::Message;
 use crate::store::{api_key_report, login_attempt, user};
 
@@ -95,9 +97,11 @@ impl OutboxDelivery {
                 }
             }),
             Some(MailDelivery::Directory(directory)) => {
-                let name = format!("{}-{mail_id}.eml", stamp.date.format("%Y%m%dT%H%M%S%6f"));
-                let written = write_file(directory.clone(), name, message.formatted()).await;
-                written.map_err(|error| {
+                let file = directory.join(format!("{}-{mail_id}.eml", stamp.date.format("%Y%m%dT%H%M%S%6f")));
+                let bytes = message.formatted();
+                let write = move || files::replace(&file, &bytes, 0o600);
+                let written = spawn_blocking(write).await.map_err(io::Error::other);
+                written.flatten().map_err(|error| {
                     DeliveryError::Transient(format!("failed to write the mail file: {error}"))
                 })
             }

@@ -8,8 +8,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use devservers::Pids;
-use devservers::secret::write_private;
 use serde::{Deserialize, Serialize};
+use service::files;
 
 /// The content of `.dev/standalone.json`. It contains credentials, so only its owner can read it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -82,7 +82,7 @@ impl RunFiles {
     pub fn write(&self, run_file: &RunFile) -> io::Result<()> {
         let mut text = serde_json::to_vec_pretty(run_file)?;
         text.push(b'\n');
-        self.paths.iter().try_for_each(|path| write_private(path, &text))
+        self.paths.iter().try_for_each(|path| files::replace(path, &text, 0o600))
     }
 
     fn remove(&self) {

@@ -3,7 +3,7 @@
 
 use std::collections::{HashMap, HashSet};
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use async_nats::Message;
 use futures::future::try_join_all;
 use futures::{FutureExt as _, StreamExt as _};
 use service::clock::SystemClock;
-use service::{Clock, Tasks};
+use service::{Clock, Tasks, files};
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep, sleep_until, timeout};
 use tracing::instrument::WithSubscriber as _;
 use tracing::subscriber::NoSubscriber;
@@ -117,7 +117,12 @@ impl AccountsFile {
     /// # Errors
     /// If the file cannot be written.
     pub fn initialize(&self) -> io::Result<()> {
-        if self.path.exists() { Ok(()) } else { write(&self.path, &accounts_file(&[])) }
+        if self.path.exists() { Ok(()) } else { self.write(&accounts_file(&[])) }
+    }
+
+    /// The server can read the file as a member of its group.
+    fn write(&self, content: &str) -> io::Result<()> {
+        files::replace(&self.path, content.as_bytes(), 0o640)
     }
 
     /// Starts the task that derives the file at each request of ingest, and every 30 seconds.
@@ -234,7 +239,7 @@ impl Keeper {
         if content == self.applied {
             return Ok(());
         }
-        write(&self.file.path, &content)?;
+        self.file.write(&content)?;
         (self.file.reload)()?;
         if uses_new_account(&content, &self.applied) {
             sleep(SECOND_RELOAD).await;
@@ -314,18 +319,6 @@ fn uses_new_account(file: &str, previous: &str) -> bool {
     let known: HashSet<_> = previous.lines().filter_map(name).collect();
     let mut used = file.lines().filter_map(|line| line.strip_suffix(" {"));
     used.any(|account| account.starts_with(ACCOUNT) && !known.contains(account))
-}
-
-/// Replaces the file in one step. Only its owner and the group, such as that of the server, can read it.
-fn write(path: &Path, content: &str) -> io::Result<()> {
-    use std::io::Write as _;
-    use std::os::unix::fs::OpenOptionsExt as _;
-    let part = path.with_extension("part");
-    let _ = std::fs::remove_file(&part);
-    let mut file = std::fs::OpenOptions::new().write(true).create_new(true).mode(0o640).open(&part)?;
-    file.write_all(content.as_bytes())?;
-    file.sync_all()?;
-    std::fs::rename(part, path)
 }
 
 #[expect(clippy::disallowed_methods, reason = "a lost response only delays the request of ingest")]

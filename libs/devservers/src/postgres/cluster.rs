@@ -9,6 +9,7 @@ use std::os::unix::fs::{DirBuilderExt as _, symlink};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, bail};
+use service::files;
 use tokio::process::Command;
 use tokio_util::sync::CancellationToken;
 
@@ -71,7 +72,7 @@ impl Cluster {
         let password_file = self.directory.join("password.part");
         let prepare = || {
             remove_if_exists(&part)?;
-            secret::write_private(&password_file, password.as_bytes())?;
+            files::replace(&password_file, password.as_bytes(), 0o600)?;
             self.account.take_ownership(&password_file)
         };
         prepare().context(failed)?;
