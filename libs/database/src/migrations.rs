@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use service::config::{ConfigErrors, EXIT_CONFIG, Environment, Reader, Variables as _};
 use service::health::Readiness;
-use service::process::report_config_errors;
+use service::process::CommandResult;
 use service::{Tasks, chain};
 use sqlx::migrate::{MigrateError, Migration, Migrator};
 use sqlx::postgres::PgConnection;
@@ -147,14 +147,6 @@ pub enum MigrationError {
     Undeclared(i64),
 }
 
-#[derive(Debug, thiserror::Error)]
-enum CommandError {
-    #[error(transparent)]
-    Config(#[from] ConfigErrors),
-    #[error(transparent)]
-    Migration(#[from] MigrationError),
-}
-
 impl MigrationError {
     fn exit_code(&self) -> ExitCode {
         if matches!(self, Self::TooOld) { ExitCode::from(EXIT_TOO_OLD) } else { ExitCode::FAILURE }
@@ -188,7 +180,10 @@ impl Migrations {
     }
 
     /// Runs a subcommand and prints its result to standard error.
-    pub async fn execute(&self, command: Command, environment: &Environment) -> ExitCode {
+    ///
+    /// # Errors
+    /// The configuration is invalid.
+    pub async fn execute(&self, command: Command, environment: &Environment) -> CommandResult {
         let up = match &command {
             Command::Up(job) => Some(job.clone()),
             Command::Status | Command::Wait => None,
@@ -198,9 +193,9 @@ impl Migrations {
                 "{}: no migration runs, because the current release has another Job: {current}",
                 self.schema
             );
-            return ExitCode::SUCCESS;
+            return Ok(ExitCode::SUCCESS);
         }
-        match self.try_execute(command, environment).await {
+        Ok(match self.try_execute(command, environment).await? {
             Ok(Version::Accepted(version)) => {
                 eprintln!("{}: {}", self.schema, Version::Accepted(version));
                 ExitCode::SUCCESS
@@ -210,35 +205,40 @@ impl Migrations {
                 // A Job does not retry after the exit code of a configuration error, because a retry would fail too.
                 if up.is_some() { ExitCode::from(EXIT_CONFIG) } else { ExitCode::FAILURE }
             }
-            Err(CommandError::Config(errors)) => report_config_errors(&errors),
-            Err(CommandError::Migration(error)) => {
+            Err(error) => {
                 eprintln!("{}: {}", self.schema, chain(&error));
                 error.exit_code()
             }
-        }
+        })
     }
 
     async fn try_execute(
         &self,
         command: Command,
         environment: &Environment,
-    ) -> Result<Version, CommandError> {
+    ) -> Result<Result<Version, MigrationError>, ConfigErrors> {
         let started = Instant::now();
         let report = |state| eprintln!("{}: waiting: {state}", self.schema);
         if let Command::Up(job) = &command {
             let mut reader = Reader::new(environment);
             let access = DatabaseAccess::for_migrator(&mut reader);
             let access = reader.finish(|| access)?;
-            self.wait_for_database(&access, report).await?;
-            return Ok(self.up_if(&access, || job.check_age(started.elapsed())).await?);
+            let up = async {
+                self.wait_for_database(&access, report).await?;
+                self.up_if(&access, || job.check_age(started.elapsed())).await
+            };
+            return Ok(up.await);
         }
         let access = DatabaseAccess::load(environment)?;
-        let database = Database::connect(access, self.schema).map_err(MigrationError::from)?;
-        if matches!(command, Command::Wait) {
-            self.wait(&database, report).await;
-        }
-        let mut connection = database.pool().acquire().await.map_err(MigrationError::from)?;
-        Ok(self.version(&mut connection).await.map_err(MigrationError::from)?)
+        let compare = async {
+            let database = Database::connect(access, self.schema)?;
+            if matches!(command, Command::Wait) {
+                self.wait(&database, report).await;
+            }
+            let mut connection = database.pool().acquire().await?;
+            Ok(self.version(&mut connection).await?)
+        };
+        Ok(compare.await)
     }
 
     /// Returns the version that the binary was built for.

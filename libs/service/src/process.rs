@@ -102,6 +102,9 @@ pub struct Routers {
     pub connections: http::ConnectionSettings,
 }
 
+/// The exit code of a subcommand, or the error that it failed with.
+pub type CommandResult = Result<ExitCode, Box<dyn Error + Send + Sync>>;
+
 /// A service that can run as a process.
 pub trait Program {
     /// Name of the service. The binary is `svc-<name>`.
@@ -127,7 +130,7 @@ pub trait Program {
     }
 
     /// Runs a subcommand.
-    fn execute(command: Self::Command, environment: &Environment) -> impl Future<Output = ExitCode>;
+    fn execute(command: Self::Command, environment: &Environment) -> impl Future<Output = CommandResult>;
 
     /// Builds the routers, if the service has an API, and starts the tasks. A dependency that is not available yet is not an error: the
     /// service closes a readiness gate until it is.
@@ -165,7 +168,9 @@ pub fn main<P: Program>() -> ExitCode {
     // Fails only if a provider is installed already, and this is the only installation in the process.
     let _ = rustls::crypto::ring::default_provider().install_default();
     match arguments.command {
-        Some(command) => block_on(cores(), P::execute(command, &environment)),
+        Some(command) => block_on(cores(), async {
+            P::execute(command, &environment).await.unwrap_or_else(|error| report_failure(name, error))
+        }),
         None if arguments.check_config => check_config::<P>(&environment),
         None => match load::<P>(&environment) {
             Ok(loaded) => block_on(threads(loaded.1.cpus, cores()), run::<P>(&environment, loaded)),
@@ -334,6 +339,18 @@ pub fn report_config_errors(errors: &ConfigErrors) -> ExitCode {
     // Standard error can be closed; then there is no place to report to.
     let _ = write!(io::stderr(), "{errors}");
     ExitCode::from(EXIT_CONFIG)
+}
+
+/// Prints the error of a subcommand to standard error and returns the exit code.
+fn report_failure(name: &str, error: Box<dyn Error + Send + Sync>) -> ExitCode {
+    match error.downcast::<ConfigErrors>() {
+        Ok(errors) => report_config_errors(&errors),
+        Err(error) => {
+            // Standard error can be closed; then there is no place to report to.
+            let _ = writeln!(io::stderr(), "{name}: {}", chain(&*error));
+            ExitCode::FAILURE
+        }
+    }
 }
 
 /// Returns the memory limit of the container in bytes, or `None` without a limit.

@@ -11,7 +11,7 @@ use bus::StreamsCommand;
 use database::migrations;
 use hashing::{RawToken, SystemEntropy, TokenKind};
 use service::config::{Environment, Variables as _};
-use service::process::Program as _;
+use service::process::{CommandResult, Program as _};
 
 pub use breach_set::BreachSetCommand;
 pub use outbox::OutboxCommand;
@@ -42,20 +42,19 @@ pub enum Command {
 }
 
 impl Command {
-    pub(crate) async fn execute(self, environment: &Environment) -> ExitCode {
+    pub(crate) async fn execute(self, environment: &Environment) -> CommandResult {
         match self {
             Self::Migrate(command) => MIGRATIONS.execute(command, environment).await,
             Self::Outbox(command) => command.execute(environment).await,
             Self::Streams(command) => {
-                let definitions =
-                    AuditStreamSettings::load(environment).map(|settings| settings.definitions());
+                let definitions = AuditStreamSettings::load(environment)?.definitions();
                 command.execute(Identity::NAME, definitions, environment).await
             }
             Self::BreachSet(command) => command.execute(),
             Self::Trial(command) => command.execute(environment).await,
             Self::PlatformToken => {
                 println!("{}", RawToken::generate(TokenKind::PlatformAdmin, &SystemEntropy).expose());
-                ExitCode::SUCCESS
+                Ok(ExitCode::SUCCESS)
             }
         }
     }

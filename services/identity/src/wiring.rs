@@ -1,7 +1,6 @@
 //! The composition root: builds state, router and tasks. The only module that depends on all others.
 
 use std::error::Error;
-use std::process::ExitCode;
 use std::sync::Arc;
 
 use audit::{AuditStream, Publication};
@@ -16,7 +15,7 @@ use service::Tasks;
 use service::config::{Environment, Variable};
 use service::health::Readiness;
 use service::http::Edge;
-use service::process::{Program, Routers};
+use service::process::{CommandResult, Program, Routers};
 use service::telemetry::Telemetry;
 use tokio::sync::watch;
 
@@ -54,7 +53,7 @@ impl Program for Identity {
     type Api = Routers;
     type Command = Command;
 
-    async fn execute(command: Command, environment: &Environment) -> ExitCode {
+    async fn execute(command: Command, environment: &Environment) -> CommandResult {
         command.execute(environment).await
     }
 

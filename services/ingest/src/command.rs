@@ -7,10 +7,10 @@ use std::time::Duration;
 
 use bus::{AccountStreams, AccountsFile, Connection, MessageLimit, NatsSettings, StreamsCommand};
 use rustix::process::{Pid, Signal, kill_process};
-use service::config::{ConfigErrors, Environment, Variables as _};
-use service::process::{Program as _, report_config_errors};
+use service::Tasks;
+use service::config::{Environment, Variables as _};
+use service::process::{CommandResult, Program as _};
 use service::telemetry::{LOG, Output, install_logs};
-use service::{Tasks, chain};
 use url::Url;
 
 use crate::Ingest;
@@ -82,39 +82,26 @@ fn parse_monitor(text: &str) -> Result<Url, String> {
 }
 
 impl Command {
-    pub(crate) async fn execute(self, environment: &Environment) -> ExitCode {
+    pub(crate) async fn execute(self, environment: &Environment) -> CommandResult {
         match self {
             Self::Streams(command) => {
-                let streams = EventStreamSettings::load(environment).map(|settings| {
-                    let profile = settings.profile();
-                    AccountStreams { own: (&profile).into(), facade: profile.facade() }
-                });
+                let profile = EventStreamSettings::load(environment)?.profile();
+                let streams = AccountStreams { own: (&profile).into(), facade: profile.facade() };
                 command.execute(Ingest::NAME, streams, environment).await
             }
-            Self::Accounts(command) => match command.execute(environment).await {
-                Ok(code) => code,
-                Err(Failure::Config(errors)) => report_config_errors(&errors),
-                Err(Failure::Other(error)) => {
-                    eprintln!("svc-ingest: {error}");
-                    ExitCode::FAILURE
-                }
-            },
+            Self::Accounts(command) => command.execute(environment).await,
         }
     }
 }
 
-enum Failure {
-    Config(ConfigErrors),
-    Other(String),
-}
-
 impl AccountsCommand {
-    async fn execute(self, environment: &Environment) -> Result<ExitCode, Failure> {
+    async fn execute(self, environment: &Environment) -> CommandResult {
         match self {
-            Self::Init { file } => match AccountsFile::new(file.clone(), || Ok(())).initialize() {
-                Ok(()) => Ok(ExitCode::SUCCESS),
-                Err(error) => Err(Failure::Other(format!("cannot write {}: {error}", file.display()))),
-            },
+            Self::Init { file } => {
+                let written = AccountsFile::new(file.clone(), || Ok(())).initialize();
+                written.map_err(|error| format!("cannot write {}: {error}", file.display()))?;
+                Ok(ExitCode::SUCCESS)
+            }
             Self::Keep { file, pid_file, limit, command } => {
                 let reload = move || match &pid_file {
                     Some(pid_file) => hang_up(pid_file),
@@ -127,11 +114,11 @@ impl AccountsCommand {
 }
 
 /// Keeps the file until the process is stopped.
-async fn keep(file: AccountsFile, environment: &Environment) -> Result<ExitCode, Failure> {
-    let nats = NatsSettings::load(environment).map_err(Failure::Config)?.for_service(Ingest::NAME);
-    let streams = event_streams(environment).map_err(Failure::Config)?;
+async fn keep(file: AccountsFile, environment: &Environment) -> CommandResult {
+    let nats = NatsSettings::load(environment)?.for_service(Ingest::NAME);
+    let streams = event_streams(environment)?;
     install_logs(environment.get(LOG.name).unwrap_or("info"), Output::Stdout);
-    let connection = Connection::open(&nats).await.map_err(|error| Failure::Other(chain(&error)))?;
+    let connection = Connection::open(&nats).await?;
     let tasks = Tasks::default();
     file.start(connection, streams, &tasks);
     Ok(tasks.run_until_shutdown().await)

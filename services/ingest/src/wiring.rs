@@ -2,7 +2,6 @@
 
 use std::error::Error;
 use std::num::NonZeroU32;
-use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,7 +16,7 @@ use service::clock::SystemClock;
 use service::config::Environment;
 use service::health::{Gate, Readiness};
 use service::http::Edge;
-use service::process::{Program, Routers, memory_limit};
+use service::process::{CommandResult, Program, Routers, memory_limit};
 use service::telemetry::{Metrics, Telemetry};
 use service::{Clock, Tasks};
 
@@ -53,7 +52,7 @@ impl Program for Ingest {
     type Api = Routers;
     type Command = Command;
 
-    async fn execute(command: Command, environment: &Environment) -> ExitCode {
+    async fn execute(command: Command, environment: &Environment) -> CommandResult {
         command.execute(environment).await
     }
 

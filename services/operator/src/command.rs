@@ -3,6 +3,7 @@
 use std::process::ExitCode;
 
 use kube::CustomResourceExt as _;
+use service::process::CommandResult;
 
 use crate::resources::{SvcConsumer, SvcProducer, SvcTenant};
 
@@ -14,18 +15,10 @@ pub enum Command {
 }
 
 impl Command {
-    pub(crate) fn execute(self) -> ExitCode {
+    pub(crate) fn execute(self) -> CommandResult {
         let Self::Crds = self;
-        match definitions() {
-            Ok(text) => {
-                print!("{text}");
-                ExitCode::SUCCESS
-            }
-            Err(error) => {
-                eprintln!("svc-operator: {error}");
-                ExitCode::FAILURE
-            }
-        }
+        print!("{}", definitions()?);
+        Ok(ExitCode::SUCCESS)
     }
 }
 

@@ -1,7 +1,6 @@
 //! The composition root.
 
 use std::error::Error;
-use std::process::ExitCode;
 
 use contract::managed::OperatorId;
 use kube::Client;
@@ -9,7 +8,7 @@ use service::Tasks;
 use service::config::Environment;
 use service::health::Readiness;
 use service::operator::{self, Config};
-use service::process::{Program, Routers};
+use service::process::{CommandResult, Program, Routers};
 use service::telemetry::Telemetry;
 
 use crate::command::Command;
@@ -31,7 +30,7 @@ impl Program for Operator {
     type Api = Option<Routers>;
     type Command = Command;
 
-    async fn execute(command: Command, _: &Environment) -> ExitCode {
+    async fn execute(command: Command, _: &Environment) -> CommandResult {
         command.execute()
     }
 

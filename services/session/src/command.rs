@@ -9,7 +9,7 @@ use database::migrations;
 use database::{Database, DatabaseAccess, Error};
 use service::clock::SystemClock;
 use service::config::{Environment, Variables as _};
-use service::process::report_config_errors;
+use service::process::CommandResult;
 use service::{Clock as _, chain};
 use tenancy::TenantId;
 
@@ -50,7 +50,7 @@ fn parse_time(text: &str) -> Result<DateTime<Utc>, String> {
 }
 
 impl Command {
-    pub(crate) async fn execute(self, environment: &Environment) -> ExitCode {
+    pub(crate) async fn execute(self, environment: &Environment) -> CommandResult {
         match self {
             Self::Migrate(command) => MIGRATIONS.execute(command, environment).await,
             Self::InvalidateBefore(options) => options.execute(environment).await,
@@ -59,21 +59,12 @@ impl Command {
 }
 
 impl InvalidateBefore {
-    async fn execute(self, environment: &Environment) -> ExitCode {
-        let access = match DatabaseAccess::load(environment) {
-            Ok(access) => access,
-            Err(errors) => return report_config_errors(&errors),
-        };
-        match self.revoke_all(access).await {
-            Ok(Revoked { sessions, api_keys }) => {
-                println!("{sessions} sessions and {api_keys} API keys revoked");
-                ExitCode::SUCCESS
-            }
-            Err(error) => {
-                eprintln!("svc-session: {}; run the command again", chain(&error));
-                ExitCode::FAILURE
-            }
-        }
+    async fn execute(self, environment: &Environment) -> CommandResult {
+        let revoked = self.revoke_all(DatabaseAccess::load(environment)?).await;
+        let Revoked { sessions, api_keys } =
+            revoked.map_err(|error| format!("{}; run the command again", chain(&error)))?;
+        println!("{sessions} sessions and {api_keys} API keys revoked");
+        Ok(ExitCode::SUCCESS)
     }
 
     async fn revoke_all(&self, access: DatabaseAccess) -> Result<Revoked, Error> {

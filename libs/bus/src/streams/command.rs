@@ -3,9 +3,8 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use service::chain;
-use service::config::{ConfigErrors, Environment, Variables as _};
-use service::process::report_config_errors;
+use service::config::{Environment, Variables as _};
+use service::process::CommandResult;
 
 use super::{API_PREFIX, FACADE_API_PREFIX, StreamDefinition};
 use crate::{NatsSettings, connect, ensure};
@@ -37,60 +36,36 @@ impl From<Vec<StreamDefinition>> for AccountStreams {
     }
 }
 
-enum Failure {
-    Config(ConfigErrors),
-    Other(String),
-}
-
 impl StreamsCommand {
     /// Runs the command with the streams of a service, which its variables define. Prints the result.
+    ///
+    /// # Errors
+    /// The configuration is invalid, the broker cannot be reached, or a stream has another configuration that cannot be changed.
     pub async fn execute(
         self,
         service: &str,
-        definitions: Result<impl Into<AccountStreams>, ConfigErrors>,
+        streams: impl Into<AccountStreams>,
         environment: &Environment,
-    ) -> ExitCode {
-        let result = match definitions {
-            Ok(definitions) => self.try_execute(service, definitions.into(), environment).await,
-            Err(errors) => Err(Failure::Config(errors)),
-        };
-        match result {
-            Ok(message) => {
-                println!("{message}");
-                ExitCode::SUCCESS
-            }
-            Err(Failure::Config(errors)) => report_config_errors(&errors),
-            Err(Failure::Other(error)) => {
-                eprintln!("svc-{service}: {error}");
-                ExitCode::FAILURE
-            }
-        }
-    }
-
-    async fn try_execute(
-        self,
-        service: &str,
-        definitions: AccountStreams,
-        environment: &Environment,
-    ) -> Result<String, Failure> {
-        let AccountStreams { own: definitions, facade } = definitions;
+    ) -> CommandResult {
+        let AccountStreams { own: definitions, facade } = streams.into();
         let Self::Apply { nats_url_file } = self else {
             let configs: Vec<_> = definitions.iter().map(StreamDefinition::config).collect();
-            return serde_json::to_string_pretty(&configs).map_err(|error| Failure::Other(error.to_string()));
+            println!("{}", serde_json::to_string_pretty(&configs)?);
+            return Ok(ExitCode::SUCCESS);
         };
         let mut environment = environment.clone();
         if let Some(file) = nats_url_file {
             let url = std::fs::read_to_string(&file)
-                .map_err(|error| Failure::Other(format!("cannot read {}: {error}", file.display())))?;
+                .map_err(|error| format!("cannot read {}: {error}", file.display()))?;
             environment = environment.with([("SVC_NATS_URL", url.trim())]);
         }
-        let nats = NatsSettings::load(&environment).map_err(Failure::Config)?.for_service(service);
-        let client = connect(&nats).await.map_err(|error| Failure::Other(chain(&error)))?;
+        let client = connect(&NatsSettings::load(&environment)?.for_service(service)).await?;
         let count = definitions.len();
         for (prefix, definitions) in [(API_PREFIX, definitions), (FACADE_API_PREFIX, facade)] {
             let context = async_nats::jetstream::with_prefix(client.clone(), prefix);
-            ensure(&context, definitions).await.map_err(|error| Failure::Other(chain(&error)))?;
+            ensure(&context, definitions).await?;
         }
-        Ok(format!("{count} streams exist with this configuration"))
+        println!("{count} streams exist with this configuration");
+        Ok(ExitCode::SUCCESS)
     }
 }

@@ -6,6 +6,8 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
+use service::process::CommandResult;
+
 use crate::breach_set::{BreachSet, build};
 
 const BUFFER: usize = 1 << 20;
@@ -33,18 +35,12 @@ pub enum BreachSetCommand {
 
 impl BreachSetCommand {
     /// Runs the subcommand.
-    pub fn execute(self) -> ExitCode {
+    pub fn execute(self) -> CommandResult {
         let Self::Build { from, to } = self;
-        match try_build(&from, &to) {
-            Ok(count) => {
-                eprintln!("{}: {count} passwords", to.display());
-                ExitCode::SUCCESS
-            }
-            Err(error) => {
-                eprintln!("svc-identity: {}: {}", from.display(), service::chain(&*error));
-                ExitCode::FAILURE
-            }
-        }
+        let count = try_build(&from, &to)
+            .map_err(|error| format!("{}: {}", from.display(), service::chain(&*error)))?;
+        eprintln!("{}: {count} passwords", to.display());
+        Ok(ExitCode::SUCCESS)
     }
 }
 

@@ -5,12 +5,12 @@ use std::process::ExitCode;
 
 use chrono::{DateTime, TimeDelta, Utc};
 use database::outbox::{self, UndeliveredMessage};
-use database::{Database, DatabaseAccess, Error};
+use database::{Database, DatabaseAccess};
 use serde_json::json;
+use service::Clock as _;
 use service::clock::SystemClock;
 use service::config::{Environment, Variables as _};
-use service::process::report_config_errors;
-use service::{Clock as _, chain};
+use service::process::CommandResult;
 use tenancy::OutboxId;
 
 /// Subcommands of `svc-identity outbox`. They require the variables of the database only.
@@ -50,22 +50,8 @@ pub enum Form {
 
 impl OutboxCommand {
     /// Runs the subcommand.
-    pub async fn execute(self, environment: &Environment) -> ExitCode {
-        let access = match DatabaseAccess::load(environment) {
-            Ok(access) => access,
-            Err(errors) => return report_config_errors(&errors),
-        };
-        match self.try_execute(access).await {
-            Ok(code) => code,
-            Err(error) => {
-                eprintln!("svc-identity: {}", chain(&error));
-                ExitCode::FAILURE
-            }
-        }
-    }
-
-    async fn try_execute(self, access: DatabaseAccess) -> Result<ExitCode, Error> {
-        let database = Database::connect(access, "identity")?;
+    pub async fn execute(self, environment: &Environment) -> CommandResult {
+        let database = Database::connect(DatabaseAccess::load(environment)?, "identity")?;
         let now = SystemClock.now();
         match self {
             Self::List { output, limit } => {

@@ -8,8 +8,8 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use service::chain;
 use service::config::Environment;
+use service::process::CommandResult;
 use url::Url;
 
 type Result<T> = std::result::Result<T, Box<dyn Error + Send + Sync>>;
@@ -51,23 +51,15 @@ pub enum TrialCommand {
 }
 
 impl TrialCommand {
-    pub(super) async fn execute(self, environment: &Environment) -> ExitCode {
-        let result = match self {
+    pub(super) async fn execute(self, environment: &Environment) -> CommandResult {
+        let message = match self {
             Self::Secret { name, postgres, nats, api_server, service_account } => {
                 let data = secret::data(&postgres, &nats);
-                secret::create(&name, &data, &api_server, &service_account).await
+                secret::create(&name, &data, &api_server, &service_account).await?
             }
-            Self::Tenant { url, password_file } => tenant::create(&url, &password_file, environment).await,
+            Self::Tenant { url, password_file } => tenant::create(&url, &password_file, environment).await?,
         };
-        match result {
-            Ok(message) => {
-                println!("{message}");
-                ExitCode::SUCCESS
-            }
-            Err(error) => {
-                eprintln!("svc-identity: {}", chain(&*error));
-                ExitCode::FAILURE
-            }
-        }
+        println!("{message}");
+        Ok(ExitCode::SUCCESS)
     }
 }
