@@ -173,6 +173,11 @@ impl App {
     }
 }
 
+/// The problem of a request with an invalid field.
+pub(crate) fn invalid(pointer: &str, message: impl Into<String>) -> Problem {
+    Problem::new(ProblemKind::ValidationFailed).field(pointer, "invalid", message)
+}
+
 impl Work<'_> {
     /// Sends a message through the outbox. A change of account status is also pushed after the commit, so that it takes effect
     /// before the response.

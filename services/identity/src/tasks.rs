@@ -15,7 +15,7 @@ use tokio::task::spawn_blocking;
 use crate::app::App;
 use crate::app::factor_rotation::FactorRotation;
 use crate::domain::email::EmailKey;
-use crate::mail::{Letterhead, Mail, MailDelivery, MailSettings, Stamp, message};
+use crate::mail::{Letterhead, Mail, MailDelivery, MailSettings, Stamp, Values, message};
 use crate::message::Message;
 use crate::store::{api_key_report, login_attempt, user};
 
@@ -64,11 +64,12 @@ impl Deliver for OutboxDelivery {
                 app.compose_api_key_notice(head, tenant_id, recipient, &notice).await.map_err(transient)?
             }
             Message::MailFactorNotice { user_id, change, changed_at } => {
-                let notice = app.compose_factor_notice(head, tenant_id, user_id, change, changed_at);
-                notice.await.map_err(transient)?
+                let letter = |values: &Values<'_>| head.factor_changed(change, values);
+                app.compose_account_notice(tenant_id, user_id, changed_at, letter).await.map_err(transient)?
             }
             Message::MailNotice { user_id, changed_at } => {
-                app.compose_notice(head, tenant_id, user_id, changed_at).await.map_err(transient)?
+                let letter = |values: &Values<'_>| head.password_changed(values);
+                app.compose_account_notice(tenant_id, user_id, changed_at, letter).await.map_err(transient)?
             }
         };
         // Otherwise, there is nothing to send any more.

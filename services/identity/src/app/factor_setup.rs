@@ -12,9 +12,9 @@ use hashing::TokenDigest;
 use service::Problem;
 use tenancy::{Actor, TenantId, UserId};
 
-use super::factors::{digest_of, invalid};
+use super::factors::digest_of;
 use super::passkeys::passkey_account;
-use super::{App, Work};
+use super::{App, Work, invalid};
 use crate::domain::account::Account;
 use crate::domain::factor::Proof;
 use crate::store::factor::{Challenged, NewChallenge, Purpose};

@@ -4,7 +4,6 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 
 use audit::{AuditEvent, EventName};
-use chrono::{DateTime, Utc};
 use contract::factors::{FactorType, Factors, NewTotp, RecoveryCodes};
 use contract::identity::SecondFactorPolicy;
 use contract::{ProblemKind, Secret, UserStatus};
@@ -14,10 +13,9 @@ use service::Problem;
 use service::config::Live;
 use tenancy::{Actor, FactorId, TenantId, UserId};
 
-use super::{App, MailLimit, Work};
+use super::{App, MailLimit, Work, invalid};
 use crate::domain::email::EmailKey;
 use crate::domain::factor::{FactorKeys, RecoveryCode, TotpCode, TotpSecret};
-use crate::mail::{Letterhead, Mail, Values};
 use crate::message::{AdminChange, FactorChange, Message};
 use crate::store::factor::StoredTotp;
 use crate::store::user::{Admin, UserRow};
@@ -170,23 +168,6 @@ impl App {
         Ok(tx.commit().await?)
     }
 
-    /// Composes the notice of a changed factor; `None` if the user does not exist.
-    #[tracing::instrument(skip_all)]
-    pub(crate) async fn compose_factor_notice(
-        &self,
-        head: &Arc<Letterhead>,
-        tenant_id: &TenantId,
-        user_id: UserId,
-        change: FactorChange,
-        changed_at: DateTime<Utc>,
-    ) -> Result<Option<Mail>, Error> {
-        let mut tx = self.begin(tenant_id, Actor::System).await?;
-        let (user, tenant) = (user::find(&mut tx, user_id).await?, tenant::find(&mut tx).await?);
-        let (Some(user), Some(tenant)) = (user, tenant) else { return Ok(None) };
-        let letter = head.factor_changed(change, &Values::new(&user.email, &tenant, changed_at));
-        Ok(Some(Mail { to: user.email, letter, token: None }))
-    }
-
     fn factor_keys(&self) -> Result<Arc<FactorKeys>, Problem> {
         Ok(self.factor_keys.as_ref().map(Live::get).ok_or(ProblemKind::TotpUnavailable)?)
     }
@@ -311,9 +292,4 @@ impl Work<'_> {
 pub(super) fn digest_of(challenge: &Secret) -> Result<TokenDigest, Problem> {
     let token = RawToken::parse(TokenKind::Challenge, challenge.expose());
     Ok(token.map_err(|_| ProblemKind::TokenInvalid)?.digest())
-}
-
-/// The problem of a request with an invalid field.
-pub(super) fn invalid(pointer: &str, message: impl Into<String>) -> Problem {
-    Problem::new(ProblemKind::ValidationFailed).field(pointer, "invalid", message)
 }

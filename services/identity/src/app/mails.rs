@@ -11,15 +11,15 @@ use hashing::{RawToken, TokenKind};
 use ratelimit::RateLimitError;
 use service::Problem;
 use service::http::Paging;
-use tenancy::{Actor, InviteId, OutboxId, TenantId};
+use tenancy::{Actor, InviteId, OutboxId, TenantId, UserId};
 
 use super::{App, MailLimit, Work};
 use crate::domain::email::is_plain;
 use crate::domain::invite::Invite;
-use crate::mail::{Letterhead, Mail, MailToken, Purpose, Values, reason_for_tenant};
+use crate::mail::{Letter, Letterhead, Mail, MailToken, Purpose, Values, reason_for_tenant};
 use crate::message::Message;
 use crate::store::mail::UndeliveredInvite;
-use crate::store::{invite, mail, tenant};
+use crate::store::{invite, mail, tenant, user};
 
 /// Mails of invites per recipient, so that tenants cannot fill a mailbox.
 const INVITE_MAILS: MailLimit = MailLimit::per_hour("invite_recipient", NonZeroU32::new(3).unwrap());
@@ -64,6 +64,22 @@ impl App {
         let letter = head.invite(&Values { inviter: inviter.as_deref(), ..values }, &token);
         let token = MailToken { digest: token.digest(), purpose: Purpose::Invite(invite_id, term) };
         Ok(Some(Mail { to: mailed.email, letter, token: Some(token) }))
+    }
+
+    /// Composes a notice of a change of an account to its user; `None` if the user does not exist.
+    #[tracing::instrument(skip_all)]
+    pub(crate) async fn compose_account_notice(
+        &self,
+        tenant_id: &TenantId,
+        user_id: UserId,
+        changed_at: DateTime<Utc>,
+        letter: impl FnOnce(&Values<'_>) -> Letter,
+    ) -> Result<Option<Mail>, Error> {
+        let mut tx = self.begin(tenant_id, Actor::System).await?;
+        let (user, tenant) = (user::find(&mut tx, user_id).await?, tenant::find(&mut tx).await?);
+        let (Some(user), Some(tenant)) = (user, tenant) else { return Ok(None) };
+        let letter = letter(&Values::new(&user.email, &tenant, changed_at));
+        Ok(Some(Mail { to: user.email, letter, token: None }))
     }
 
     /// The mail server has accepted a mail: its token replaces older ones.

@@ -10,8 +10,8 @@ use hashing::{RawToken, TokenKind};
 use service::Problem;
 use tenancy::{Actor, FactorId, TenantId, UserId};
 
-use super::factors::{digest_of, invalid};
-use super::{App, Work};
+use super::factors::digest_of;
+use super::{App, Work, invalid};
 use crate::domain::email::EmailKey;
 use crate::domain::passkey::{NewPasskey, RelyingParty, StoredPasskey};
 use crate::message::{FactorChange, Message};

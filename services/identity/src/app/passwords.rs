@@ -7,7 +7,6 @@ use std::sync::Arc;
 
 use audit::{AuditEvent, EventName};
 use authn::Caller;
-use chrono::{DateTime, Utc};
 use contract::ProblemKind;
 use contract::identity::ChangePassword;
 use data_encoding::HEXLOWER;
@@ -23,7 +22,6 @@ use crate::domain::account::{Account, AccountKey, AccountRef};
 use crate::domain::email::EmailKey;
 use crate::domain::password::{self, PasswordPolicy, PolicyViolation};
 use crate::domain::throttle::Purpose;
-use crate::mail::{Letterhead, Mail, Values};
 use crate::message::Message;
 use crate::store::{factor, reset, tenant, user};
 
@@ -163,22 +161,6 @@ impl App {
             return Err(Problem::new(kind).field("/new_password", kind.code(), kind.title()));
         }
         self.hash(new, address, AccountRef::Email(tenant_id, email)).await
-    }
-
-    /// Composes the notice of a changed password; `None` if the user does not exist.
-    #[tracing::instrument(skip_all)]
-    pub(crate) async fn compose_notice(
-        &self,
-        head: &Arc<Letterhead>,
-        tenant_id: &TenantId,
-        user_id: UserId,
-        changed_at: DateTime<Utc>,
-    ) -> Result<Option<Mail>, Error> {
-        let mut tx = self.begin(tenant_id, Actor::System).await?;
-        let (user, tenant) = (user::find(&mut tx, user_id).await?, tenant::find(&mut tx).await?);
-        let (Some(user), Some(tenant)) = (user, tenant) else { return Ok(None) };
-        let letter = head.password_changed(&Values::new(&user.email, &tenant, changed_at));
-        Ok(Some(Mail { to: user.email, letter, token: None }))
     }
 }
 

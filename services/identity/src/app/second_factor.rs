@@ -21,11 +21,11 @@ use service::{Problem, chain};
 use tenancy::{Actor, TenantId, UserId};
 
 use super::factor_setup::SetUp;
-use super::factors::{digest_of, invalid};
+use super::factors::digest_of;
 use super::login::{Client, LoggedIn};
 use super::login_attempt::Verified;
 use super::passkeys::passkey_name;
-use super::{App, Work};
+use super::{App, Work, invalid};
 use crate::domain::account::{Account, AccountRef};
 use crate::domain::email::EmailKey;
 use crate::domain::factor::{Failures, Proof, RecoveryCode, TotpCode};

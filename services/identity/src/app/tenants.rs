@@ -10,7 +10,7 @@ use service::http::Paging;
 use tenancy::{Actor, TenantId};
 
 use super::invites::Invitation;
-use super::{App, Work};
+use super::{App, Work, invalid};
 use crate::domain::email::{Email, InvalidEmail};
 use crate::message::Message;
 use crate::store::tenant;
@@ -197,8 +197,4 @@ fn validate_quota(quota: &Quota) -> Result<(), Problem> {
         }
     }
     Ok(())
-}
-
-fn invalid(pointer: &'static str, message: String) -> Problem {
-    Problem::new(ProblemKind::ValidationFailed).field(pointer, "invalid", message)
 }

@@ -12,7 +12,7 @@ use service::Problem;
 use service::http::Paging;
 use tenancy::{Actor, TenantId, UserId};
 
-use super::{App, MailLimit, Work};
+use super::{App, MailLimit, Work, invalid};
 use crate::domain::account::{AccountKey, AccountRef};
 use crate::domain::email::EmailKey;
 use crate::domain::factor::Failures;
@@ -82,8 +82,7 @@ impl App {
         patch: &PatchUser,
     ) -> Result<User, Problem> {
         if patch.status == Some(UserStatus::Invited) {
-            let message = "only an invite sets the status invited";
-            return Err(Problem::new(ProblemKind::ValidationFailed).field("/status", "invalid", message));
+            return Err(invalid("/status", "only an invite sets the status invited"));
         }
         let mut tx = self.begin(tenant_id, actor).await?;
         // Locks all active administrators in the same order, so that two administrators cannot remove each other.

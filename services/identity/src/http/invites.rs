@@ -2,11 +2,11 @@
 
 use axum::Json;
 use axum::extract::State;
+use contract::Page;
 use contract::identity::{
     AcceptInvite, AcceptedInvite, InspectInvite, InspectedInvite, Invite, InviteFilter, InviteUser,
     ResendInvite,
 };
-use contract::{Page, ProblemKind};
 use http::StatusCode;
 use service::Problem;
 use service::http::Filtered;
@@ -15,8 +15,9 @@ use service::http::{ClientAddress, Id};
 use tenancy::InviteId;
 
 use super::callers::{Inviter, UsersReader};
-use crate::app::App;
 use crate::app::invites::Invitation;
+use crate::app::{App, invalid};
+use crate::domain::email::InvalidEmail;
 
 /// `POST /users/invite`.
 pub(super) async fn invite(
@@ -26,9 +27,8 @@ pub(super) async fn invite(
 ) -> Result<(StatusCode, Json<Invite>), Problem> {
     inviter.rights.require_grant(request.role)?;
     inviter.rights.require_delivery(request.delivery)?;
-    let email = request.email.parse().map_err(|error: crate::domain::email::InvalidEmail| {
-        Problem::new(ProblemKind::ValidationFailed).field("/email", "invalid", error.to_string())
-    })?;
+    let email = request.email.parse();
+    let email = email.map_err(|error: InvalidEmail| invalid("/email", error.to_string()))?;
     let invitation = Invitation { email, role: request.role, delivery: request.delivery };
     let invite = app.invite_user(&inviter.tenant_id, inviter.actor, &invitation).await?;
     Ok((StatusCode::CREATED, Json(invite)))
