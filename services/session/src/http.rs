@@ -7,9 +7,7 @@ mod sessions;
 
 use std::sync::Arc;
 
-use authn::{
-    CredentialVerifier, OperatorAccess, PlatformSecret, ServiceSecret, internal_only, operator_only,
-};
+use authn::{CredentialVerifier, OperatorAccess, PlatformSecret, internal_only, operator_only};
 use axum::Router;
 use axum::extract::FromRef;
 use axum::middleware::from_fn_with_state;
@@ -83,11 +81,5 @@ impl FromRef<App> for Arc<dyn Clock> {
 impl FromRef<App> for PlatformSecret {
     fn from_ref(app: &App) -> Self {
         app.platform_secret.clone()
-    }
-}
-
-impl FromRef<App> for ServiceSecret {
-    fn from_ref(app: &App) -> Self {
-        app.service_secret.clone()
     }
 }

@@ -13,16 +13,13 @@ use super::{Compress, LINES, Upcoming};
 type V = __m256i;
 const WORDS: usize = 4;
 
-/// Returns the function if the processor has the instructions.
-pub(super) fn compression() -> Option<Compress> {
-    #[expect(unsafe_code, reason = "a call of a function that needs instructions")]
-    // SAFETY: the function is returned only if the processor has the instructions.
-    let compress: Compress =
-        |x, y, out, accumulate, upcoming| unsafe { compress(x, y, out, accumulate, upcoming) };
-    is_x86_feature_detected!("avx2").then_some(compress)
-}
-
-compress_in_vectors!(target_feature(enable = "avx2"), ymm_reg);
+compress_in_vectors!(
+    ["avx2"],
+    target_feature(enable = "avx2"),
+    ymm_reg,
+    _mm256_loadu_si256,
+    _mm256_storeu_si256
+);
 
 operations! {
     #[target_feature(enable = "avx2")]
@@ -49,28 +46,6 @@ fn rotate_bytes<const BYTES: u32>(a: V) -> V {
     let [first, second] =
         [0x0706_0504_0302_0100_i64, 0x0F0E_0D0C_0B0A_0908].map(|places| places.rotate_right(8 * BYTES));
     _mm256_shuffle_epi8(a, _mm256_set_epi64x(second, first, second, first))
-}
-
-#[inline]
-#[target_feature(enable = "avx2")]
-fn load(words: &[u64], i: usize) -> V {
-    let words = &words.as_chunks::<WORDS>().0[i];
-    #[expect(unsafe_code, reason = "the function takes a pointer")]
-    // SAFETY: the pointer is that of a vector of words, and needs no alignment.
-    unsafe {
-        _mm256_loadu_si256(words.as_ptr().cast())
-    }
-}
-
-#[inline]
-#[target_feature(enable = "avx2")]
-fn store(words: &mut [u64], i: usize, v: V) {
-    let words = &mut words.as_chunks_mut::<WORDS>().0[i];
-    #[expect(unsafe_code, reason = "the function takes a pointer")]
-    // SAFETY: the pointer is that of a vector of words, and needs no alignment.
-    unsafe {
-        _mm256_storeu_si256(words.as_mut_ptr().cast(), v);
-    }
 }
 
 /// Four rows of a block as the matrices of four permutations.

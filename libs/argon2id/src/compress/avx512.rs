@@ -13,16 +13,13 @@ use super::{Compress, LINES, Upcoming};
 type V = __m512i;
 const WORDS: usize = 8;
 
-/// Returns the function if the processor has the instructions.
-pub(super) fn compression() -> Option<Compress> {
-    #[expect(unsafe_code, reason = "a call of a function that needs instructions")]
-    // SAFETY: the function is returned only if the processor has the instructions.
-    let compress: Compress =
-        |x, y, out, accumulate, upcoming| unsafe { compress(x, y, out, accumulate, upcoming) };
-    (is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("avx512bw")).then_some(compress)
-}
-
-compress_in_vectors!(target_feature(enable = "avx512f,avx512bw"), zmm_reg);
+compress_in_vectors!(
+    ["avx512f" "avx512bw"],
+    target_feature(enable = "avx512f,avx512bw"),
+    zmm_reg,
+    _mm512_loadu_si512,
+    _mm512_storeu_si512
+);
 
 operations! {
     #[target_feature(enable = "avx512f,avx512bw")]
@@ -44,28 +41,6 @@ operations! {
     low(a, b) = _mm512_shuffle_i64x2::<0b01_00_01_00>(a, b);
     /// The high halves of two vectors.
     high(a, b) = _mm512_shuffle_i64x2::<0b11_10_11_10>(a, b);
-}
-
-#[inline]
-#[target_feature(enable = "avx512f,avx512bw")]
-fn load(words: &[u64], i: usize) -> V {
-    let words = &words.as_chunks::<WORDS>().0[i];
-    #[expect(unsafe_code, reason = "the function takes a pointer")]
-    // SAFETY: the pointer is that of a vector of words, and needs no alignment.
-    unsafe {
-        _mm512_loadu_si512(words.as_ptr().cast())
-    }
-}
-
-#[inline]
-#[target_feature(enable = "avx512f,avx512bw")]
-fn store(words: &mut [u64], i: usize, v: V) {
-    let words = &mut words.as_chunks_mut::<WORDS>().0[i];
-    #[expect(unsafe_code, reason = "the function takes a pointer")]
-    // SAFETY: the pointer is that of a vector of words, and needs no alignment.
-    unsafe {
-        _mm512_storeu_si512(words.as_mut_ptr().cast(), v);
-    }
 }
 
 /// Eight rows of a block as the matrices of eight permutations, two in a vector.

@@ -1,9 +1,19 @@
 //! G in vector registers, as a macro: its functions need the attribute that enables the instructions of a backend.
 
-/// Defines `compress` for the vectors `V` of `WORDS` words of a module, which also defines their operations. A vector is in a register of
-/// this class.
+/// Defines `compression` for the vectors `V` of `WORDS` words of a module, which also defines their operations. They need these features.
+/// A vector is in a register of this class.
 macro_rules! compress_in_vectors {
-    ($feature:meta, $register:ident) => {
+    ([$($name:tt)+], $feature:meta, $register:ident, $load:ident, $store:ident) => {
+        /// Returns the function if the processor has the instructions.
+        pub(super) fn compression() -> Option<Compress> {
+            #[expect(unsafe_code, reason = "a call of a function that needs instructions")]
+            // SAFETY: the function is returned only if the processor has the instructions.
+            let compress: Compress =
+                |x, y, out, accumulate, upcoming| unsafe { compress(x, y, out, accumulate, upcoming) };
+            let has_instructions = $(is_x86_feature_detected!($name))&&+;
+            has_instructions.then_some(compress)
+        }
+
         const VECTORS: usize = 128 / WORDS;
         /// Vectors of a row of 16 words.
         const ROW: usize = 16 / WORDS;
@@ -54,6 +64,28 @@ macro_rules! compress_in_vectors {
                         store(out, place, z);
                     }
                 }
+            }
+        }
+
+        #[inline]
+        #[$feature]
+        fn load(words: &[u64], i: usize) -> V {
+            let words = &words.as_chunks::<WORDS>().0[i];
+            #[expect(unsafe_code, reason = "the function takes a pointer")]
+            // SAFETY: the pointer is that of a vector of words, and needs no alignment.
+            unsafe {
+                $load(words.as_ptr().cast())
+            }
+        }
+
+        #[inline]
+        #[$feature]
+        fn store(words: &mut [u64], i: usize, v: V) {
+            let words = &mut words.as_chunks_mut::<WORDS>().0[i];
+            #[expect(unsafe_code, reason = "the function takes a pointer")]
+            // SAFETY: the pointer is that of a vector of words, and needs no alignment.
+            unsafe {
+                $store(words.as_mut_ptr().cast(), v);
             }
         }
 
