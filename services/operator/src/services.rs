@@ -1,5 +1,6 @@
 //! Clients of the internal APIs of identity, session and ingest.
 
+use std::marker::PhantomData;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -34,35 +35,41 @@ pub(crate) enum CallError {
     Unavailable(String),
 }
 
-/// Client of an internal API. Clones share the connections.
+/// Client of the internal API of a service. Clones share the connections.
 #[derive(Clone)]
-struct Service {
+pub(crate) struct Client<S> {
     http: reqwest::Client,
     url: Url,
     token_file: PathBuf,
     /// Id of the operator. The service rejects requests without it.
     operator: Option<OperatorId>,
+    service: PhantomData<S>,
 }
 
-/// Client of identity. Clones share the connections.
 #[derive(Clone)]
-pub(crate) struct IdentityClient(Service);
+pub(crate) enum Identity {}
+pub(crate) type IdentityClient = Client<Identity>;
 
-/// Client of session. Clones share the connections.
 #[derive(Clone)]
-pub(crate) struct SessionClient(Service);
+pub(crate) enum Session {}
+pub(crate) type SessionClient = Client<Session>;
 
-/// Client of ingest. Clones share the connections.
 #[derive(Clone)]
-pub(crate) struct IngestClient(Service);
+pub(crate) enum Ingest {}
+pub(crate) type IngestClient = Client<Ingest>;
 
-impl Service {
-    fn new(url: Url, token_file: PathBuf) -> Result<Self, reqwest::Error> {
+impl<S> Client<S> {
+    pub(crate) fn new(url: Url, token_file: PathBuf) -> Result<Self, reqwest::Error> {
         let mut http = reqwest::Client::builder().no_proxy().timeout(TIMEOUT);
         if url.scheme() == "http" {
             http = http.tls_certs_only([]);
         }
-        Ok(Self { http: http.build()?, url, token_file, operator: None })
+        Ok(Self { http: http.build()?, url, token_file, operator: None, service: PhantomData })
+    }
+
+    /// The client of an operator.
+    pub(crate) fn for_operator(self, operator: &OperatorId) -> Self {
+        Self { operator: Some(operator.clone()), ..self }
     }
 
     async fn send(
@@ -105,7 +112,7 @@ impl Service {
     }
 
     /// Reads all pages of a list.
-    async fn list<T: DeserializeOwned>(
+    async fn list_pages<T: DeserializeOwned>(
         &self,
         path: &str,
         key: impl Fn(&T) -> String,
@@ -154,18 +161,9 @@ fn detail(body: &str) -> String {
     format!("{}{}", problem.detail, fields.collect::<String>())
 }
 
-impl IdentityClient {
-    pub(crate) fn new(url: Url, token_file: PathBuf) -> Result<Self, reqwest::Error> {
-        Service::new(url, token_file).map(Self)
-    }
-
-    /// The client of an operator.
-    pub(crate) fn for_operator(self, operator: &OperatorId) -> Self {
-        Self(Service { operator: Some(operator.clone()), ..self.0 })
-    }
-
+impl Client<Identity> {
     pub(crate) async fn list(&self) -> Result<Vec<StoredTenant>, CallError> {
-        self.0.list(TENANTS, |tenant: &StoredTenant| tenant.tenant_id.to_string()).await
+        self.list_pages(TENANTS, |tenant: &StoredTenant| tenant.tenant_id.to_string()).await
     }
 
     pub(crate) async fn put(
@@ -173,7 +171,7 @@ impl IdentityClient {
         tenant_id: &TenantId,
         desired: &ManagedTenant,
     ) -> Result<WrittenTenant, CallError> {
-        self.0.read(Method::PUT, &tenant_path(tenant_id), Some(desired)).await
+        self.read(Method::PUT, &tenant_path(tenant_id), Some(desired)).await
     }
 
     pub(crate) async fn renew_invite(
@@ -181,31 +179,22 @@ impl IdentityClient {
         tenant_id: &TenantId,
         owner: Owner,
     ) -> Result<IssuedInvite, CallError> {
-        self.0.read(Method::POST, &invite_path(tenant_id), Some(&owner)).await
+        self.read(Method::POST, &invite_path(tenant_id), Some(&owner)).await
     }
 
     pub(crate) async fn release(&self, tenant_id: &TenantId, owner: Owner) -> Result<(), CallError> {
         let path = format!("{}?uid={}&generation={}", tenant_path(tenant_id), owner.uid, owner.generation);
-        self.0.send(Method::DELETE, &path, NO_BODY).await.map(drop)
+        self.send(Method::DELETE, &path, NO_BODY).await.map(drop)
     }
 }
 
-impl SessionClient {
-    pub(crate) fn new(url: Url, token_file: PathBuf) -> Result<Self, reqwest::Error> {
-        Service::new(url, token_file).map(Self)
-    }
-
-    /// The client of an operator.
-    pub(crate) fn for_operator(self, operator: &OperatorId) -> Self {
-        Self(Service { operator: Some(operator.clone()), ..self.0 })
-    }
-
+impl Client<Session> {
     pub(crate) async fn list(&self) -> Result<Vec<StoredProducer>, CallError> {
-        self.0.list(PRODUCERS, |producer: &StoredProducer| producer.uid.to_string()).await
+        self.list_pages(PRODUCERS, |producer: &StoredProducer| producer.uid.to_string()).await
     }
 
     pub(crate) async fn put(&self, uid: Uuid, write: &ManagedProducer) -> Result<(), CallError> {
-        self.0.send(Method::PUT, &producer_path(uid), Some(write)).await.map(drop)
+        self.send(Method::PUT, &producer_path(uid), Some(write)).await.map(drop)
     }
 
     pub(crate) async fn delete(
@@ -215,26 +204,17 @@ impl SessionClient {
         is_final: bool,
     ) -> Result<(), CallError> {
         let path = format!("{}?tenant_id={tenant_id}&is_final={is_final}", producer_path(uid));
-        self.0.send(Method::DELETE, &path, NO_BODY).await.map(drop)
+        self.send(Method::DELETE, &path, NO_BODY).await.map(drop)
     }
 }
 
-impl IngestClient {
-    pub(crate) fn new(url: Url, token_file: PathBuf) -> Result<Self, reqwest::Error> {
-        Service::new(url, token_file).map(Self)
-    }
-
-    /// The client of an operator.
-    pub(crate) fn for_operator(self, operator: &OperatorId) -> Self {
-        Self(Service { operator: Some(operator.clone()), ..self.0 })
-    }
-
+impl Client<Ingest> {
     pub(crate) async fn list(&self) -> Result<Vec<StoredConsumer>, CallError> {
-        self.0.list(CONSUMERS, |consumer: &StoredConsumer| consumer.owner.uid.to_string()).await
+        self.list_pages(CONSUMERS, |consumer: &StoredConsumer| consumer.owner.uid.to_string()).await
     }
 
     pub(crate) async fn put(&self, uid: Uuid, write: &ManagedConsumer) -> Result<WrittenConsumer, CallError> {
-        self.0.read(Method::PUT, &consumer_path(uid), Some(write)).await
+        self.read(Method::PUT, &consumer_path(uid), Some(write)).await
     }
 
     pub(crate) async fn renew_login(
@@ -242,11 +222,11 @@ impl IngestClient {
         uid: Uuid,
         of: &ConsumerReference,
     ) -> Result<WrittenConsumer, CallError> {
-        self.0.read(Method::POST, &login_path(uid), Some(of)).await
+        self.read(Method::POST, &login_path(uid), Some(of)).await
     }
 
     pub(crate) async fn delete(&self, uid: Uuid, of: &ConsumerReference) -> Result<(), CallError> {
         let path = format!("{}?name={}&is_final={}", consumer_path(uid), of.name, of.is_final);
-        self.0.send(Method::DELETE, &path, NO_BODY).await.map(drop)
+        self.send(Method::DELETE, &path, NO_BODY).await.map(drop)
     }
 }
