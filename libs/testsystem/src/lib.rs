@@ -20,7 +20,7 @@ use service::Tasks;
 use service::config::{Environment, Variables as _};
 use service::health::{self, Readiness};
 use service::telemetry::{Output, Telemetry, TraceSettings};
-use standalone::services::{self, InternalUrls, NatsUrls, Settings};
+use standalone::services::{self, ServiceUrls, Settings};
 use tempfile::TempDir;
 use testkit::{CHEAP_HASHES, Client, LIMITS_OFF, NatsServer, PASSWORD, TestDatabase, wait_until};
 use tokio::net::TcpListener;
@@ -46,7 +46,7 @@ pub struct TestSystem {
     /// The origin of the admin port.
     pub admin_url: String,
     /// The origins of the internal APIs.
-    pub internal_urls: InternalUrls,
+    pub internal_urls: ServiceUrls,
     /// The database.
     pub database: TestDatabase,
     /// The broker.
@@ -99,7 +99,7 @@ impl TestSystem {
             public_url,
             identity_database_url: database.url("svc_identity"),
             session_database_url: database.url("svc_session"),
-            nats_urls: NatsUrls {
+            nats_urls: ServiceUrls {
                 identity: nats.url_of("identity"),
                 session: nats.url_of("session"),
                 ingest: nats.url_of("ingest"),

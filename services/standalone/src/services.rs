@@ -28,8 +28,8 @@ pub struct Settings {
     pub identity_database_url: String,
     /// The URL of the database for the runtime role of session.
     pub session_database_url: String,
-    /// The URLs of the broker.
-    pub nats_urls: NatsUrls,
+    /// The URLs of the broker, each with the user of the service.
+    pub nats_urls: ServiceUrls,
     /// The secret of the internal API.
     pub service_token: String,
     /// The platform token.
@@ -42,14 +42,14 @@ pub struct Settings {
     pub mail_dir: String,
 }
 
-/// The URL of the broker for the user of each service.
+/// A URL for each service.
 #[derive(Clone)]
-pub struct NatsUrls {
-    /// For the user `identity`.
+pub struct ServiceUrls {
+    /// Of identity.
     pub identity: String,
-    /// For the user `session`.
+    /// Of session.
     pub session: String,
-    /// For the user `ingest`.
+    /// Of ingest.
     pub ingest: String,
 }
 
@@ -64,11 +64,11 @@ pub async fn start(
     tasks: &Tasks,
     readiness: &Readiness,
     telemetry: &Telemetry,
-) -> anyhow::Result<(Routers, InternalUrls)> {
+) -> anyhow::Result<(Routers, ServiceUrls)> {
     let (of_identity, of_session, of_ingest) =
         (bind_internal().await?, bind_internal().await?, bind_internal().await?);
     let urls =
-        InternalUrls { identity: url(&of_identity)?, session: url(&of_session)?, ingest: url(&of_ingest)? };
+        ServiceUrls { identity: url(&of_identity)?, session: url(&of_session)?, ingest: url(&of_ingest)? };
     let [for_identity, for_session, for_ingest] = environments(settings, environment, &urls);
 
     let session = start_service::<Session>(&for_session, tasks, readiness, telemetry).await?;
@@ -93,7 +93,9 @@ pub async fn start(
 /// # Errors
 /// All errors of the configuration.
 pub fn check(settings: &Settings, environment: &Environment) -> Result<(), ConfigErrors> {
-    let [identity, session, ingest] = environments(settings, environment, &InternalUrls::default());
+    let [identity, session, ingest] = ["identity", "session", "ingest"].map(|name| format!("http://{name}"));
+    let urls = ServiceUrls { identity, session, ingest };
+    let [identity, session, ingest] = environments(settings, environment, &urls);
     let checked = [
         process::check::<Identity>(&identity),
         process::check::<Session>(&session),
@@ -105,23 +107,6 @@ pub fn check(settings: &Settings, environment: &Environment) -> Result<(), Confi
     if errors.is_empty() { Ok(()) } else { Err(ConfigErrors(errors.into_iter().collect())) }
 }
 
-/// The URLs of the internal APIs.
-pub struct InternalUrls {
-    /// Of identity.
-    pub identity: String,
-    /// Of session.
-    pub session: String,
-    /// Of ingest.
-    pub ingest: String,
-}
-
-impl Default for InternalUrls {
-    fn default() -> Self {
-        let url = |service| format!("http://{service}");
-        Self { identity: url("identity"), session: url("session"), ingest: url("ingest") }
-    }
-}
-
 async fn bind_internal() -> std::io::Result<TcpListener> {
     TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await
 }
@@ -131,7 +116,7 @@ fn url(listener: &TcpListener) -> std::io::Result<String> {
 }
 
 /// Returns the environments of identity, session and ingest.
-fn environments(settings: &Settings, environment: &Environment, urls: &InternalUrls) -> [Environment; 3] {
+fn environments(settings: &Settings, environment: &Environment, urls: &ServiceUrls) -> [Environment; 3] {
     let common = environment.clone().with([
         ("SVC_PUBLIC_URL", settings.public_url.clone()),
         ("SVC_SERVICE_TOKEN", settings.service_token.clone()),

@@ -24,7 +24,7 @@ use session::Session;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 
-use crate::services::{self, NatsUrls, Settings};
+use crate::services::{self, ServiceUrls, Settings};
 
 /// The database of the services.
 pub(crate) const DATABASE: &str = "svc";
@@ -105,7 +105,7 @@ pub(crate) fn check(environment: &Environment) -> Result<(), ConfigErrors> {
         public_url: environment.get(PUBLIC_URL.name).unwrap_or("http://localhost").to_owned(),
         identity_database_url: database.clone(),
         session_database_url: database,
-        nats_urls: NatsUrls { identity: nats.clone(), session: nats.clone(), ingest: nats },
+        nats_urls: ServiceUrls { identity: nats.clone(), session: nats.clone(), ingest: nats },
         service_token: secret.clone(),
         platform_token: RawToken::generate(TokenKind::PlatformAdmin, &SystemEntropy).expose().to_owned(),
         limiter_key: secret.clone(),
@@ -147,7 +147,7 @@ fn settings(
         public_url: environment.get(PUBLIC_URL.name).unwrap_or(base_url).to_owned(),
         identity_database_url: servers.database_url(PostgresRole::Identity, DATABASE),
         session_database_url: servers.database_url(PostgresRole::Session, DATABASE),
-        nats_urls: NatsUrls {
+        nats_urls: ServiceUrls {
             identity: servers.nats_url(NatsUser::Identity),
             session: servers.nats_url(NatsUser::Session),
             ingest: servers.nats_url(NatsUser::Ingest),
