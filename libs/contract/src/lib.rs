@@ -22,7 +22,7 @@ mod value;
 pub use problem::{FieldError, Problem, ProblemKind, escape_pointer_token};
 pub use role::{Role, Scope, TenantStatus, UserStatus};
 pub use trace::TraceContext;
-pub use value::{Object, Page, PageQuery, Secret};
+pub use value::{Object, Page, PageQuery, Secret, null_is_default};
 
 /// Path prefix of the public API.
 pub const API_PREFIX: &str = "/api/v1";

@@ -94,7 +94,10 @@ pub(crate) fn optional_object<'de, T: Deserialize<'de>, D: Deserializer<'de>>(
 }
 
 /// Deserializes `null` as the default, like an absent field; for `deserialize_with`.
-pub(crate) fn null_is_default<'de, T: Deserialize<'de> + Default, D: Deserializer<'de>>(
+///
+/// # Errors
+/// Those of the type.
+pub fn null_is_default<'de, T: Deserialize<'de> + Default, D: Deserializer<'de>>(
     from: D,
 ) -> Result<T, D::Error> {
     Ok(Option::deserialize(from)?.unwrap_or_default())

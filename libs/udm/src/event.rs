@@ -4,6 +4,7 @@
 use std::fmt;
 
 use chrono::{DateTime, SecondsFormat, Utc};
+use contract::null_is_default;
 use serde::de::{Error as _, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::{Map, Value};
@@ -43,16 +44,16 @@ pub struct UdmEvent {
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub observer: Option<Noun>,
     /// Intermediaries, in order.
-    #[serde(skip_serializing_if = "Vec::is_empty", default, deserialize_with = "null_is_empty")]
+    #[serde(skip_serializing_if = "Vec::is_empty", default, deserialize_with = "null_is_default")]
     pub intermediary: Vec<Noun>,
     /// Other participants that the event refers to.
-    #[serde(skip_serializing_if = "Vec::is_empty", default, deserialize_with = "null_is_empty")]
+    #[serde(skip_serializing_if = "Vec::is_empty", default, deserialize_with = "null_is_default")]
     pub about: Vec<Noun>,
     /// Network details, for example protocol and bytes.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub network: Option<OpenObject>,
     /// Results of security products.
-    #[serde(skip_serializing_if = "Vec::is_empty", default, deserialize_with = "null_is_empty")]
+    #[serde(skip_serializing_if = "Vec::is_empty", default, deserialize_with = "null_is_default")]
     pub security_result: Vec<OpenObject>,
     /// Extensions of the model for the event type.
     #[serde(skip_serializing_if = "Option::is_none", default)]
@@ -171,10 +172,10 @@ pub struct Noun {
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub asset_id: Option<String>,
     /// IPv4 addresses, or IPv6 addresses with or without a zone.
-    #[serde(skip_serializing_if = "Vec::is_empty", default, deserialize_with = "null_is_empty")]
+    #[serde(skip_serializing_if = "Vec::is_empty", default, deserialize_with = "null_is_default")]
     pub ip: Vec<String>,
     /// Hardware addresses: EUI-48 or EUI-64, in groups of two or four hexadecimal digits with `:`, `-` or `.`.
-    #[serde(skip_serializing_if = "Vec::is_empty", default, deserialize_with = "null_is_empty")]
+    #[serde(skip_serializing_if = "Vec::is_empty", default, deserialize_with = "null_is_default")]
     pub mac: Vec<String>,
     /// Network port.
     #[serde(skip_serializing_if = "Option::is_none", default)]
@@ -247,15 +248,6 @@ with_both_spellings! {
     UdmEvent: EVENT;
     Metadata: METADATA;
     Noun: NOUN;
-}
-
-/// Reads a list. Some producers send `null` for an absent one.
-fn null_is_empty<'de, D, T>(deserializer: D) -> Result<Vec<T>, D::Error>
-where
-    D: Deserializer<'de>,
-    T: Deserialize<'de>,
-{
-    Ok(Option::deserialize(deserializer)?.unwrap_or_default())
 }
 
 impl Field {
