@@ -163,7 +163,7 @@ pub enum ConnectError {
     /// The server rejected the client, with this message.
     #[error("NATS rejected the client: {0}")]
     Rejected(String),
-    /// The server has this version.
+    /// The server has this version, which is too old.
     #[error(
         "nats-server {0} is too old: a user could write messages of others. Update all servers to 2.12.6 or newer"
     )]

@@ -239,9 +239,10 @@ impl Publisher {
 
     /// Publishes messages of one tenant in order over one connection. Returns one outcome per message, in the same order.
     ///
-    /// Of many messages, a thousand are published at a time. Memory is reserved for all of these or for none. After a thousand of which
-    /// none was acknowledged, the rest is not published and has the error of the last one: a message is not stored before earlier ones
-    /// that were rejected. Dropping the future does not cancel publication of the thousand in flight.
+    /// Publishes groups of up to a thousand messages, one after the other. Memory is reserved for a whole group or not at all. After a
+    /// message of a stream failed, the messages of the stream in later groups are not published and get its error: otherwise they could be
+    /// stored before it. An error of [`PublishError::Misconfigured`] stops no other message. Dropping the future does not cancel the
+    /// publication of the current group.
     #[tracing::instrument(
         name = "stream.publish",
         skip_all,
@@ -254,25 +255,31 @@ impl Publisher {
         deadline: Instant,
     ) -> Vec<Result<Ack, PublishError>> {
         let mut outcomes = Vec::with_capacity(messages.len());
+        let mut failed: Vec<Option<PublishError>> = vec![None; self.0.targets.len()];
         while !messages.is_empty() {
             let others = messages.split_off(messages.len().min(MAX_PUBLISHED));
-            let published = self.publish_at_once(tenant, messages, deadline).await;
-            let rejected = published.iter().all(Result::is_err);
-            outcomes.extend(published);
-            if let (true, Some(Err(error))) = (rejected, outcomes.last()) {
-                outcomes.extend(self.0.reject_all(&others, &error.clone()));
-                break;
+            let numbers: Vec<usize> = messages.iter().map(|message| self.0.target_number(message)).collect();
+            let group = self.publish_group(tenant, messages, deadline, &failed).await;
+            for (number, outcome) in numbers.into_iter().zip(&group) {
+                if let Err(error) = outcome
+                    && !matches!(error, PublishError::Misconfigured { .. })
+                {
+                    failed[number].get_or_insert_with(|| error.clone());
+                }
             }
+            outcomes.extend(group);
             messages = others;
         }
         outcomes
     }
 
-    async fn publish_at_once(
+    /// Publishes the messages of a group whose streams have not failed.
+    async fn publish_group(
         &self,
         tenant: &TenantId,
         mut messages: Vec<Message>,
         deadline: Instant,
+        failed: &[Option<PublishError>],
     ) -> Vec<Result<Ack, PublishError>> {
         let Some(connection) = self.0.connection.borrow().clone() else {
             return self.0.reject_all(&messages, &PublishError::Unavailable);
@@ -292,7 +299,9 @@ impl Publisher {
             let target = Arc::clone(&self.0.targets[number]);
             let admitted = *admitted[number].get_or_insert_with(|| target.admits());
             let pending = PendingMessage::new(message, target, reservation, deadline, &batch, index);
-            if !admitted {
+            if let Some(error) = &failed[number] {
+                pending.settle(Err(error.clone()));
+            } else if !admitted {
                 pending.settle(Err(PublishError::Unavailable));
             } else if self.0.atomic {
                 atomic[number].push(pending);

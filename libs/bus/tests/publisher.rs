@@ -11,11 +11,15 @@ mod stalled;
 
 use std::time::Duration;
 
-use broker::{Broker, SECOND, acme, deadline, event};
-use bus::{Ack, AuditSubject, Config, InFlight, Message, PublishError, PublishLimits, Publisher};
+use broker::{Broker, SECOND, acme, deadline, event, event_of};
+use bus::{
+    Ack, AuditSubject, Config, EventStreams, InFlight, Message, Profile, PublishError, PublishLimits,
+    Publisher, StreamSet,
+};
 use bytes::Bytes;
 use futures::StreamExt as _;
 use service::telemetry::Metrics;
+use stalled::source_in;
 use tokio::time::{Instant, timeout};
 
 #[tokio::test]
@@ -299,6 +303,23 @@ async fn messages_after_a_rejected_thousand_are_not_stored_before_it() -> anyhow
     assert_eq!(broker.jetstream().await?.get_stream("UDM").await?.cached_info().state.messages, 0);
     let outcomes = publisher.publish_all(&acme(), broker::events(500), deadline(5)).await;
     assert!(outcomes.iter().all(Result::is_ok), "{outcomes:?}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn messages_of_another_stream_are_published_after_a_rejected_thousand() -> anyhow::Result<()> {
+    let profile = Profile { streams: EventStreams::new(2).unwrap(), ..Profile::single_server(64 << 20) };
+    let broker = Broker::with_profile(&profile).await?;
+    let limits = PublishLimits { messages: 2_000, bytes: 64 << 20 };
+    let publisher = broker.publisher_of(StreamSet::from(&profile), limits).await?;
+    let [first, second] = [source_in(0..=31), source_in(32..=63)];
+    let sources = std::iter::repeat_n(&first, 1_001).chain([&second]);
+    let messages = sources.enumerate().map(|(n, source)| event_of(source, &format!("e{n}"), b"{}")).collect();
+    let outcomes = publisher.publish_all(&acme(), messages, deadline(5)).await;
+    // The share of the tenant is smaller than a thousand.
+    let overloaded = |outcome: &&Result<Ack, PublishError>| **outcome == Err(PublishError::Overloaded);
+    assert_eq!(outcomes.iter().take_while(overloaded).count(), 1_001);
+    assert!(outcomes[1_001].is_ok(), "{:?}", outcomes[1_001]);
     Ok(())
 }
 

@@ -51,7 +51,7 @@ impl Dialer {
         Ok(Self { config, next: AtomicUsize::new(random.into()) })
     }
 
-    /// Connects to one of the servers, each of which is tried once. Does not use servers that are too old.
+    /// Connects to the first usable server, and tries each one once. Does not use servers that are too old.
     pub(crate) async fn dial(&self) -> Result<WireConnection, ConnectError> {
         let mut servers = self.config.servers()?;
         let first = self.next.fetch_add(1, Ordering::Relaxed) % servers.len().max(1);
@@ -65,7 +65,7 @@ impl Dialer {
                     }
                     return Ok(connection);
                 }
-                // The reason why the others fail can pass.
+                // The errors of other servers can be temporary; an old server needs an update.
                 Err(_) if matches!(error, ConnectError::OldServer(_)) => {}
                 Err(failed) => error = failed,
             }
@@ -293,7 +293,7 @@ mod tests {
         let with_another =
             |url: &str| Dialer::new(Config::new(format!("nats://{old},{url}"), "test")).unwrap();
         let dialer = with_another(&current.url);
-        // Each server is the first one once.
+        // Each call starts with another server.
         for _ in 0..2 {
             assert!(dialer.dial().await.is_ok());
         }

@@ -1,4 +1,4 @@
-//! The server is replaced by one that is too old: the publisher does not use it, as at its start.
+//! The server is replaced by one that is too old: the publisher does not use it after the lost connection, as at its start.
 
 use bus::{Config, PublishError, PublishLimits, Publisher};
 use service::telemetry::Metrics;

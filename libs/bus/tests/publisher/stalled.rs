@@ -74,7 +74,7 @@ fn partition_of(message: &async_nats::Message) -> u8 {
 }
 
 /// Returns a source of the partition range of a stream.
-fn source_in(range: std::ops::RangeInclusive<u8>) -> String {
+pub(crate) fn source_in(range: std::ops::RangeInclusive<u8>) -> String {
     (0..1000).map(|n| format!("fw-{n}")).find(|source| range.contains(&partition(&acme(), source))).unwrap()
 }
 
