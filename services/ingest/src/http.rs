@@ -207,7 +207,7 @@ fn json(value: &impl Serialize) -> Result<Vec<u8>, Problem> {
     serde_json::to_vec(value).map_err(|error| Problem::new(ProblemKind::Internal).caused_by(error))
 }
 
-/// Returns a response with JSON. What it holds is dropped when the connection has accepted all of it: a client can read slowly.
+/// Returns a response with JSON. Drops `held` when the connection has accepted all of it: a client can read slowly.
 fn response(status: StatusCode, json: Vec<u8>, held: impl Send + Unpin + 'static) -> Response {
     let body = Body::new(HeldBody::new(json, held));
     (status, [(CONTENT_TYPE, "application/json")], body).into_response()
@@ -231,7 +231,7 @@ fn invalid_batch(error: BatchError, invalid: Option<InvalidItems>) -> Problem {
     Problem::new(kind).detail(format!("{error}{full}"))
 }
 
-/// Returns the response to a batch. It takes memory until the client has read it.
+/// Returns the response to a batch. It keeps a reservation of its size until the connection has accepted it.
 fn batch_response(
     mut batch: BatchResponse,
     over_quota: Option<OverQuota>,

@@ -73,8 +73,8 @@ impl Audit {
 }
 
 impl App {
-    /// Returns a page of audit events in the order of the stream, and the place of the request. The page ends early after [`MAX_READ`]
-    /// events.
+    /// Returns a page of audit events in the order of the stream, and the reservation of the request. The page ends early after
+    /// [`MAX_READ`] events.
     ///
     /// # Errors
     /// 429 above the rate limit of the tenant, 503 for too many requests of the tenant at the same time or without the broker.

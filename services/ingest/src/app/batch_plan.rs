@@ -18,7 +18,7 @@ use udm::{Event, ParseError, SplitError, split_lines, split_list};
 use super::paced::paced;
 use super::{EventIds, Submission, random_id};
 
-/// Memory for an item of any size: its message or its error, its ids and its result. Small items take much more than their bytes.
+/// Memory that is reserved for each item, in addition to its bytes: its message or its error, its ids and its result.
 const ITEM_BYTES: usize = 1024;
 
 /// Representation of a batch.
@@ -121,7 +121,11 @@ async fn plan_items<'a>(
     let mut items = pin!(paced(items, body_len).enumerate());
     while let Some((index, item)) = items.next().await {
         let item = item.map_err(|error| BatchError::Split { error, items: index + 1 })?;
-        memory.grow_to((index + 1) * ITEM_BYTES)?;
+        if let Err(exceeded) = memory.grow_to((index + 1) * ITEM_BYTES) {
+            // Released at once: otherwise, other batches of the tenant, which grow at the same time, would fail too.
+            memory.shrink_to(0);
+            return Err(exceeded.into());
+        }
         let plan = match udm::parse(item) {
             Ok(event) => batch.plan_event(submission, index, &event),
             Err(error) => batch.plan_invalid(submission, item, InvalidItem::new(index, error)),
@@ -380,17 +384,27 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn small_items_take_the_memory_of_their_results() {
+    async fn small_items_take_the_memory_of_their_results_and_none_after_too_many() {
         // A tenant has a quarter.
         let budget = MemoryBudget::new(4 * 100 * ITEM_BYTES);
-        for (items, fits) in [(100, true), (101, false)] {
+        for (items, reserved) in [(100, 100 * ITEM_BYTES), (101, 0)] {
             let (submission, mut memory) = (Arc::new(submission().await), reserve(&budget));
             let body = "7\n".repeat(items).into();
             let planned = plan_batch(submission, body, Format::Lines, None, &mut memory).await;
-            assert_eq!(matches!(planned, Err(BatchError::Overloaded(_))), !fits, "{items} items");
-            assert_eq!(budget.reserved_bytes(), 100 * ITEM_BYTES);
+            assert_eq!(matches!(planned, Err(BatchError::Overloaded(_))), reserved == 0, "{items} items");
+            assert_eq!(budget.reserved_bytes(), reserved);
         }
         assert_eq!(budget.reserved_bytes(), 0);
+    }
+
+    #[tokio::test]
+    async fn the_largest_batch_fits_into_the_share_of_a_tenant_of_the_smallest_budget() {
+        let budget = MemoryBudget::new(crate::app::MIN_BODY_BUDGET);
+        let (mut body, mut memory) = (reserve(&budget), reserve(&budget));
+        body.grow_to(10 * 1024 * 1024 + 1024).unwrap();
+        let (submission, lines) = (Arc::new(submission().await), "7\n".repeat(udm::MAX_BATCH_EVENTS).into());
+        let planned = plan_batch(submission, lines, Format::Lines, None, &mut memory).await;
+        assert_eq!(planned.unwrap().plans.len(), udm::MAX_BATCH_EVENTS);
     }
 
     #[tokio::test]

@@ -31,7 +31,7 @@ impl App {
         page(&self.dead_letters(consumer).await?, None, consumer.as_str(), paging, &Numbers::PLAIN).await
     }
 
-    /// Returns a page of the quarantined items of one tenant or of all, the oldest first, and the place of the request.
+    /// Returns a page of the quarantined items of one tenant or of all, the oldest first, and the reservation of the request.
     ///
     /// # Errors
     /// 503 for too many requests of the tenant or without the broker.
@@ -41,12 +41,12 @@ impl App {
         paging: &Paging<u64>,
         numbers: &Numbers,
     ) -> Result<(Page<DeadLetter>, Option<Reservation>), Problem> {
-        let place = self.audit.reserve(tenant_id)?;
+        let reservation = self.audit.reserve(tenant_id)?;
         let stored = self.stored_dead_letters()?;
-        Ok((page(&stored, tenant_id, QUARANTINE, paging, numbers).await?, place))
+        Ok((page(&stored, tenant_id, QUARANTINE, paging, numbers).await?, reservation))
     }
 
-    /// Returns a quarantined item of one tenant or of any, with its bytes.
+    /// Returns a quarantined item of one tenant or of any, with its bytes, and the reservation of the request.
     ///
     /// # Errors
     /// 404 for an unknown number, 503 for too many requests of the tenant or without the broker.
@@ -55,8 +55,8 @@ impl App {
         tenant_id: Option<&TenantId>,
         sequence: u64,
         numbers: &Numbers,
-    ) -> Result<DeadLetter, Problem> {
-        let _reservation = self.audit.reserve(tenant_id)?;
+    ) -> Result<(DeadLetter, Option<Reservation>), Problem> {
+        let reservation = self.audit.reserve(tenant_id)?;
         let stored = self.stored_dead_letters()?;
         let found = stored.get(tenant_id, QUARANTINE, numbers.open(sequence)).await.map_err(unavailable)?;
         let found = found.ok_or(ProblemKind::NotFound)?;
@@ -64,7 +64,7 @@ impl App {
         if let Some(details) = &mut letter.quarantine {
             details.payload = Some(BASE64.encode(&found.payload));
         }
-        Ok(letter)
+        Ok((letter, reservation))
     }
 
     /// Deletes quarantined items of one tenant or of any.

@@ -63,17 +63,14 @@ impl App {
                 (plan_body(&submission, &body, &error, items)?, Some(BatchError::Split { error, items }))
             }
             Err(error) => {
-                let items = match error {
-                    BatchError::Split { items, .. } => items,
-                    // The request can be repeated.
-                    BatchError::Overloaded(_) => 0,
-                    _ => 1,
-                };
-                self.limits.take_events(
-                    submission.caller.tenant_id(),
-                    &submission.caller.subject().quota,
-                    items,
-                );
+                let tenant_id = submission.caller.tenant_id();
+                match error {
+                    BatchError::Overloaded(_) => self.limits.give_back_bytes(tenant_id, body.len()),
+                    _ => {
+                        let items = if let BatchError::Split { items, .. } = error { items } else { 1 };
+                        self.limits.take_events(tenant_id, &submission.caller.subject().quota, items);
+                    }
+                }
                 return Err(error);
             }
             Ok(planned) => (planned, None),

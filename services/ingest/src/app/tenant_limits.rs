@@ -56,6 +56,11 @@ impl TenantLimits {
         self.0.quotas.take_bytes(tenant_id, quota, bytes, Instant::now())
     }
 
+    /// Returns the tokens of the bytes of a request that can be repeated.
+    pub(crate) fn give_back_bytes(&self, tenant_id: &TenantId, bytes: usize) {
+        self.0.quotas.give_back(tenant_id, 0, bytes);
+    }
+
     /// Counts events that are not stored: invalid ones and copies.
     pub(crate) fn take_events(&self, tenant_id: &TenantId, quota: &Quota, events: usize) {
         if events > 0 {

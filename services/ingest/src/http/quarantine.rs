@@ -4,7 +4,7 @@ use axum::Json;
 use axum::extract::State;
 use axum::response::Response;
 use contract::ProblemKind;
-use contract::consumers::{DeadLetter, DeadLetterSequences, DeletedDeadLetters, QuarantineQuery};
+use contract::consumers::{DeadLetterSequences, DeletedDeadLetters, QuarantineQuery};
 use http::StatusCode;
 use service::Problem;
 use service::http::{Filtered, Id, JsonBody};
@@ -27,8 +27,8 @@ pub(super) async fn list(
         }
     }
     let tenant_id = tenant.or(filter.tenant_id);
-    let (page, place) = app.list_quarantined(tenant_id.as_ref(), &paging, &numbers).await?;
-    Ok(response(StatusCode::OK, json(&page)?, place))
+    let (page, reservation) = app.list_quarantined(tenant_id.as_ref(), &paging, &numbers).await?;
+    Ok(response(StatusCode::OK, json(&page)?, reservation))
 }
 
 /// `GET /events/quarantine/{sequence}`.
@@ -36,9 +36,10 @@ pub(super) async fn get(
     State(app): State<App>,
     AnyAdmin(tenant): AnyAdmin,
     Id(sequence): Id<u64>,
-) -> Result<Json<DeadLetter>, Problem> {
+) -> Result<Response, Problem> {
     let numbers = numbers(&app, tenant.as_ref());
-    Ok(Json(app.get_quarantined(tenant.as_ref(), sequence, &numbers).await?))
+    let (letter, reservation) = app.get_quarantined(tenant.as_ref(), sequence, &numbers).await?;
+    Ok(response(StatusCode::OK, json(&letter)?, reservation))
 }
 
 /// `POST /events/quarantine/delete`.
