@@ -217,7 +217,8 @@ routes! {
         .access(&[Access::Admin, Access::PlatformAdmin])
         .headers(&[Header::TenantOfPlatformAdmin])
         .query(&[PAGING])
-        .responses(&[RouteResponse::json::<Page<ApiKey>>(200, "A page of the active keys, oldest first.")]);
+        .responses(&[RouteResponse::json::<Page<ApiKey>>(200, "A page of the active keys, oldest first.")])
+        .problems(&[ProblemKind::NotFound]);
 
     /// Revoke an API key
     ///

@@ -97,6 +97,7 @@ async fn the_platform_administrator_lists_and_revokes_the_keys_of_a_tenant_and_i
     let path = format!("/api-keys/{}", key.id);
     assert_eq!(names(&of("acme"), "/api-keys").await, ["firewall"]);
     assert_eq!(names(&of("other"), "/api-keys").await, [] as [&str; 0]);
+    of("unknown").get("/api-keys").await.expect_problem(404, "not_found");
     of("other").delete(&path).await.expect_problem(404, "not_found");
     system.platform_admin().delete(&path).await.expect_problem(400, "header_missing");
     of("acme").post("/api-keys", &json!({ "name": "mine" })).await.expect_problem(403, "forbidden");
