@@ -8,7 +8,7 @@ mod password;
 mod sessions;
 mod switch;
 
-use chrono::{DateTime, SecondsFormat, Utc};
+use chrono::{DateTime, Utc};
 use clap::Args;
 use contract::session::{SubjectType, Whoami};
 use contract::{Role, Scope, Secret, routes};
@@ -22,9 +22,9 @@ use crate::framework::command::{Command, group};
 use crate::framework::configuration::ContextName;
 use crate::framework::context::Context;
 use crate::framework::credential::{self, API_KEY, TOKEN};
-use crate::framework::credentials::{Credentials, StoredSession};
+use crate::framework::credentials::Credentials;
 use crate::framework::environment;
-use crate::framework::error::{CliError, ErrorKind, Exit, Result};
+use crate::framework::error::{ErrorKind, Exit, Result};
 use crate::framework::output::{Cell, CommandOutput, ItemList, Row, Table, optional, text, time};
 
 group!(
@@ -54,8 +54,7 @@ group!(
 /// Log out.
 ///
 /// Revokes the current session and deletes it from the keyring or the file. The context stays. If the service is unreachable,
-/// the session stays active and stored. If the keyring does not return its token, only the stored login is deleted, and the
-/// command fails: the session stays active.
+/// the session stays active and stored.
 #[derive(Args)]
 pub(crate) struct Logout {}
 
@@ -67,12 +66,11 @@ impl Command for Logout {
     const EXAMPLES: Examples = &[("Log out of the current tenant", "svc auth logout")];
     const AGENT_NOTES: &'static str = "Revokes the session in SVC_TOKEN if set, else the stored session of \
         the tenant. A second run exits with status 4 because no session is stored. Exit status 11 with `credentials_unusable` means \
-        that the session stays active; the remediation revokes it.";
+        that the keyring does not return the token: the session stays active and stored.";
     const SEE_ALSO: Names = &["auth login", "auth switch", "auth sessions revoke"];
 
     async fn run(self, context: &Context) -> Result<Self::Output> {
-        let credential = context.credential(Self::REQUIRES);
-        let token = credential.map_err(|error| forget_without_token(context, error))?.secret;
+        let token = context.credential(Self::REQUIRES)?.secret;
         match context.api()?.call(&routes::LOG_OUT, &[]).session(&token)?.execute().await {
             Err(error) if error.exit != Exit::NotFound => return Err(error),
             _ => {}
@@ -80,31 +78,6 @@ impl Command for Logout {
         let forgotten = Credentials::forget(&token)?;
         Ok(RevokedSession { revoked: true, forgotten })
     }
-}
-
-/// Deletes the current login if the keyring does not return its token. Returns the error of the logout, which names what remains.
-fn forget_without_token(context: &Context, error: CliError) -> CliError {
-    if error.code != ErrorKind::CredentialsUnusable.code() {
-        return error;
-    }
-    let forget = || -> Result<StoredSession> {
-        let stored = Credentials::load()?;
-        let (name, session) = context.stored_login(&stored)?;
-        Credentials::remove(name)?;
-        Ok(session.clone())
-    };
-    // The file is unusable too.
-    let Ok(StoredSession { email, tenant, expires_at, .. }) = forget() else { return error };
-    let until = expires_at.to_rfc3339_opts(SecondsFormat::Secs, true);
-    let message = format!(
-        "{}. The login was deleted on this computer. Its session is not revoked: it expires on {until} at the latest. A token that is \
-         still in the keyring stays there",
-        error.message
-    );
-    ErrorKind::CredentialsUnusable.with_message(message).with_remediation(format!(
-        "To revoke it: `svc config set credential-store file`, `svc auth login --email {email} --tenant {tenant}`, then `svc auth \
-         sessions revoke --all --keep-current`, which revokes your other sessions too."
-    ))
 }
 
 /// Show the identity and permissions of the current credential.

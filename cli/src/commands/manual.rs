@@ -163,7 +163,7 @@ impl Command for Completion {
     }
 }
 
-/// The client with the values of the arguments that name a command: the words of all names and, for `svc help`, the topics.
+/// Returns the client with possible values for the arguments that name a command: the words of all names and, for `svc help`, the topics.
 fn with_names(client: clap::Command) -> clap::Command {
     let names: Vec<String> = leaves(&client).into_iter().map(|(name, _)| name).collect();
     let words: BTreeSet<&str> = names.iter().flat_map(|name| name.split(' ')).collect();

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use chrono::{DateTime, Utc};
+use chrono::{DateTime, SecondsFormat, Utc};
 use contract::{Role, Secret};
 use serde::{Deserialize, Serialize};
 use tenancy::{TenantId, UserId};
@@ -48,12 +48,15 @@ impl StoredSession {
             return Ok(token.clone());
         }
         let Self { email, tenant, .. } = self;
+        let until = self.expires_at.to_rfc3339_opts(SecondsFormat::Secs, true);
         let unusable = |reason: &str| {
             ErrorKind::CredentialsUnusable
                 .with_message(format!("the session of {email} is stored in the keyring: {reason}"))
                 .with_remediation(format!(
-                    "Unlock or start the keyring. To do without it: `svc config set credential-store file`, then `svc auth \
-                     login --email {email} --tenant {tenant}`."
+                    "Unlock or start the keyring, and run the command again. To do without it: `svc config set credential-store file`, \
+                     then `svc auth login --context {context} --email {email} --tenant {tenant}`. The lost session stays active until \
+                     {until} at the latest; `svc auth sessions revoke --context {context} --all --keep-current` revokes it, with all \
+                     others of yours."
                 ))
         };
         match keyring::load(&self.key(context)) {
@@ -102,13 +105,8 @@ impl Credentials {
             // The session is revoked, so a token that stays in the keyring is of no use.
             let _ = keyring::delete(&session.key(context));
         }
-        Self::remove(context)?;
+        Self::update(|all| all.sessions.remove(context))?;
         Ok(true)
-    }
-
-    /// Removes the session of a context from the file.
-    pub(crate) fn remove(context: &ContextName) -> Result<()> {
-        Self::update(|all| all.sessions.remove(context)).map(drop)
     }
 
     /// Stored session of a context.
