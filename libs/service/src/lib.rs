@@ -2,7 +2,7 @@
 //!
 //! - `clock`, `config`, `lifecycle`: time, variables, and tasks from start to shutdown
 //! - `telemetry`: logs, metrics, traces, and the id of the current request
-//! - `files`: files that appear complete or not at all
+//! - `files`: atomic replacement of files
 //! - `keyed_locks`: locks of tasks that do the same work
 //! - `http`, `health`: listeners with limits of connections, the edge, bodies and extractors; health checks
 //! - `process`: starts a service with all of these
