@@ -377,7 +377,7 @@ pub struct PatchUser {
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub role: Option<Role>,
     /// New status. `disabled` revokes the sessions of the user; `active` enables logins and ends a lockout and a
-    /// lock of the factors.
+    /// lock of the second factor.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub status: Option<UserStatus>,
     /// Whether to revoke the API keys that the user created, and the sessions of the user.

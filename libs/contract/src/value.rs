@@ -96,7 +96,7 @@ pub(crate) fn optional_object<'de, T: Deserialize<'de>, D: Deserializer<'de>>(
 /// Deserializes `null` as the default, like an absent field; for `deserialize_with`.
 ///
 /// # Errors
-/// Those of the type.
+/// The value is not valid for the type.
 pub fn null_is_default<'de, T: Deserialize<'de> + Default, D: Deserializer<'de>>(
     from: D,
 ) -> Result<T, D::Error> {

@@ -1,7 +1,8 @@
 //! G in vector registers, as a macro: its functions need the attribute that enables the instructions of a backend.
 
-/// Defines `compression` for the vectors `V` of `WORDS` words of a module, which also defines their operations. They need these features.
-/// A vector is in a register of this class.
+/// Defines `compression` for the vectors `V` of `WORDS` words of a module, which also defines their operations. The arguments are the
+/// features of the processor that they need, the attribute that enables these, the class of the registers, and the functions that load and
+/// store a vector.
 macro_rules! compress_in_vectors {
     ([$($name:tt)+], $feature:meta, $register:ident, $load:ident, $store:ident) => {
         /// Returns the function if the processor has the instructions.

@@ -35,8 +35,8 @@ routes! {
     /// Change the role or the status of a user
     ///
     /// Absent fields are unchanged. `disabled` revokes the sessions of the user; `active` also ends a lockout after failed
-    /// logins, and a lock of the factors after wrong codes. API keys that the user created stay active unless `revoke_api_keys` is
-    /// set, which also works alone. A change of the role requires a session that was created with a password at most ten minutes
+    /// logins, and a lock of the second factor after wrong codes. API keys that the user created stay active unless `revoke_api_keys`
+    /// is set, which also works alone. A change of the role requires a session that was created with a password at most ten minutes
     /// ago. The platform administrator cannot change the role.
     UPDATE_USER = Operation::patch("/users/{user_id}")
         .idempotent()

@@ -8,7 +8,7 @@ use serde::Deserialize;
 
 use super::problem::Problem;
 
-/// Why a write of the operator changed nothing.
+/// The reason why a write of the operator changed nothing.
 #[derive(Debug)]
 pub enum WriteError {
     /// It contradicts the stored state.

@@ -1,5 +1,5 @@
-//! The body of a response that holds something until the connection has accepted it, for example a reservation of memory: a client can read
-//! slowly.
+//! The body of a response that keeps a value, for example a reservation of memory, until the connection has accepted all bytes: a client
+//! can read slowly.
 
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -7,17 +7,18 @@ use std::task::{Context, Poll};
 
 use hyper::body::{Body as HttpBody, Bytes, Frame, SizeHint};
 
-/// The server takes a part after the connection has accepted the previous ones, and drops the body when it has the last part.
+/// Maximum size of a part in bytes. The server requests a part after the connection has accepted the previous ones, and drops the body
+/// after the last one.
 const PART: usize = 16 * 1024;
 
-/// The bytes of a response, and what is dropped when they are sent.
+/// The bytes of a response, and a value that is dropped when the server has requested all of them.
 pub struct HeldBody<T> {
     rest: Bytes,
     _held: T,
 }
 
 impl<T> HeldBody<T> {
-    /// Returns a body that holds a value.
+    /// Returns a body that keeps a value.
     pub fn new(bytes: impl Into<Bytes>, held: T) -> Self {
         Self { rest: bytes.into(), _held: held }
     }

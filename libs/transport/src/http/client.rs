@@ -27,7 +27,7 @@ use crate::{RequestLog, TraceContext, TransportError, TransportErrorKind};
 /// Maximum size of a response. Results of a full batch with long messages take about 1 MiB.
 const MAX_RESPONSE_BYTES: usize = 8 * 1024 * 1024;
 
-/// Time limit of a connection, with all addresses of the host. That of an attempt can be shorter.
+/// Time limit for establishing a connection, over all addresses of the host. A shorter time limit of an attempt replaces it.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// Idle connections are closed after this time. A proxy or a server can have forgotten an older one.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(30);
@@ -441,7 +441,7 @@ mod tests {
 
         let socket = TcpSocket::new_v4().unwrap();
         socket.bind("127.0.0.2:0".parse().unwrap()).unwrap();
-        // One connection fills the queue. Linux then drops the packets of all others.
+        // One connection fills the accept queue. Linux then drops the packets of further ones.
         let silent = socket.listen(0).unwrap();
         let address = silent.local_addr().unwrap();
         let _queued = TcpStream::connect(address).await.unwrap();

@@ -206,7 +206,7 @@ impl App {
                 let rest = (failures.window_ends_at - tx.now()).to_std().unwrap_or_default();
                 Err(Problem::new(ProblemKind::RateLimited)
                     .detail(
-                        "Too many answers were wrong. Use a recovery code, wait, or ask an administrator.",
+                        "Too many codes or passkeys were wrong. Use a recovery code, wait, or ask an administrator.",
                     )
                     .retry_after(rest))
             }

@@ -103,7 +103,7 @@ impl App {
             user::mark_status(&mut tx, user_id, role, status, revokes).await?;
             tx.send(&Message::PushUserStatus { user_id });
         }
-        // An administrator activates the user, which also ends a lockout and a lock of the factors.
+        // Setting the status to active also ends a lockout and a lock of the second factor.
         let unlocks = patch.status == Some(UserStatus::Active) && tx.unlock(&found).await?;
         if disables {
             reset::mark_replaced(&mut tx, user_id, None).await?;
@@ -184,7 +184,7 @@ impl Work<'_> {
         Ok(users.into_iter().zip(accounts).map(with_lockout).collect())
     }
 
-    /// Ends a lockout of a user and a lock of the factors, with all counted failures. Returns whether there was one.
+    /// Ends a lockout and a lock of the second factor of a user, and deletes the counted failures. Returns whether the user was locked.
     async fn unlock(&mut self, user: &UserRow) -> Result<bool, Error> {
         let now = self.now();
         if user.factor_failures > 0 {

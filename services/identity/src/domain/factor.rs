@@ -164,7 +164,7 @@ pub(crate) struct Failures {
 }
 
 impl Failures {
-    /// The stored ones. Without a window, no answer was wrong.
+    /// Returns the stored failures. Without a window, no answer was wrong.
     pub(crate) fn from_stored(count: i32, window_ends_at: Option<DateTime<Utc>>, now: DateTime<Utc>) -> Self {
         Self { count, window_ends_at: window_ends_at.unwrap_or(now) }
     }
@@ -185,7 +185,7 @@ impl Failures {
             return Self { count: 1, window_ends_at: now + FAILURE_WINDOW };
         }
         let count = self.count.saturating_add(1);
-        // The lock lasts as long whenever it begins.
+        // The lock lasts for a whole window from its start.
         let window_ends_at = if count == MAX_FAILURES { now + FAILURE_WINDOW } else { self.window_ends_at };
         Self { count, window_ends_at }
     }

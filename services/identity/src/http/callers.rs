@@ -80,7 +80,7 @@ impl FromRequestParts<App> for Inviter {
     }
 }
 
-/// A caller that may read a tenant: a user its own one only, the platform administrator all.
+/// A caller that may read tenants: a user only its own tenant, the platform administrator each tenant (`None`).
 pub(super) struct TenantReader(pub(super) Option<TenantId>);
 
 impl FromRequestParts<App> for TenantReader {
@@ -97,7 +97,7 @@ impl FromRequestParts<App> for TenantReader {
     }
 }
 
-/// A caller that may read a user of the tenant: an administrator or an API key with `users:read` all, another user `only` the own one.
+/// A caller that may read users of the tenant: an administrator or an API key with `users:read` each user, a member `only` itself.
 pub(super) struct UserReader {
     pub(super) tenant_id: TenantId,
     pub(super) only: Option<UserId>,
@@ -143,7 +143,7 @@ impl UserManager {
     /// Requires that the caller may change the role of a user.
     pub(super) fn require_role_change(&self) -> Result<(), Problem> {
         if self.actor == Actor::PlatformAdmin {
-            // Roles are up to the tenant.
+            // Only the administrators of a tenant change roles.
             let detail = "The platform administrator can change the status only. Omit `role`.";
             return Err(Problem::new(ProblemKind::Forbidden).detail(detail));
         }

@@ -65,7 +65,7 @@ impl Person {
         }
     }
 
-    /// The end of the lock of the factors that administrators see, as a Unix time.
+    /// The end of the lock of the second factor that administrators see, as a Unix time.
     async fn locked_until(&self) -> Option<i64> {
         let user = self.context.user().await;
         user["factors_locked_until"].as_str().map(|time| time.parse::<DateTime<Utc>>().unwrap().timestamp())
@@ -272,7 +272,7 @@ async fn setting_the_user_active_ends_the_lock_of_the_factors_and_keeps_them() {
     }
     let unlocked = "select count(*) from identity.outbox where payload -> 'event' ->> 'about' = 'unlocked'";
     assert_eq!(person.count(unlocked).await, 1);
-    assert_eq!(person.log_in(&person.wrong()).await, 401, "the count begins again");
+    assert_eq!(person.log_in(&person.wrong()).await, 401, "counting restarts");
     assert_eq!(person.locked_until().await, None);
     assert_eq!(person.log_in(&person.code(0)).await, 200);
 }
