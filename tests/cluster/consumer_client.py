@@ -6,7 +6,7 @@
 connection.
 `survivor`: reads until it has the event with the id in the variable LAST and no event is left, whatever happens to the servers. Prints `open` at the
 start, and at the end how many events it handled, and how many different ones.
-`mover`: as an administrator, moves the leaders of the stream and of the durable as often as the variable MOVES says. Prints `open` at the start, and at the
+`mover`: as an administrator, moves the leaders of the stream and of the durable MOVES (a variable) times. Prints `open` at the start, and at the
 end how many leaders have moved.
 """
 

@@ -273,7 +273,7 @@ impl Publisher {
         outcomes
     }
 
-    /// Publishes the messages of a group whose streams have not failed.
+    /// Publishes the messages of a group of the streams that have not failed.
     async fn publish_group(
         &self,
         tenant: &TenantId,

@@ -8,9 +8,10 @@ macro_rules! compress_in_vectors {
         /// Returns the function if the processor has the instructions.
         pub(super) fn compression() -> Option<Compress> {
             #[expect(unsafe_code, reason = "a call of a function that needs instructions")]
-            // SAFETY: the function is returned only if the processor has the instructions.
-            let compress: Compress =
-                |x, y, out, accumulate, upcoming| unsafe { compress(x, y, out, accumulate, upcoming) };
+            let compress: Compress = |x, y, out, accumulate, upcoming| {
+                // SAFETY: the function is returned only if the processor has the instructions.
+                unsafe { compress(x, y, out, accumulate, upcoming) }
+            };
             let has_instructions = $(is_x86_feature_detected!($name))&&+;
             has_instructions.then_some(compress)
         }

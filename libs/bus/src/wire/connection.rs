@@ -288,7 +288,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_server_that_is_too_old_is_skipped_and_the_error_says_so() {
+    async fn a_server_that_is_too_old_is_skipped_and_the_error_names_it() {
         let (old, current) = (old_server().await, NatsServer::start().await.unwrap());
         let with_another =
             |url: &str| Dialer::new(Config::new(format!("nats://{old},{url}"), "test")).unwrap();
