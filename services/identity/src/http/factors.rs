@@ -142,9 +142,10 @@ pub(super) async fn remove(
 pub(super) async fn reset(
     UserManager { tenant_id, actor, recent_login }: UserManager,
     State(app): State<App>,
-    Id(user_id): Id<UserId>,
+    id: Result<Id<UserId>, Problem>,
 ) -> Result<StatusCode, Problem> {
     recent_login?;
+    let Id(user_id) = id?;
     app.reset_factors(&tenant_id, actor, user_id).await?;
     Ok(StatusCode::NO_CONTENT)
 }

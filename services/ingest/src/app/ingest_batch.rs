@@ -64,12 +64,11 @@ impl App {
             }
             Err(error) => {
                 let tenant_id = submission.caller.tenant_id();
-                match error {
-                    BatchError::Overloaded(_) => self.limits.give_back_bytes(tenant_id, body.len()),
-                    _ => {
-                        let items = if let BatchError::Split { items, .. } = error { items } else { 1 };
-                        self.limits.take_events(tenant_id, &submission.caller.subject().quota, items);
-                    }
+                if matches!(error, BatchError::Overloaded(_)) {
+                    self.limits.give_back_bytes(tenant_id, body.len());
+                } else {
+                    let items = if let BatchError::Split { items, .. } = error { items } else { 1 };
+                    self.limits.take_events(tenant_id, &submission.caller.subject().quota, items);
                 }
                 return Err(error);
             }

@@ -20,11 +20,14 @@ const TIME: Duration = Duration::from_secs(3);
 /// The pause of the other tenant after each response.
 const PAUSE: Duration = Duration::from_millis(5);
 
+/// Returns a request of a user for a list.
+type List = fn(&BenchUser) -> Vec<u8>;
+
 impl Bench<'_> {
     pub(crate) async fn tenant_bursts(&mut self) -> anyhow::Result<()> {
         let bursting = tenant_admin(self.system, "bursting".to_owned()).await?;
         let health = request("GET", "/api/v1/health", &[], b"");
-        let lists: [(&'static str, fn(&BenchUser) -> Vec<u8>); 2] = [
+        let lists: [(_, List); 2] = [
             ("list of users during 256 such requests of another tenant, p99, ms", list_users),
             ("list of sessions during 256 such requests of another tenant, p99, ms", list_sessions),
         ];
