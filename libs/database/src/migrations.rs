@@ -12,7 +12,7 @@ use service::process::CommandResult;
 use service::{Tasks, chain};
 use sqlx::migrate::{MigrateError, Migration, Migrator};
 use sqlx::postgres::PgConnection;
-use sqlx::{AssertSqlSafe, Connection as _, Row as _, SqlSafeStr as _};
+use sqlx::{AssertSqlSafe, ConnectOptions as _, Connection as _, Row as _, SqlSafeStr as _};
 use tokio::time::Instant;
 
 pub use crate::access::{MIGRATOR_DATABASE_LOGIN, MIGRATOR_DATABASE_URL};
@@ -295,8 +295,10 @@ impl Migrations {
     ) -> Result<Version, MigrationError> {
         let migrations = self.complete();
         let declared: Vec<_> = migrations.iter().map(oldest_binary).collect::<Result<_, _>>()?;
-        let mut connection = PgConnection::connect_with(&access.options()?).await?;
-        let mut second = PgConnection::connect_with(&access.options()?).await?;
+        // A migration takes as long as its tables are large: no statement of it is too slow.
+        let options = access.options()?.disable_statement_logging();
+        let mut connection = PgConnection::connect_with(&options).await?;
+        let mut second = PgConnection::connect_with(&options).await?;
         check_pooler(&mut connection, &mut second).await?;
         second.close().await?;
         self.lock(&mut connection).await?;

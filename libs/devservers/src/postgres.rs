@@ -6,11 +6,13 @@ mod scram;
 use std::collections::HashMap;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::str::FromStr as _;
 use std::time::Duration;
 
 use anyhow::Context as _;
 use rustix::process::Signal;
-use sqlx::{AssertSqlSafe, Connection as _, PgConnection};
+use sqlx::postgres::PgConnectOptions;
+use sqlx::{AssertSqlSafe, ConnectOptions as _, Connection as _, PgConnection};
 use tokio::process::Command;
 use tokio_util::sync::CancellationToken;
 
@@ -203,7 +205,9 @@ fn load_passwords(secrets: &Path, durability: Durability) -> io::Result<Password
 
 /// Creates the roles, the database and the schemas. Idempotent.
 async fn create_roles(postgres: &Postgres) -> Result<(), sqlx::Error> {
-    let mut server = PgConnection::connect(&postgres.url(PostgresRole::Superuser, "postgres")).await?;
+    // A database takes seconds on a slow disk, which is no warning for a person who starts the servers.
+    let options = PgConnectOptions::from_str(&postgres.url(PostgresRole::Superuser, "postgres"))?;
+    let mut server = options.disable_statement_logging().connect().await?;
     sqlx::raw_sql(ROLES).execute(&mut server).await?;
     for (role, password) in &postgres.passwords {
         let password = match postgres.durability {

@@ -119,18 +119,20 @@ async fn a_login_that_is_replaced_ends_the_consumer_and_one_that_comes_back_does
     let log = Log::default();
     let limited = Config { rejected_for: Some(Duration::from_secs(2)), ..broker.config() };
     let patient = Config { rejected_for: None, ..broker.config() };
-    let monitor = patient.monitor.clone();
+    let monitors = [&limited, &patient].map(|config| config.monitor.clone());
     let mut ends = JoinSet::new();
     ends.spawn(error_of(limited));
     let running = start(patient, &log);
     broker.publish("a", 0).await;
-    wait_until("it reads", async || monitor.status().is_connected.then_some(())).await;
+    for monitor in &monitors {
+        wait_until("it is connected", async || monitor.status().is_connected.then_some(())).await;
+    }
     broker.set_password("replaced");
     let error = ends.join_next().await.unwrap().unwrap();
     assert!(matches!(error, ConsumerError::Rejected { .. }), "{error:?}");
     assert!(error.to_string().contains("svc consumers rotate-login"), "{error}");
     broker.set_password(PASSWORD);
-    wait_until("it reads again", async || monitor.status().is_connected.then_some(())).await;
+    wait_until("it reads again", async || monitors[1].status().is_connected.then_some(())).await;
     broker.publish("a", 1).await;
     wait_until("the event is handled", async || log.ids().contains(&"a:1".to_owned()).then_some(())).await;
     running.stop().await;
