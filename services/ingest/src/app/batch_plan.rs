@@ -18,8 +18,8 @@ use udm::{Event, ParseError, SplitError, split_lines, split_list};
 use super::paced::paced;
 use super::{EventIds, Submission, random_id};
 
-/// Memory that is reserved for each item, in addition to its bytes: its message or its error, its ids and its result.
-const ITEM_BYTES: usize = 1024;
+/// The least memory that an item counts as: its message or its error, its ids and its result take some 600 bytes, however short it is.
+const MIN_ITEM_BYTES: usize = 1024;
 
 /// Representation of a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -86,7 +86,7 @@ pub(super) struct Planned {
     pub(super) others: usize,
 }
 
-/// Plans a batch. `memory` grows with the items.
+/// Plans a batch. `memory` grows with the items that are shorter than they count. The body has a separate reservation.
 ///
 /// # Errors
 /// The body is not a batch, or no memory is left for its items.
@@ -118,10 +118,11 @@ async fn plan_items<'a>(
     memory: &mut Reservation,
 ) -> Result<Planned, BatchError> {
     let mut batch = BatchPlan { equal: invalid.map(|_| HashMap::new()), ..BatchPlan::default() };
-    let mut items = pin!(paced(items, body_len).enumerate());
+    let (mut items, mut missing) = (pin!(paced(items, body_len).enumerate()), 0);
     while let Some((index, item)) = items.next().await {
         let item = item.map_err(|error| BatchError::Split { error, items: index + 1 })?;
-        if let Err(exceeded) = memory.grow_to((index + 1) * ITEM_BYTES) {
+        missing += MIN_ITEM_BYTES.saturating_sub(item.len());
+        if let Err(exceeded) = memory.grow_to(missing) {
             // Released at once: otherwise, other batches of the tenant, which grow at the same time, would fail too.
             memory.shrink_to(0);
             return Err(exceeded.into());
@@ -386,10 +387,12 @@ mod tests {
     #[tokio::test]
     async fn small_items_take_the_memory_of_their_results_and_none_after_too_many() {
         // A tenant has a quarter.
-        let budget = MemoryBudget::new(4 * 100 * ITEM_BYTES);
-        for (items, reserved) in [(100, 100 * ITEM_BYTES), (101, 0)] {
+        let small = MIN_ITEM_BYTES - 1;
+        let budget = MemoryBudget::new(4 * 100 * small);
+        let large = format!("{{\"source_id\":\"{}\"}}\n", "x".repeat(MIN_ITEM_BYTES));
+        for (items, reserved) in [(100, 100 * small), (101, 0)] {
             let (submission, mut memory) = (Arc::new(submission().await), reserve(&budget));
-            let body = "7\n".repeat(items).into();
+            let body = (large.repeat(items) + &"7\n".repeat(items)).into();
             let planned = plan_batch(submission, body, Format::Lines, None, &mut memory).await;
             assert_eq!(matches!(planned, Err(BatchError::Overloaded(_))), reserved == 0, "{items} items");
             assert_eq!(budget.reserved_bytes(), reserved);

@@ -51,7 +51,7 @@ impl TenantLimits {
         Err(over_quota)
     }
 
-    /// Counts the bytes of a request after decompression, whatever becomes of them.
+    /// Counts the bytes of a request, after decompression if it was received completely, whatever becomes of them.
     pub(crate) fn take_bytes(&self, tenant_id: &TenantId, quota: &Quota, bytes: usize) -> Allowance {
         self.0.quotas.take_bytes(tenant_id, quota, bytes, Instant::now())
     }

@@ -54,7 +54,8 @@ pub(super) struct ReceivedBody {
 }
 
 impl Sender<'_> {
-    /// Reads a body and decompresses it. Its bytes after decompression count against the quota of the tenant, also if they are rejected.
+    /// Reads a body and decompresses it. Its bytes after decompression count against the quota of the tenant, also if they are rejected. Of
+    /// a body that is not received completely, the received ones count.
     ///
     /// # Errors
     /// `too_large` for more than `max` bytes after decompression; `overloaded` if the memory budget is exhausted; `quota_exceeded`,
@@ -86,16 +87,20 @@ impl Sender<'_> {
         let encoding = encoding(request.headers())?;
         self.limits.check(tenant_id, quota)?;
         let mut reservation = self.budget.reserve(tenant_id, 0).map_err(overloaded)?;
-        let compressed =
-            receive(request, encoding, max, &mut reservation).await.map_err(|problem| {
-                match (problem.kind(), encoding) {
-                    (ProblemKind::BodyTooLarge, Encoding::Identity) => exceeds(too_large, json, ""),
-                    (ProblemKind::BodyTooLarge, _) => {
-                        exceeds(too_large, json.min(MAX_COMPRESSED_BYTES), " of compressed data")
-                    }
-                    _ => problem,
+        let mut arrived = 0;
+        let received = receive(request, encoding, max, &mut reservation, &mut arrived).await;
+        let compressed = received.map_err(|problem| {
+            if !problem.kind().is_retryable() {
+                self.limits.take_bytes(tenant_id, quota, arrived);
+            }
+            match (problem.kind(), encoding) {
+                (ProblemKind::BodyTooLarge, Encoding::Identity) => exceeds(too_large, json, ""),
+                (ProblemKind::BodyTooLarge, _) => {
+                    exceeds(too_large, json.min(MAX_COMPRESSED_BYTES), " of compressed data")
                 }
-            })?;
+                _ => problem,
+            }
+        })?;
         if encoding == Encoding::Identity {
             let allowance = self.limits.take_bytes(tenant_id, quota, compressed.len());
             if let Some(name) = compression(&compressed) {
@@ -134,16 +139,18 @@ impl Sender<'_> {
     }
 }
 
-/// Receives a body without decompressing it.
+/// Receives a body without decompressing it. `received` is the number of its bytes that were stored, also if it is rejected.
 async fn receive(
     request: Request,
     encoding: Encoding,
     max: usize,
     reservation: &mut Reservation,
+    received: &mut usize,
 ) -> Result<Bytes, Problem> {
     let limit = if encoding == Encoding::Identity { max } else { max.min(MAX_COMPRESSED_BYTES) };
     let expected = content_length(request.headers()).unwrap_or(limit).min(limit);
     let reserve = |arrived, is_slow| {
+        *received = arrived;
         let bytes = next_step(arrived, expected);
         if is_slow {
             return reservation.grow_to_within_half(bytes).map_err(too_slow);

@@ -1,12 +1,15 @@
 //! Quotas of tenants.
 
+use std::convert::Infallible;
 use std::io::Write as _;
 use std::time::Instant;
 
 use contract::events::{AcceptedEvent, BatchResponse};
 use futures::StreamExt as _;
+use http::Method;
+use http::header::CONTENT_TYPE;
 use serde_json::{Value, json};
-use testkit::{TestResponse, wait_until};
+use testkit::{DEADLINE, TestResponse, wait_until, within};
 use testsystem::{TestSystem, TestUser};
 
 use super::stream::messages;
@@ -63,6 +66,35 @@ async fn event_above_the_quota_is_rejected_until_the_announced_delay_has_passed(
         "150,000 bytes are three seconds of the quota, one is burst"
     );
     assert_eq!(messages(&system).await.len(), 2);
+}
+
+#[tokio::test]
+async fn a_batch_without_memory_takes_no_tokens_and_is_processed_when_responses_were_read() {
+    let system = TestSystem::start().await.unwrap();
+    let admin = system.create_tenant("acme").await;
+    set_quota(&system, "acme", json!({ "bytes_per_second": 300_000 })).await;
+    let send = async |line: &str| {
+        let request = admin.client.request(Method::POST, "/events/batch");
+        let request = request.header(CONTENT_TYPE, "application/x-ndjson").body(line.repeat(10_000));
+        within(DEADLINE, "the response", request.send()).await.unwrap()
+    };
+    // Each result takes memory until the client has read it, and a tenant has 64 MiB.
+    let mut unread = Vec::new();
+    loop {
+        let response = send("7\n").await;
+        if response.status() != 422 {
+            break;
+        }
+        unread.push(response);
+        assert!(unread.len() < 100, "no response takes memory");
+    }
+    // Twenty seconds of the quota.
+    for _ in 0..30 {
+        let refused = send("77777777777777777777\n").await;
+        assert_eq!(refused.status(), 503, "the quota was used by batches that were not processed");
+    }
+    drop(unread);
+    wait_until("the memory is free", async || (send("7\n").await.status() == 422).then_some(())).await;
 }
 
 #[tokio::test]
@@ -137,6 +169,31 @@ async fn bytes_count_whatever_becomes_of_them_and_other_tenants_have_their_own_q
         let answer = send_event(&tenant, 1).await;
         answer.expect_problem(429, "quota_exceeded");
         assert!((1..=3).contains(&seconds(&answer)), "rejected bytes cost at most two seconds: {answer}");
+    }
+}
+
+#[tokio::test]
+async fn the_received_bytes_of_a_body_without_a_length_count_if_it_is_too_large() {
+    let system = TestSystem::start().await.unwrap();
+    for (number, (path, encoding, parts, code)) in [
+        ("/events", "identity", 5, "event_too_large"),
+        ("/events", "gzip", 5, "event_too_large"),
+        ("/events/batch", "gzip", 81, "batch_too_large"),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let tenant_id = format!("tenant-{number}");
+        let tenant = system.create_tenant(&tenant_id).await;
+        set_quota(&system, &tenant_id, json!({ "bytes_per_second": 10_000 })).await;
+        let client = tenant.client.clone().header("Content-Encoding", encoding);
+        let parts = vec!["x".repeat(64 * 1024); parts];
+        client.post_bytes(path, JSON, parts.concat()).await.expect_problem(413, code);
+        // Nothing of a body with a length was read.
+        send_event(&tenant, 1).await.expect::<AcceptedEvent>(202);
+        let chunks = futures::stream::iter(parts.into_iter().map(Ok::<_, Infallible>));
+        client.post_bytes(path, JSON, reqwest::Body::wrap_stream(chunks)).await.expect_problem(413, code);
+        send_event(&tenant, 1).await.expect_problem(429, "quota_exceeded");
     }
 }
 
