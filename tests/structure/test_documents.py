@@ -106,6 +106,47 @@ CONSTANTS = {
 }
 
 
+# Source of a version that the tests run or the programs check, and the sentences with it.
+VERSIONS = {
+    ("libs/bus/src/connect.rs", r"OLDEST_VERSION: [^=]*= \(2, 12, (\d+)\)"): [
+        ("docs/consumers.md", r"nats-server must be 2\.12\.(\d+) or newer"),
+        ("docs/running.md", r"JetStream \(2\.12\.(\d+) or newer\)"),
+        ("docs/runbooks/SvcBrokerUnavailable.md", r"update it to 2\.12\.(\d+) or newer"),
+    ],
+    ("Cargo.lock", r'name = "async-nats"\nversion = "0\.(\d+)\.'): [
+        ("docs/consumers.md", r"\| async-nats 0\.(\d+) \| [^|]* \| test with 0\.(\d+) \|"),
+    ],
+    ("deploy/local/fetch.py", r'NATS_CLI = "v0\.(\d+)\.'): [
+        ("docs/consumers.md", r"\| `nats` 0\.(\d+) \| [^|]* \| test with 0\.(\d+) \|"),
+        ("docs/operations.md", r"natscli 0\.(\d+) warns"),
+    ],
+    ("tests/consumers/benthos/go.mod", r"benthos/v4 v4\.(\d+)\."): [
+        ("docs/consumers.md", r"test with this input of Benthos 4\.(\d+);"),
+    ],
+    ("deploy/local/nats-py-oldest.txt", r"nats-py==2\.(\d+)\."): [
+        ("docs/consumers.md", r"\| nats-py 2\.(\d+) or newer \| [^|]* \| test with 2\.(\d+) and"),
+    ],
+    ("deploy/local/requirements.txt", r"nats-py==2\.(\d+)\."): [
+        ("docs/consumers.md", r"\| nats-py [^|]* \| [^|]* \| test with 2\.3 and 2\.(\d+) \|"),
+    ],
+    ("tests/system/consumer_examples.rs", r'OLDEST_NATS_GO: &str = "v1\.(\d+)\.'): [
+        ("docs/consumers.md", r"\| nats\.go 1\.(\d+) or newer, `jetstream` \| [^|]* \| test with 1\.(\d+) and"),
+        ("docs/consumers.md", r"\| nats\.go 1\.(\d+) or newer, `CreateOrUpdateConsumer` \| [^|]* \| test with 1\.(\d+) and"),
+        ("docs/consumers.md", r"\| nats\.go 1\.(\d+) or newer, old API \| [^|]* \| test with 1\.(\d+) and"),
+    ],
+    ("docs/consumers/go.mod", r"nats\.go v1\.(\d+)\."): [
+        ("docs/consumers.md", r"`jetstream` \| [^|]* \| test with 1\.31 and 1\.(\d+) \|"),
+    ],
+    ("tests/system/consumer_examples.rs", r'OLDEST_NATS_JS: &str = "3\.(\d+)\.'): [
+        ("docs/consumers.md", r"\| nats\.js 3\.(\d+) or newer \(`@nats-io/jetstream`\) \| [^|]* \| test with 3\.(\d+) and"),
+    ],
+    ("tests/system/consumer_clients.rs", r'NATS_JS_2: [^=]*= \["2\.(\d+)\.'): [
+        ("docs/consumers.md", r"\| nats\.js 2\.(\d+) or newer \(`nats`\) \| [^|]* \| test with 2\.(\d+) and"),
+    ],
+    ("deploy/local/fetch.py", r'OLDEST_JNATS = "2\.17\.(\d+)"'): [
+        ("docs/consumers.md", r"\| jnats 2\.17\.(\d+) or newer \| [^|]* \| test with 2\.17\.(\d+) and"),
+    ],
+}
 VARIABLE = re.compile(r"\b(SVC_[A-Z0-9_]*[A-Z0-9])(_…)?")
 # Of the reader's own program.
 EXAMPLES = {"SVC_EMAIL", "SVC_PASSWORD"}
@@ -208,6 +249,9 @@ class Documents(unittest.TestCase):
 
     def test_sentences_about_limits_have_the_values_of_the_constants(self):
         self.assertEqual(list(differences(CONSTANTS, lambda name: (ROOT / name).read_text())), [])
+
+    def test_documents_name_the_versions_that_the_tests_run(self):
+        self.assertEqual(list(differences(VERSIONS, lambda name: (ROOT / name).read_text())), [])
 
     def test_a_wrong_sentence_is_found(self):
         texts = {"a.rs": "MAX: usize = 1_000;", "right.md": "at\nmost 1,000", "wrong.md": "at most ten", "none.md": ""}

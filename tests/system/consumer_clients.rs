@@ -80,18 +80,16 @@ async fn benthos_reads_the_durable_with_default_options() {
     let (configuration, output) = (installation.path("benthos.yaml"), installation.path("events"));
     // The input is that of docs/consumers.md.
     let settings = json!({
-        "http": { "enabled": false },
         "input": { "nats_jetstream": {
             "urls": [format!("nats://{user}:{password}@{address}")],
             "stream": "UDM",
             "durable": "consumer",
             "bind": true,
         } },
-        "output": { "file": { "path": output, "codec": "lines" } },
     });
     std::fs::write(&configuration, settings.to_string()).unwrap();
     let mut command = Command::new(benthos);
-    command.arg("--config").arg(configuration);
+    command.args([&configuration, &output]);
     let mut processes = [Process::start(&mut command, &installation.path("benthos"))];
     system.wait_until_handled(&mut processes, 0).await;
     let events = std::fs::read_to_string(output).unwrap();

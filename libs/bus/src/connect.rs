@@ -8,11 +8,14 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use async_nats::connection::State;
-use async_nats::{Auth, AuthError, Client, ConnectOptions, Event, ReconnectToServer, ServerAddr};
+use async_nats::{Auth, AuthError, Client, ConnectOptions, Event, ReconnectToServer, ServerAddr, ServerInfo};
+use futures::FutureExt as _;
 use nkeys::KeyPair;
 use percent_encoding::percent_decode_str;
 use service::config::{Live, Login, Reader, Variable, Variables};
+use service::{LogThrottle, chain};
 use tokio::sync::watch;
+use tokio::task::unconstrained;
 
 service::variables! {
     /// Connection of a service to NATS. Each service has its own NATS user (`deploy/nats/accounts.conf`).
@@ -219,13 +222,17 @@ fn check_pem(path: &Path, section: &str) -> Result<PathBuf, String> {
 /// published through it.
 ///
 /// # Errors
-/// No server is reachable, or the configuration is invalid.
+/// No server is reachable, the server is too old, or the configuration is invalid.
 pub async fn connect(config: &Config) -> Result<Client, ConnectError> {
     let (options, servers) = connect_options(config)?;
-    Ok(options.connect(servers).await?)
+    let client = options.connect(servers).await?;
+    check_version(&client.server_info().version)?;
+    Ok(client)
 }
 
 /// A connection for requests and subscriptions, which connects and reconnects in the background. Clones share it.
+///
+/// The client library connects to any server. So each use of the connection checks the version of the server.
 #[derive(Clone)]
 pub struct Connection {
     pub(crate) client: Client,
@@ -242,13 +249,21 @@ impl Connection {
         let (sender, disconnects) = watch::channel(());
         let (options, servers) = connect_options(config)?;
         // The servers in turn: the client library would use the same one again while it is reachable.
-        let attempts = AtomicUsize::new(0);
+        let (attempts, log_throttle) = (AtomicUsize::new(0), LogThrottle::default());
         let client = options
             .retry_on_initial_connect()
-            .reconnect_to_server_callback(move |servers, _| {
+            .reconnect_to_server_callback(move |servers, last| {
                 let attempt = attempts.fetch_add(1, Ordering::Relaxed);
                 let next = servers.get(attempt % servers.len().max(1));
-                ready(next.map(|server| ReconnectToServer { addr: server.addr.clone(), delay: None }))
+                // There is no last server before the first connection.
+                let old = check_version(&last.version).err().filter(|_| last != ServerInfo::default());
+                if let Some(error) = &old
+                    && log_throttle.is_due()
+                {
+                    tracing::warn!(error = chain(error), "NATS server skipped");
+                }
+                let delay = old.map(|_| MAX_BACK_OFF);
+                ready(next.map(|server| ReconnectToServer { addr: server.addr.clone(), delay }))
             })
             .event_callback(move |event| {
                 if matches!(event, Event::Disconnected) {
@@ -261,10 +276,17 @@ impl Connection {
         Ok(Self { client, disconnects })
     }
 
-    /// Returns the client if a server is connected. Otherwise, the client would queue a message and send it late.
+    /// Returns the client if a server is connected. Otherwise, the client would queue a message and send it late. If the server is too old,
+    /// the client leaves it for the next one.
     pub(crate) fn connected(&self) -> Result<&Client, NotConnected> {
         let is_connected = self.client.connection_state() == State::Connected;
-        is_connected.then_some(&self.client).ok_or(NotConnected)
+        let server = self.client.try_server_info().filter(|_| is_connected).ok_or(NotConnected)?;
+        if check_version(&server.version).is_err() {
+            // If the queue of the client is full, the next call leaves the server.
+            let _ = unconstrained(self.client.force_reconnect()).now_or_never();
+            return Err(NotConnected);
+        }
+        Ok(&self.client)
     }
 
     /// Returns a receiver of later disconnections.
