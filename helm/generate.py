@@ -16,7 +16,12 @@ TOOLS = ROOT / ".dev/tools.json"
 # Names of Secrets and other objects, and keys in them, by their path: what the API server accepts.
 OBJECT_NAME = "^$|^[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?$"
 KEY = "[-._a-zA-Z0-9]{1,253}$"
+# References of images (github.com/distribution/reference): a host, also an IPv6 address, and a path in lower case.
+REPOSITORY = r"^$|^([a-zA-Z0-9]([-a-zA-Z0-9._]*[a-zA-Z0-9])?|\[[0-9a-fA-F:]+\])(:[0-9]+)?(/[a-z0-9]+([._-]+[a-z0-9]+)*)*"
 PATTERNS = {
+    r"\.repository$": f"{REPOSITORY}$",
+    r"\.registry$": f"{REPOSITORY}/?$",
+    r"\.tag$": "^$|^[a-zA-Z0-9_][-a-zA-Z0-9_.]{0,127}$",
     r"(^|\.)(existingSecret|secret|configMap|className|priorityClassName)$|\.(logins|clientCertificates)\.\w+$": OBJECT_NAME,
     r"\.(keys|loginKeys)\.\w+$|\.key$": f"^{KEY}",
     r"\.credentials\.\w+$": f"^$|^{KEY}",
@@ -38,10 +43,16 @@ PULL_SECRETS = {
         "additionalProperties": False,
     },
 }
+# Greater than 0: the CPU request is also the number of threads, and the base of autoscaling.
+QUANTITY = {
+    "type": ["string", "number"],
+    "exclusiveMinimum": 0,
+    "pattern": "^[0-9]*([1-9][0-9]*([.][0-9]*)?|[.][0-9]*[1-9][0-9]*)([numkMGTPE]|[KMGTPE]i|[eE][-+]?[0-9]+)?$",
+}
 RESOURCES = {
     "type": "object",
     "properties": {
-        kind: {"type": "object", "additionalProperties": {"type": ["string", "number"]}}
+        kind: {"type": "object", "additionalProperties": QUANTITY}
         for kind in ("requests", "limits")
     },
     "additionalProperties": False,
@@ -114,7 +125,10 @@ def read_values(text):
         "$schema": "http://json-schema.org/draft-07/schema#",
         "title": "Values of the chart svc",
         **closed(properties),
-        "$defs": {**definitions, "labels": LABELS, "pullSecrets": PULL_SECRETS, "resources": RESOURCES, "variable": VARIABLE},
+        "$defs": {
+            **definitions, "labels": LABELS, "pullSecrets": PULL_SECRETS, "registry": {"type": "string", "pattern": f"{REPOSITORY}/?$"}, "resources": RESOURCES,
+            "variable": VARIABLE,
+        },  # fmt: skip
     }
     return entries, schema
 

@@ -14,7 +14,17 @@ CHART = ROOT / "helm/svc"
 TOOLS = json.loads((ROOT / ".dev/tools.json").read_text())
 # `make chart-checks` runs the tests with Helm 4 too.
 HELM = os.environ.get("HELM") or TOOLS["helm"]
-LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+
+class LOADER(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):
+    """Rejects a key that a map contains twice, as the parsers of GitOps tools do."""
+
+    def construct_mapping(self, node, deep=False):
+        keys = [key.value for key, _ in node.value]
+        if repeated := {key for key in keys if keys.count(key) > 1}:
+            raise yaml.constructor.ConstructorError(None, None, f"repeated keys: {repeated}", node.start_mark)
+        return super().construct_mapping(node, deep)
+
 
 # The required values.
 LEAST = {

@@ -26,6 +26,12 @@ CONTRADICTIONS = {
     "a host with an underscore": ({**chart.GATEWAY, "publicUrl": "https://svc_x.example.com"}, "a route needs a host name of lower-case letters"),
     "a label that the chart sets": ({"podLabels": {"app.kubernetes.io/name": "x"}}, "podLabels contains app.kubernetes.io/name, which the chart sets"),
     "a common label that the chart sets": ({"migrations": {"podLabels": {"app.kubernetes.io/component": "x"}}}, "migrations.podLabels contains app.kubernetes.io/component"),
+    "a label of the monitoring that the chart sets": (
+        {"monitoring": {"alerts": {"labels": {"app.kubernetes.io/name": "x"}}}},
+        "monitoring.alerts.labels contains app.kubernetes.io/name, which the chart sets",
+    ),
+    "an address with a space": ({**chart.INGRESS, "publicUrl": "https://svc example.com"}, 'publicUrl is "https://svc example.com", but must be an origin'),
+    "an address with an invalid port": ({"publicUrl": "https://svc.example.com:http"}, 'publicUrl is "https://svc.example.com:http", but must be an origin'),
     "an address with a path": ({"publicUrl": "https://svc.example.com/api"}, "--set publicUrl=https://"),
     "ingress and gateway": ({**chart.INGRESS, **chart.GATEWAY}, "--set ingress.enabled=false"),
     "ingress without proxies": ({"ingress": {"enabled": True}}, "--set 'trustedProxies={"),
@@ -165,6 +171,10 @@ CONTRADICTIONS = {
         {"identity": {"autoscaling": {"enabled": True, "minReplicas": 5, "maxReplicas": 4}}},
         "--set identity.autoscaling.maxReplicas=5",
     ),
+    "autoscaling without a CPU request": (
+        {"session": {"autoscaling": {"enabled": True}, "resources": {"requests": {"cpu": None}}}},
+        "session.autoscaling needs a CPU request: type --set session.resources.requests.cpu=250m",
+    ),
     "no memory limit": (
         {"identity": {"resources": {"limits": {"memory": None}}}},
         "--set identity.resources.limits.memory=",
@@ -202,6 +212,16 @@ MALFORMED = {
     "unknown SSL mode": ({"database": {"sslMode": "verify"}}, "sslMode"),
     "too many connections": ({"database": {"connections": 101}}, "connections"),
     "empty key": ({"database": {"keys": {"identity": ""}}}, "identity"),
+    "disruption budget that is no number": ({"identity": {"podDisruptionBudget": {"maxUnavailable": "abc"}}}, "maxUnavailable"),
+    "negative disruption budget": ({"operator": {"podDisruptionBudget": {"maxUnavailable": -1}}}, "maxUnavailable"),
+    "disruption budget above 100 %": ({"ingest": {"podDisruptionBudget": {"maxUnavailable": "101%"}}}, "maxUnavailable"),
+    "registry with a scheme": ({"image": {"registry": "https://registry.example/svc"}}, "registry"),
+    "shared registry with a scheme": ({"global": {"imageRegistry": "https://registry.example/svc"}}, "imageRegistry"),
+    "repository with a tag": ({"session": {"image": {"repository": "registry.example/svc/session:1"}}}, "repository"),
+    "tag with build metadata": ({"image": {"tag": "1.2.3+4"}}, "tag"),
+    "CPU request of zero": ({"ingest": {"resources": {"requests": {"cpu": "0"}}}}, "cpu"),
+    "CPU request of zero as a number": ({"ingest": {"resources": {"requests": {"cpu": 0}}}}, "cpu"),
+    "memory with an unknown unit": ({"migrations": {"resources": {"limits": {"memory": "512MB"}}}}, "memory"),
     "listen address that is not a wildcard": ({"listenAddress": "10.0.0.1"}, "listenAddress"),
 }
 
@@ -246,10 +266,11 @@ class InvalidValues(unittest.TestCase):
 
     def test_every_check_of_the_chart_has_a_case(self):
         checks = (chart.CHART / "templates/_checks.tpl").read_text()
-        # Eight checks have two cases each: address, host name, IP address, label, proxies, wide networks, grace period, and variables that a value
-        # sets. The checks for `publicFrom` and for duplicate variables have three. The check for the name of the release has its own test.
+        # Six checks have two cases each: host name, IP address, proxies, wide networks, grace period, and variables that a value sets. The checks for
+        # labels, for `publicFrom` and for duplicate variables have three, and that of the address four. The check for the name of the release has its
+        # own test.
         self.assertEqual(
-            checks.count("append $errors"), len(CONTRADICTIONS) - 11, "a check has no case, or a case has no check"
+            checks.count("append $errors"), len(CONTRADICTIONS) - 14, "a check has no case, or a case has no check"
         )
 
     def test_wide_networks_and_hops_are_accepted_if_only_the_proxies_can_connect(self):

@@ -11,7 +11,7 @@ import chart
 sys.path.append(str(chart.ROOT / "tests/cluster"))
 import foreign  # noqa: E402
 
-OWN = [foreign.of_definition(each) for each in json.loads((chart.CHART / "files/crds.json").read_text())]
+OWN = [foreign.of_definition(each) for each in json.loads((chart.CHART / "files/crds.json").read_text())["items"]]
 DOCUMENTS = ("*.md", "docs", "helm/svc/*.md", "helm/svc/values*.yaml", "helm/svc/templates", "helm/svc/alerts", "deploy", "Tiltfile")
 # A command without its comment.
 COMMAND = re.compile(r"\bkubectl\b[^|;&`#\n]*")

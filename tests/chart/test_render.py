@@ -30,7 +30,8 @@ HTTP_ROUTE = {
             "required": ["parentRefs", "hostnames", "rules"],
             "additionalProperties": False,
             "properties": {
-                "parentRefs": {"type": "array", "maxItems": 32, "items": {"type": "object", "required": ["name"]}},
+                # Items with all fields that have a default, so that Argo CD reports no difference.
+                "parentRefs": {"type": "array", "maxItems": 32, "items": {"type": "object", "required": ["group", "kind", "name"]}},
                 "hostnames": {"type": "array", "maxItems": 16, "items": {"type": "string"}},
                 "rules": {
                     "type": "array",
@@ -51,6 +52,7 @@ HTTP_ROUTE = {
                                         "path": {
                                             "type": "object",
                                             "additionalProperties": False,
+                                            "required": ["type", "value"],
                                             "properties": {"type": {"enum": ["PathPrefix", "Exact"]}, "value": {"pattern": "^/"}},
                                         }
                                     },
@@ -60,9 +62,15 @@ HTTP_ROUTE = {
                                 "type": "array",
                                 "items": {
                                     "type": "object",
-                                    "required": ["name", "port"],
+                                    "required": ["group", "kind", "name", "port", "weight"],
                                     "additionalProperties": False,
-                                    "properties": {"name": {"type": "string"}, "port": {"type": "integer"}},
+                                    "properties": {
+                                        "group": {"const": ""},
+                                        "kind": {"const": "Service"},
+                                        "name": {"type": "string"},
+                                        "port": {"type": "integer"},
+                                        "weight": {"const": 1},
+                                    },
                                 },
                             },
                         },
@@ -176,7 +184,7 @@ FIELDS = {
         chart.each({"autoscaling": {"enabled": True}}), chart.each({"autoscaling": {"minReplicas": 4, "maxReplicas": 9, "targetCPU": 55}}),
         {
             f"HorizontalPodAutoscaler/svc-{name} spec {path}": expected for name in chart.COMPONENTS
-            for path, expected in {"minReplicas": 4, "maxReplicas": 9, "metrics 0 resource target averageUtilization": 55}.items()
+            for path, expected in {"minReplicas": 4, "maxReplicas": 9, "metrics 0 containerResource target averageUtilization": 55}.items()
         },
     ),
     "podDisruptionBudget.maxUnavailable": (
@@ -347,6 +355,20 @@ class Rendering(unittest.TestCase):
                     self.assertEqual(pod["spec"].get("priorityClassName"), "high", names[-1])
             self.assertGreater(len(names), 6)
 
+    def test_a_more_specific_label_or_annotation_replaces_the_general_one(self):
+        common, own = {"example.com/team": "platform"}, {"example.com/team": "own"}
+        pods = {"podLabels": own, "podAnnotations": own}
+        values = {
+            "commonLabels": common, "podAnnotations": common, "migrations": pods, "tests": pods,
+            "monitoring": {"podMonitor": {"labels": own}, "alerts": {"labels": own}, "dashboards": {"labels": own}},
+        }  # fmt: skip
+        for case in (chart.merged(chart.EVERYTHING, chart.OPERATOR), chart.GATEWAY, *chart.TRIALS.values()):
+            for each in chart.render(chart.merged(case, values)):
+                team = each["metadata"].get("labels", {}).get("example.com/team")
+                is_own = each["kind"] in ("PodMonitor", "PrometheusRule", "Pod") or "-dashboard-" in each["metadata"]["name"]
+                if each["metadata"]["name"] not in ("svc-more", "svc-test-event"):
+                    self.assertEqual(team, "own" if is_own else "platform", each["metadata"]["name"])
+
     def test_jobs_of_a_trial_have_another_name_with_other_labels(self):
         before, after = (
             {each["metadata"]["name"] for each in chart.of_kind(chart.render({**chart.TRIAL, **values}), "Job")}
@@ -381,6 +403,8 @@ class Rendering(unittest.TestCase):
             self.assertNotIn("replicas", chart.named(objects, "Deployment", f"svc-{component}")["spec"])
             scaler = chart.named(objects, "HorizontalPodAutoscaler", f"svc-{component}")["spec"]
             self.assertEqual(scaler["scaleTargetRef"]["name"], f"svc-{component}")
+            # Not the sum of the pod: a sidecar without a request would stop the scaling.
+            self.assertEqual([metric["containerResource"]["container"] for metric in scaler["metrics"]], [component])
 
     def test_values_set_their_fields(self):
         for name, (others, values, fields) in FIELDS.items():
@@ -754,6 +778,11 @@ class Routes(unittest.TestCase):
         if route["kind"] == "Ingress":
             return {(path["path"], path["pathType"]) for path in route["spec"]["rules"][0]["http"]["paths"]}
         return {(match["path"]["value"], match["path"]["type"]) for rule in route["spec"]["rules"] for match in rule["matches"]}
+
+    def test_the_fields_of_a_parent_replace_the_defaults(self):
+        mesh, gateway = {"name": "mesh", "group": "", "kind": "Service", "port": 8080}, {"name": "front"}
+        route = chart.named(chart.render(chart.merged(chart.GATEWAY, {"gateway": {"parentRefs": [mesh, gateway]}})), "HTTPRoute", "svc")
+        self.assertEqual(route["spec"]["parentRefs"], [mesh, {"group": "gateway.networking.k8s.io", "kind": "Gateway", **gateway}])
 
     def test_internal_and_admin_ports_are_not_routed(self):
         for name in chart.MATRIX:

@@ -128,6 +128,23 @@ class Trial(unittest.TestCase):
                 found = {labels["app.kubernetes.io/component"] for _, labels, _ in chart.pods(objects) if any(p.items() <= labels.items() for p in peers)}
                 self.assertEqual(found, callers, component)
 
+    def test_consumers_reach_nats_and_only_its_port_for_clients(self):
+        for name in chart.TRIALS:
+            policy = chart.named(chart.case(name), "NetworkPolicy", "svc-trial-nats")["spec"]
+            self.assertEqual(policy["ingress"], [{"ports": [{"port": "public"}]}], name)
+
+    def test_changed_routes_restart_the_proxy(self):
+        before, after = (self.annotations({"startPage": page}) for page in (False, True))
+        self.assertNotEqual(before["trial-proxy"], after["trial-proxy"])
+        self.assertEqual(before["trial-postgres"], after["trial-postgres"])
+        self.assertEqual(before["trial-proxy"], self.annotations({"log": "debug"})["trial-proxy"])
+
+    def annotations(self, values):
+        """Returns the annotations of the pods that read a ConfigMap of the chart only at their start."""
+        servers = chart.of_kind(chart.render(chart.merged(chart.TRIAL, values)), "Deployment", "StatefulSet")
+        pods = {each["metadata"]["name"].removeprefix("svc-"): each["spec"]["template"] for each in servers}
+        return {name: pods[name]["metadata"]["annotations"] for name in ("trial-proxy", "trial-postgres")}
+
     def test_only_the_configured_peers_reach_the_proxy(self):
         policy = chart.named(chart.render(chart.merged(chart.TRIAL, chart.PUBLIC_FROM)), "NetworkPolicy", "svc-trial-proxy")
         self.assertEqual([rule["from"] for rule in policy["spec"]["ingress"]], [chart.PUBLIC_FROM["networkPolicy"]["publicFrom"]])

@@ -80,6 +80,9 @@ class Umbrella(unittest.TestCase):
             objects = render([{}], {"svc": chart.merged(chart.LEAST, {"imagePullSecrets": ["own"]}), "global": {"imagePullSecrets": shared}})
             for owner, _, pod in chart.pods(objects):
                 self.assertEqual(pod["imagePullSecrets"], [{"name": "regcred"}, {"name": "own"}], owner)
+            # Kubernetes merges the list by name.
+            same = render([{}], {"svc": chart.merged(chart.LEAST, {"imagePullSecrets": ["regcred", {"name": "regcred"}]}), "global": {"imagePullSecrets": shared}})
+            self.assertEqual([pod["imagePullSecrets"] for _, _, pod in chart.pods(same) if pod["imagePullSecrets"] != [{"name": "regcred"}]], [])
 
     def test_openshift_sets_the_users_also_from_the_values_of_the_umbrella_chart(self):
         tested = {"openshift": True, **chart.INGRESS, "tests": {"existingSecret": "svc-test"}, "operator": {"enabled": True}}

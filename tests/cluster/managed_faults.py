@@ -20,6 +20,7 @@ API_SERVER = '[ "$(cat $p/comm 2>/dev/null)" = kube-apiserver ]'
 def disturb_operator(system):
     with operator(system) as apps:
         replace_leader(system)
+        delete_lease(system)
         if not NODE:
             system.report.step("operator: killed and paused processes", time.monotonic(), "not run: set E2E_NODE_EXEC")
             return
@@ -42,6 +43,14 @@ def replace_leader(system):
     if leader(cluster)["metadata"]["name"] == holder["metadata"]["name"]:
         system.report.fail("operator: the deleted pod still holds the lease")
     system.report.step("operator: the leader is deleted", started, f"the next tenant was ready after {seconds:.1f} s")
+
+
+def delete_lease(system):
+    """A pod creates the Lease if it is missing, as after an installation with Argo CD."""
+    cluster, started = system.cluster, time.monotonic()
+    cluster.kubectl("delete", "lease", f"{cluster.release}-operator")
+    leader(cluster)
+    system.report.step("operator: the Lease is deleted", started, "a pod holds another one")
 
 
 def kill_leader(system):

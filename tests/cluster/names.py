@@ -12,7 +12,7 @@ from cluster import TestError, run
 from installation import CHART
 from managed import operator
 
-OWN = [foreign.of_definition(each) for each in json.loads((CHART / "files/crds.json").read_text())]
+OWN = [foreign.of_definition(each) for each in json.loads((CHART / "files/crds.json").read_text())["items"]]
 # A request in the log of kubectl, in the format of 1.34 or an older one.
 REQUEST = re.compile(r'GET"? (?:url=")?https?://[^/]+(?P<path>/[^\s?"]+)')
 # Requests for the lists of resources.

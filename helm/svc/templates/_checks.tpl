@@ -26,7 +26,7 @@
 {{- $errors = append $errors (printf "the objects would have names that begin with %q, but the name of a Service begins with a letter and has only lower-case letters, digits and hyphens: type --set fullnameOverride=svc" $name) -}}
 {{- end -}}
 {{- $values := .Values -}}
-{{- range $use := list "commonLabels" "podLabels" "migrations.podLabels" "tests.podLabels" -}}
+{{- range $use := list "commonLabels" "podLabels" "migrations.podLabels" "tests.podLabels" "monitoring.podMonitor.labels" "monitoring.alerts.labels" "monitoring.dashboards.labels" -}}
 {{- $labels := $values -}}
 {{- range splitList "." $use -}}{{- $labels = index $labels . -}}{{- end -}}
 {{- range $key, $_ := $labels -}}
@@ -61,29 +61,30 @@
 {{- $errors := list -}}
 {{- $values := .Values -}}
 {{- $url := include "svc.publicUrl" . -}}
-{{- if not (regexMatch "^https?://[^/?#@]+$" $url) -}}
-{{- $errors = append $errors (printf "publicUrl is %q, but must be an origin without a path: type --set publicUrl=https://svc.example.com" $url) -}}
+{{- $host := include "svc.host" . -}}
+{{- if not $host -}}
+{{- $errors = append $errors (printf "publicUrl is %q, but must be an origin (`https://<host>`, without a path): type --set publicUrl=https://svc.example.com" $url) -}}
 {{- end -}}
 {{- $routed := or $values.ingress.enabled $values.gateway.enabled -}}
+{{- $named := and $routed $host -}}
 {{- if and $values.ingress.enabled $values.gateway.enabled -}}
 {{- $errors = append $errors "ingress and gateway are both enabled, but only one is allowed: type --set ingress.enabled=false, or --set gateway.enabled=false" -}}
 {{- end -}}
-{{- if and $routed (hasPrefix "http://" $url) (not (regexMatch "(^|[.])(localhost|test)(:|$)" (include "svc.host" .))) -}}
+{{- if and $named (hasPrefix "http://" $url) (not (regexMatch "(^|[.])(localhost|test)(:|$)" $host)) -}}
 {{- /* The names of RFC 6761 for development and tests are exempt. */ -}}
-{{- $errors = append $errors (printf "publicUrl is http, so passwords and tokens would be readable on the network: type --set publicUrl=https://%s" (include "svc.host" .)) -}}
+{{- $errors = append $errors (printf "publicUrl is http, so passwords and tokens would be readable on the network: type --set publicUrl=https://%s" $host) -}}
 {{- end -}}
-{{- if and $routed (regexMatch "^[0-9.]+$|:" (include "svc.host" .)) -}}
-{{- $errors = append $errors (printf "the host of publicUrl is the IP address %s, but a route needs a host name: type --set publicUrl=https://svc.example.com" (include "svc.host" .)) -}}
+{{- if and $named (regexMatch "^[0-9.]+$|:" $host) -}}
+{{- $errors = append $errors (printf "the host of publicUrl is the IP address %s, but a route needs a host name: type --set publicUrl=https://svc.example.com" $host) -}}
 {{- end -}}
-{{- $host := include "svc.host" . -}}
-{{- if and $routed (not (regexMatch "^[0-9.]+$|:" $host)) (not (regexMatch "^([a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?[.])*[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$" $host)) -}}
+{{- if and $named (not (regexMatch "^[0-9.]+$|:" $host)) (not (regexMatch "^([a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?[.])*[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$" $host)) -}}
 {{- $errors = append $errors (printf "the host of publicUrl is %q, but a route needs a host name of lower-case letters, digits and hyphens: type --set publicUrl=https://svc.example.com" $host) -}}
 {{- end -}}
 {{- $errors = concat $errors (include "svc.checks.proxies" (dict "values" $values "routed" $routed) | fromJsonArray) -}}
 {{- if and $values.gateway.enabled (not $values.gateway.parentRefs) -}}
 {{- $errors = append $errors "gateway.parentRefs is empty, so no Gateway would serve the route: type --set 'gateway.parentRefs[0].name=<gateway>'" -}}
 {{- end -}}
-{{- if and $values.gateway.enabled $values.gateway.hostnames (not (has $host $values.gateway.hostnames)) -}}
+{{- if and $values.gateway.enabled $values.gateway.hostnames $host (not (has $host $values.gateway.hostnames)) -}}
 {{- $errors = append $errors (printf "gateway.hostnames does not contain the host of publicUrl: remove it, or type --set 'gateway.hostnames={%s}'" $host) -}}
 {{- end -}}
 {{- toJson $errors -}}
@@ -285,6 +286,10 @@
 {{- end -}}
 {{- if and $own.autoscaling.enabled (gt (int $own.autoscaling.minReplicas) (int $own.autoscaling.maxReplicas)) -}}
 {{- $errors = append $errors (printf "%s.autoscaling.minReplicas is greater than maxReplicas: type --set %s.autoscaling.maxReplicas=%d" $name $name (int $own.autoscaling.minReplicas)) -}}
+{{- end -}}
+{{- /* Without a request, a limit is also the request. */ -}}
+{{- if and $own.autoscaling.enabled (not (or (dig "requests" "cpu" "" $own.resources) (dig "limits" "cpu" "" $own.resources))) -}}
+{{- $errors = append $errors (printf "%s.autoscaling needs a CPU request: type --set %s.resources.requests.cpu=250m" $name $name) -}}
 {{- end -}}
 {{- end -}}
 {{- if not (dig "limits" "memory" "" $own.resources) -}}

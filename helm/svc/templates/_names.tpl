@@ -38,15 +38,15 @@ annotations:
 {{- end }}
 {{- end -}}
 
+{{/* Labels of an object; takes "root" and "component", and optionally "labels" with its own ones. */}}
 {{- define "svc.labels" -}}
-{{ include "svc.selector" . }}
-app.kubernetes.io/part-of: svc
-app.kubernetes.io/version: {{ include "svc.version" .root | trunc 63 | regexFind "^.*[a-zA-Z0-9]" | quote }}
-app.kubernetes.io/managed-by: {{ .root.Release.Service }}
-helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version | replace "+" "_" }}
-{{- with .root.Values.commonLabels }}
-{{ toYaml . }}
-{{- end }}
+{{- $labels := dict
+  "app.kubernetes.io/part-of" "svc"
+  "app.kubernetes.io/version" (include "svc.version" .root | trunc 63 | regexFind "^.*[a-zA-Z0-9]")
+  "app.kubernetes.io/managed-by" .root.Release.Service
+  "helm.sh/chart" (printf "%s-%s" .root.Chart.Name .root.Chart.Version | replace "+" "_")
+-}}
+{{- merge (include "svc.selector" . | fromYaml) $labels (default dict .labels) .root.Values.commonLabels | toYaml -}}
 {{- end -}}
 
 {{- define "svc.metadata" -}}
@@ -91,9 +91,12 @@ labels:
 {{- include "svc.imageReference" (dict "root" .root "image" (index .root.Values .component).image "name" (printf "svc-%s" .component)) -}}
 {{- end -}}
 
-{{/* The host of publicUrl. */}}
+{{/* The host of publicUrl; empty if publicUrl is not an origin. */}}
 {{- define "svc.host" -}}
-{{- (urlParse (include "svc.publicUrl" .)).hostname -}}
+{{- $url := include "svc.publicUrl" . -}}
+{{- if regexMatch "^https?://([-a-zA-Z0-9._]|[^[:ascii:]])+(:[0-9]{1,5})?$|^https?://(\\[[0-9a-fA-F:.]+\\])(:[0-9]{1,5})?$" $url -}}
+{{- (urlParse $url).hostname -}}
+{{- end -}}
 {{- end -}}
 
 {{/* The enabled components, as JSON. */}}

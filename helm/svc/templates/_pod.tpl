@@ -16,10 +16,14 @@ enableServiceLinks: false
 {{- with $values.priorityClassName }}
 priorityClassName: {{ . | quote }}
 {{- end }}
-{{- with concat (dig "imagePullSecrets" list $values.global) $values.imagePullSecrets }}
+{{- $pullSecrets := list }}
+{{- range concat (dig "imagePullSecrets" list $values.global) $values.imagePullSecrets }}
+{{- if kindIs "map" . }}{{ $pullSecrets = append $pullSecrets .name }}{{ else }}{{ $pullSecrets = append $pullSecrets . }}{{ end }}
+{{- end }}
+{{- with uniq $pullSecrets }}
 imagePullSecrets:
   {{- range . }}
-  - name: {{ kindIs "string" . | ternary . (get (kindIs "string" . | ternary dict .) "name") | quote }}
+  - name: {{ . | quote }}
   {{- end }}
 {{- end }}
 securityContext:

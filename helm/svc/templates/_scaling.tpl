@@ -14,9 +14,11 @@ spec:
   minReplicas: {{ $own.autoscaling.minReplicas | toJson }}
   maxReplicas: {{ $own.autoscaling.maxReplicas | toJson }}
   metrics:
-    - type: Resource
-      resource:
+    # Other containers of the pod can have no request.
+    - type: ContainerResource
+      containerResource:
         name: cpu
+        container: {{ .component }}
         target:
           type: Utilization
           averageUtilization: {{ $own.autoscaling.targetCPU | toJson }}

@@ -10,7 +10,7 @@ use crate::resources::{SvcConsumer, SvcProducer, SvcTenant};
 /// Subcommands of `svc-operator`.
 #[derive(clap::Subcommand)]
 pub enum Command {
-    /// Print the custom resource definitions as a JSON array
+    /// Print the custom resource definitions as a JSON list, which `kubectl apply` reads
     Crds,
 }
 
@@ -22,10 +22,20 @@ impl Command {
     }
 }
 
+/// A list of Kubernetes objects.
+#[derive(serde::Serialize)]
+#[serde(rename_all = "camelCase")]
+struct List<T> {
+    api_version: &'static str,
+    kind: &'static str,
+    items: T,
+}
+
 /// Returns the custom resource definitions (`helm/svc/files/crds.json`).
 fn definitions() -> serde_json::Result<String> {
-    let definitions = [SvcTenant::crd(), SvcProducer::crd(), SvcConsumer::crd()];
-    Ok(format!("{}\n", serde_json::to_string_pretty(&definitions)?))
+    let items = [SvcTenant::crd(), SvcProducer::crd(), SvcConsumer::crd()];
+    let list = List { api_version: "v1", kind: "List", items };
+    Ok(format!("{}\n", serde_json::to_string_pretty(&list)?))
 }
 
 #[cfg(test)]

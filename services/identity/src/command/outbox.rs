@@ -18,7 +18,7 @@ use tenancy::OutboxId;
 pub enum OutboxCommand {
     /// List undelivered messages: dead-lettered ones first, then the others, oldest first
     ///
-    /// States: `dead_lettered` after a permanent error or five attempts, until `outbox retry`; `pending` until the next attempt;
+    /// States: `dead_lettered` after a permanent error or the last attempt, until `outbox retry`; `pending` until the next attempt;
     /// `held` for the mail of an invite while its tenant is suspended.
     List {
         /// Output format
