@@ -1,7 +1,7 @@
 // Sends the events on standard input, one JSON object per line. Needs Go 1.21 and no package.
 //
-// SVC_BASE_URL and SVC_API_KEY configure it. Prints the errors of lines that are no events and of rejected events, sends all
-// others, and then exits with 1.
+// Sends the bytes of each line, and adds an id to an event without one. SVC_BASE_URL and SVC_API_KEY configure it. Prints the errors
+// of lines that are no events and of rejected events, sends all others, and then exits with 1.
 package main
 
 import (
@@ -16,6 +16,7 @@ import (
 	mathrand "math/rand"
 	"net/http"
 	"os"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -32,9 +33,13 @@ const (
 var (
 	client    = http.Client{Timeout: 30 * time.Second}
 	temporary = []int{408, 429, 502, 503, 504}
+	eventID   = regexp.MustCompile("^[A-Za-z0-9._:/+=-]{1,128}$")
 )
 
-type event = map[string]any
+type event struct {
+	id   string
+	line []byte
+}
 
 type result struct {
 	Index     int    `json:"index"`
@@ -49,14 +54,16 @@ type result struct {
 func post(events []event) ([]result, time.Duration) {
 	var body bytes.Buffer
 	compressed := gzip.NewWriter(&body)
-	json.NewEncoder(compressed).Encode(events)
+	for _, event := range events {
+		compressed.Write(append(event.line, '\n'))
+	}
 	compressed.Close()
 	request, err := http.NewRequest("POST", strings.TrimRight(os.Getenv("SVC_BASE_URL"), "/")+"/api/v1/events/batch", &body)
 	if err != nil {
 		return all(events, err.Error(), false), 0
 	}
 	request.Header.Set("Authorization", "Bearer "+os.Getenv("SVC_API_KEY"))
-	request.Header.Set("Content-Type", "application/json")
+	request.Header.Set("Content-Type", "application/x-ndjson")
 	request.Header.Set("Content-Encoding", "gzip")
 	response, err := client.Do(request)
 	if err != nil {
@@ -119,34 +126,63 @@ func send(events []event) (rejected []result) {
 	}
 }
 
-// idName returns the name of the id: event_id and eventId are the same field.
-func idName(of event) string {
-	if _, found := of["eventId"]; found {
-		return "eventId"
-	}
-	return "event_id"
-}
-
 func newID() string {
 	id := make([]byte, 16)
 	rand.Read(id)
 	return fmt.Sprintf("%x", id)
 }
 
-// parse returns the event of a line.
+// parse returns the event of a line. It adds an id unless the event has one.
 func parse(line []byte) (event, error) {
-	var next event
 	decoder := json.NewDecoder(bytes.NewReader(line))
-	// json.Number keeps the digits of the sender.
-	decoder.UseNumber()
-	err := decoder.Decode(&next)
-	if err == nil && next == nil {
-		err = errors.New("not an object")
+	if first, err := decoder.Token(); err != nil {
+		return event{}, err
+	} else if first != json.Delim('{') {
+		return event{}, errors.New("not an object")
 	}
-	if err == nil && decoder.Decode(new(any)) != io.EOF {
-		err = errors.New("more than one value")
+	start := decoder.InputOffset()
+	end, id := start, newID()
+	added := `"event_id":"` + id + `"`
+	if decoder.More() {
+		added += ","
 	}
-	return next, err
+	var found, metadataID string
+	for decoder.More() {
+		name, err := decoder.Token()
+		if err != nil {
+			return event{}, err
+		}
+		var value json.RawMessage
+		if err := decoder.Decode(&value); err != nil {
+			return event{}, err
+		}
+		switch name {
+		// Both names are the same field.
+		case "event_id", "eventId":
+			if found = string(value); found == "null" {
+				end, added, found = decoder.InputOffset(), `"`+id+`"`, ""
+				start = end - int64(len("null"))
+			}
+		case "metadata":
+			var metadata map[string]json.RawMessage
+			json.Unmarshal(value, &metadata)
+			json.Unmarshal(metadata["id"], &metadataID)
+		}
+	}
+	if _, err := decoder.Token(); err != nil {
+		return event{}, err
+	}
+	if _, err := decoder.Token(); err != io.EOF {
+		return event{}, errors.New("more than one value")
+	}
+	if found != "" {
+		return event{strings.Trim(found, `"`), line}, nil
+	}
+	if eventID.MatchString(metadataID) {
+		// The service uses it as the id of the event.
+		return event{metadataID, line}, nil
+	}
+	return event{id, []byte(string(line[:start]) + added + string(line[end:]))}, nil
 }
 
 func main() {
@@ -166,26 +202,23 @@ func main() {
 		if len(bytes.TrimSpace(line)) == 0 {
 			continue
 		}
-		next, err := parse(line)
+		next, err := parse(bytes.TrimSpace(line))
 		if err != nil {
 			fmt.Fprintf(os.Stderr, "line %d: %v\n", number, err)
 			invalid = true
 			continue
 		}
-		if len(events) == maxEvents || size+len(line) > maxBytes {
+		if len(events) == maxEvents || len(events) > 0 && size+len(next.line) > maxBytes {
 			rejected = append(rejected, send(events)...)
 			events, size = nil, 0
 		}
-		if id := idName(next); next[id] == nil {
-			next[id] = newID()
-		}
-		events, size = append(events, next), size+len(line)
+		events, size = append(events, next), size+len(next.line)
 	}
 	if len(events) > 0 {
 		rejected = append(rejected, send(events)...)
 	}
 	for _, result := range rejected {
-		fmt.Fprintln(os.Stderr, result.event[idName(result.event)], result.Code, result.Message)
+		fmt.Fprintln(os.Stderr, result.event.id, result.Code, result.Message)
 	}
 	if invalid || len(rejected) > 0 {
 		os.Exit(1)

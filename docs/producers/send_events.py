@@ -1,14 +1,15 @@
 #!/usr/bin/env python3
 """Sends the events on standard input, one JSON object per line. Needs Python 3.9 and no package.
 
-SVC_BASE_URL and SVC_API_KEY configure it. Prints the errors of lines that are no events and of rejected events, sends all others,
-and then exits with 1.
+Sends the bytes of each line, and adds an id to an event without one. SVC_BASE_URL and SVC_API_KEY configure it. Prints the errors of
+lines that are no events and of rejected events, sends all others, and then exits with 1.
 """
 
 import gzip
 import json
 import os
 import random
+import re
 import sys
 import time
 import urllib.error
@@ -18,17 +19,27 @@ import uuid
 URL = os.environ["SVC_BASE_URL"].rstrip("/") + "/api/v1/events/batch"
 HEADERS = {
     "Authorization": "Bearer " + os.environ["SVC_API_KEY"],
-    "Content-Type": "application/json",
+    "Content-Type": "application/x-ndjson",
     "Content-Encoding": "gzip",
 }
 MAX_EVENTS, MAX_BYTES = 500, 4 * 1024 * 1024
 # The service detects a repeated event for 120 s.
 RETRY_SECONDS = 100
+EVENT_ID = re.compile(r"[A-Za-z0-9._:/+=-]{1,128}")
+SEPARATORS = re.compile(r"[\s:,]*")
+
+
+def invalid_number(text):
+    raise ValueError(f"{text} is not JSON")
+
+
+# Python reads NaN and Infinity, which JSON does not have.
+DECODER = json.JSONDecoder(parse_constant=invalid_number)
 
 
 def post(events):
-    """Returns status, Retry-After in seconds and the body as JSON. The status is 503 without a response."""
-    request = urllib.request.Request(URL, gzip.compress(json.dumps(events).encode()), HEADERS)
+    """Sends ids and lines of events. Returns status, Retry-After in seconds and the body as JSON. The status is 503 without a response."""
+    request = urllib.request.Request(URL, gzip.compress(b"\n".join(line for _, line in events)), HEADERS)
     try:
         with urllib.request.urlopen(request, timeout=30) as response:
             status, headers, body = response.status, response.headers, response.read()
@@ -66,9 +77,38 @@ def send(events):
         events, attempt = [event for event, _ in failed], attempt + 1
 
 
-def id_name(event):
-    """`event_id` and `eventId` are the same field."""
-    return "eventId" if "eventId" in event else "event_id"
+def members(text):
+    """Yields name, value, start and end of the value of each member of a JSON object."""
+    at = SEPARATORS.match(text, text.index("{") + 1).end()
+    while text[at] != "}":
+        name, at = DECODER.raw_decode(text, at)
+        start = SEPARATORS.match(text, at).end()
+        value, end = DECODER.raw_decode(text, start)
+        yield name, value, start, end
+        at = SEPARATORS.match(text, end).end()
+
+
+def parse(line):
+    """Returns the id of an event and its line. Adds an id unless it has one."""
+    text = line.decode("utf-8-sig").strip()
+    if not isinstance(DECODER.decode(text), dict):
+        raise ValueError("not an object")
+    start = end = text.index("{") + 1
+    new_id = str(uuid.uuid4())
+    added = f'"event_id":"{new_id}"' + ("" if text[start:].lstrip() == "}" else ",")
+    metadata_id = None
+    for name, value, value_start, value_end in members(text):
+        # Both names are the same field.
+        if name in ("event_id", "eventId"):
+            if value is not None:
+                return value, text.encode()
+            start, end, added = value_start, value_end, f'"{new_id}"'
+        elif name == "metadata" and isinstance(value, dict):
+            metadata_id = value.get("id")
+    if isinstance(metadata_id, str) and EVENT_ID.fullmatch(metadata_id):
+        # The service uses it as the id of the event.
+        return metadata_id, text.encode()
+    return new_id, (text[:start] + added + text[end:]).encode()
 
 
 def batches(lines, invalid):
@@ -78,22 +118,17 @@ def batches(lines, invalid):
         if not line.strip():
             continue
         try:
-            event = json.loads(line)
-            if not isinstance(event, dict):
-                raise ValueError("not an object")
-            # Python reads NaN, Infinity and 1e999, which JSON does not have.
-            json.dumps(event, allow_nan=False)
-        except ValueError as error:
+            event = parse(line)
+        except (ValueError, RecursionError) as error:
             print(f"line {number}: {error}", file=sys.stderr)
             invalid.append(number)
             continue
-        if len(events) == MAX_EVENTS or size + len(line) > MAX_BYTES:
+        length = len(event[1])
+        if events and (len(events) == MAX_EVENTS or size + length > MAX_BYTES):
             yield events
             events, size = [], 0
-        if event.get(id_name(event)) is None:
-            event[id_name(event)] = str(uuid.uuid4())
         events.append(event)
-        size += len(line)
+        size += length
     if events:
         yield events
 
@@ -101,6 +136,6 @@ def batches(lines, invalid):
 if __name__ == "__main__":
     invalid = []
     rejects = [reject for events in batches(sys.stdin.buffer, invalid) for reject in send(events)]
-    for event, error in rejects:
-        print(event[id_name(event)], error.get("code"), error["message"], file=sys.stderr)
+    for (event_id, _), error in rejects:
+        print(event_id, error.get("code"), error["message"], file=sys.stderr)
     sys.exit(1 if rejects or invalid else 0)

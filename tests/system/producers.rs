@@ -15,7 +15,11 @@ use axum::response::{IntoResponse as _, Response};
 use contract::Page;
 use contract::consumers::DeadLetter;
 use data_encoding::BASE64;
-use e2e::{ApiUser, EventStream, Installation, Process, Run, installed, output_of, variable};
+use e2e::{
+    ApiUser, EventStream, Installation, Process, Run, descendants, installed, is_alive, kill, output_of,
+    variable,
+};
+use rustix::process::Signal;
 use serde_json::{Value, json};
 use testkit::wait_until;
 use tokio::net::TcpListener;
@@ -36,9 +40,19 @@ fn documented(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/producers").join(name)
 }
 
+/// Temporary for a log shipper: an expired key is replaced, and an ingress is repaired.
+const REJECTIONS: [StatusCode; 5] = [
+    StatusCode::SERVICE_UNAVAILABLE,
+    StatusCode::UNAUTHORIZED,
+    StatusCode::FORBIDDEN,
+    StatusCode::NOT_FOUND,
+    StatusCode::TOO_MANY_REQUESTS,
+];
+
 /// A proxy that rejects the first requests, and loses the response to the next one.
 struct UnreliableProxy {
     endpoint: String,
+    requests: Arc<AtomicUsize>,
     _task: JoinSet<()>,
 }
 
@@ -51,13 +65,14 @@ struct Upstream {
 
 impl UnreliableProxy {
     async fn start(base_url: &str, rejected: usize) -> Self {
-        let upstream = Upstream { base_url: base_url.to_owned(), rejected, requests: Arc::default() };
+        let requests: Arc<AtomicUsize> = Arc::default();
+        let upstream = Upstream { base_url: base_url.to_owned(), rejected, requests: Arc::clone(&requests) };
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let endpoint = format!("http://{}", listener.local_addr().unwrap());
         let router = Router::new().fallback(forward).layer(DefaultBodyLimit::disable()).with_state(upstream);
         let mut task = JoinSet::new();
         task.spawn(async move { axum::serve(listener, router).await.unwrap() });
-        Self { endpoint, _task: task }
+        Self { endpoint, requests, _task: task }
     }
 }
 
@@ -69,7 +84,7 @@ async fn forward(
 ) -> Response {
     let number = upstream.requests.fetch_add(1, Ordering::Relaxed);
     if number < upstream.rejected {
-        return (StatusCode::SERVICE_UNAVAILABLE, [("retry-after", "1")]).into_response();
+        return (REJECTIONS[number % REJECTIONS.len()], [("retry-after", "1")]).into_response();
     }
     headers.remove("host");
     let request = testkit::client::plain_http().post(format!("{}{uri}", upstream.base_url));
@@ -94,7 +109,16 @@ fn event(n: usize) -> Value {
     }
 }
 
-/// Runs an example with 1,200 valid events and an invalid one, and checks that the stream contains each once.
+/// Events that exceed 10 MiB if a program escapes their letters, with an id, and one with the id of Google SecOps.
+fn large_and_exported() -> Vec<String> {
+    let text = "ж".repeat(34_000);
+    let large = |n: usize| json!({ "source_id": "fw", "event_id": format!("large-{n}"), "text": text });
+    let exported =
+        json!({ "source_id": "fw", "eventId": null, "metadata": { "id": "AAAAAC4+egHJ1IF+/w==" } });
+    (0..60).map(large).chain([exported]).map(|event| event.to_string()).collect()
+}
+
+/// Runs an example with valid events, invalid ones and other lines, and checks that the stream contains each valid event once.
 async fn check_example(mut command: Command) {
     let installation = Installation::new(&[]);
     let run = installation.up().await;
@@ -113,6 +137,11 @@ async fn check_example(mut command: Command) {
         lines.insert(number - 1, line.to_owned());
     }
     lines.insert(103, String::new());
+    lines.extend(large_and_exported());
+    // Not all parsers read the same value, so an example that writes the event again would hide the error.
+    lines.push(r#"{"source_id":"fw","event_id":"twice","n":1,"n":2}"#.to_owned());
+    lines.push(format!(r#"{{"source_id":"fw","x":{}{}}}"#, "[".repeat(100_000), "]".repeat(100_000)));
+    let deep = format!("line {}:", lines.len());
     let input = installation.path("events.ndjson");
     std::fs::write(&input, lines.join("\n")).unwrap();
 
@@ -122,11 +151,20 @@ async fn check_example(mut command: Command) {
     let errors = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(1), "{errors}");
     let first_words = errors.lines().map(|line| line.split(' ').take(2).collect::<Vec<_>>().join(" "));
-    let expected =
-        ["line 101:", "line 102:", "line 103:", "line 106:", "line 901:", "invalid validation_failed"];
+    let expected = [
+        "line 101:",
+        "line 102:",
+        "line 103:",
+        "line 106:",
+        "line 901:",
+        &deep,
+        "invalid validation_failed",
+        "twice validation_failed",
+    ];
     assert_eq!(first_words.collect::<Vec<_>>(), expected, "{errors}");
     let ids = EventStream::connect(&run.run_file.nats_url).await.event_ids().await;
-    assert_eq!((ids.len(), ids.values().max()), (1200, Some(&1)));
+    assert_eq!((ids.len(), ids.values().max()), (1261, Some(&1)));
+    assert!(ids.contains_key("AAAAAC4+egHJ1IF+/w=="), "the id of an export is kept");
     assert!((3..1200).step_by(5).all(|n| ids.contains_key(&format!("e-{n}"))), "ids of senders are kept");
 }
 
@@ -157,14 +195,18 @@ async fn vector_sends_all_lines_of_a_file() {
     let Some(vector) = installed("vector") else { return };
     let installation = Installation::new(&[]);
     let run = installation.up().await;
-    let lines: Vec<_> = (0..5000).map(|n| format!("line {n}")).collect();
+    let lines: Vec<_> = (0..4997).map(|n| format!("line {n}")).collect();
     std::fs::write(installation.path("input.log"), lines.join("\n") + "\n").unwrap();
+    // Another file with the same first line, and a line above the default maximum of Vector.
+    let long = "x".repeat(200_000);
+    std::fs::write(installation.path("other.log"), format!("line 0\n{long}\nlast\n")).unwrap();
     std::fs::create_dir(installation.path("storage")).unwrap();
     let mut command = Command::new(vector);
     command.arg("--config").arg(documented("vector.yaml"));
     command.env("SVC_BASE_URL", &run.run_file.base_url).env("SVC_API_KEY", api_key(&run).await);
     command.env("SOURCE_ID", "fw-1").env("LOG_FILES", installation.path("*.log"));
     command.env("STORAGE", installation.path("storage"));
+    command.env("VECTOR_DANGEROUSLY_ALLOW_ENV_VAR_INTERPOLATION", "true");
     let mut process = Process::start(&mut command, &installation.path("output"));
     let mut stream = EventStream::connect(&run.run_file.nats_url).await;
     wait_until("all lines are stored", async || {
@@ -279,13 +321,68 @@ async fn syslog_ng_loses_no_line_and_does_not_stop_if_one_percent_of_the_lines_a
 async fn rsyslog_loses_no_line_and_does_not_stop_if_one_percent_of_the_lines_are_invalid() {
     let Some(rsyslog) = installed("rsyslog") else { return };
     // Few large lines, because the shell reads each byte by itself.
-    check_shipper(15, |installation| {
-        let mut command = Command::new(rsyslog);
-        command.arg("-n").arg("-i").arg(installation.path("pid")).arg("-f").arg(documented("rsyslog.conf"));
-        command.env("SENDER", documented("rsyslog.sh"));
-        command
+    check_shipper(15, |installation| rsyslog_command(&rsyslog, installation)).await;
+}
+
+/// rsyslog with the recipe. The directories of its senders are removed with the installation.
+fn rsyslog_command(rsyslog: &Path, installation: &Installation) -> Command {
+    let mut command = Command::new(rsyslog);
+    command.arg("-n").arg("-i").arg(installation.path("pid")).arg("-f").arg(documented("rsyslog.conf"));
+    command.env("SENDER", documented("rsyslog.sh")).env("TMPDIR", installation.path(""));
+    command
+}
+
+#[tokio::test]
+async fn rsyslog_stops_and_loses_no_line_when_it_is_stopped_and_killed_during_an_outage() {
+    // More than the queue holds.
+    const LINES: usize = 12_000;
+    let Some(rsyslog) = installed("rsyslog") else { return };
+    let installation = Installation::new(&[]);
+    let run = installation.up().await;
+    let outage = UnreliableProxy::start(&run.run_file.base_url, usize::MAX).await;
+    let key = api_key(&run).await;
+    let input = installation.path("events.ndjson");
+    let line = |n: usize| json!({ "source_id": "fw", "event_id": format!("e-{n}") }).to_string() + "\n";
+    std::fs::write(&input, (0..LINES).map(line).collect::<Vec<_>>().concat()).unwrap();
+    std::fs::create_dir(installation.path("storage")).unwrap();
+    let start = |endpoint: &str| {
+        let mut command = rsyslog_command(&rsyslog, &installation);
+        command.env("SVC_BASE_URL", endpoint).env("SVC_API_KEY", &key);
+        command.env("LOG_FILE", &input).env("STORAGE", installation.path("storage"));
+        Process::start(&mut command, &installation.path("rsyslog"))
+    };
+    for signal in [Signal::TERM, Signal::KILL] {
+        let before = outage.requests.load(Ordering::Relaxed);
+        let mut process = start(&outage.endpoint);
+        wait_until("rsyslog sends its lines again", async || {
+            process.expect_running();
+            (outage.requests.load(Ordering::Relaxed) > before + 1).then_some(())
+        })
+        .await;
+        let tree = descendants(process.pid());
+        assert!(tree.len() > 1, "rsyslog has no sender");
+        if signal == Signal::KILL {
+            for pid in &tree {
+                kill(*pid, signal);
+            }
+        } else {
+            process.signal(signal);
+        }
+        // With SIGTERM, rsyslog 8.2302 can end with a segmentation fault. Its queue is complete.
+        process.wait().await;
+        wait_until("the senders exit", async || tree.iter().all(|pid| !is_alive(*pid)).then_some(())).await;
+    }
+    let mut file = std::fs::OpenOptions::new().append(true).open(&input).unwrap();
+    std::io::Write::write_all(&mut file, line(LINES).as_bytes()).unwrap();
+    let mut process = start(&run.run_file.base_url);
+    let mut stream = EventStream::connect(&run.run_file.nats_url).await;
+    wait_until("all lines are stored", async || {
+        process.expect_running();
+        (stream.count().await > LINES as u64).then_some(())
     })
     .await;
+    let ids = stream.event_ids().await;
+    assert_eq!((ids.len(), ids.values().max()), (LINES + 1, Some(&1)));
 }
 
 #[tokio::test]

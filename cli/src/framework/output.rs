@@ -36,8 +36,8 @@ pub(crate) trait CommandOutput: Serialize + JsonSchema {
     }
 
     /// NDJSON lines: one, unless the type is a list.
-    fn lines(&self) -> serde_json::Result<Vec<Value>> {
-        Ok(vec![serde_json::to_value(self)?])
+    fn lines(&self) -> serde_json::Result<Vec<String>> {
+        Ok(vec![serde_json::to_string(self)?])
     }
 
     /// Error of the command in spite of its data.
@@ -75,7 +75,7 @@ impl<T: JsonSchema> CommandOutput for Streamed<T> {
         Ok(String::new())
     }
 
-    fn lines(&self) -> serde_json::Result<Vec<Value>> {
+    fn lines(&self) -> serde_json::Result<Vec<String>> {
         Ok(Vec::new())
     }
 }
@@ -123,8 +123,7 @@ impl Output {
                 .lines()
                 .map_err(|error| defect(&error))?
                 .iter()
-                .map(Value::to_string)
-                .fold(String::new(), |text, line| text + &line + "\n"),
+                .fold(String::new(), |text, line| text + line + "\n"),
         };
         print_json(&text)
     }

@@ -21,6 +21,9 @@ fn quarantined(sequence: u64, payload: Option<&[u8]>) -> Value {
     })
 }
 
+/// An event with names and numbers that change when JSON is read and written again.
+const VERBATIM: &str = r#"{"z":1.50, "big":12345678901234567890123,"a":1,"a":2}"#;
+
 /// Has 150 dead letters in two pages. Number 7 does not exist.
 fn service(request: &StubRequest) -> (u16, String) {
     let page = |numbers: std::ops::RangeInclusive<u64>, next: Option<&str>| {
@@ -30,6 +33,13 @@ fn service(request: &StubRequest) -> (u16, String) {
     match request.line.as_str() {
         "GET /api/v1/consumers/empty/dead-letters?limit=200" => (200, json!({ "items": [] }).to_string()),
         "GET /api/v1/consumers/archive/dead-letters" => page(1..=2, None),
+        "GET /api/v1/consumers/verbatim/dead-letters" => {
+            let letter = letter(1).to_string().replace(r#"{"source_id":"fw"}"#, VERBATIM);
+            (200, format!(r#"{{"items":[{letter}]}}"#))
+        }
+        "GET /api/v1/events/quarantine/23" => {
+            (200, quarantined(23, None).to_string().replace(r#""broken""#, VERBATIM))
+        }
         "GET /api/v1/consumers/archive/dead-letters?limit=200" => page(1001..=1100, Some("1100")),
         "GET /api/v1/consumers/archive/dead-letters?limit=200&cursor=1100" => page(1101..=1150, None),
         "GET /api/v1/events/quarantine" => {
@@ -71,6 +81,18 @@ fn list_shows_why_each_event_failed_and_its_json_contains_the_event() {
     assert_valid_output("events dlq list", &listed);
     assert_eq!(listed["items"][0]["event"]["source_id"], "fw");
     assert_eq!(stub.requests()[0].header("authorization"), Some("Bearer svc_pt_x"));
+}
+
+#[test]
+fn every_json_output_has_the_bytes_of_the_event() {
+    let stub = Stub::new(service);
+    for command in [&["list", "verbatim"][..], &["show", "_ingest", "23"]] {
+        for format in ["json", "ndjson"] {
+            let arguments = [&["events", "dlq"][..], command, &["--output", format]].concat();
+            let printed = client(&stub).run(&arguments).stdout;
+            assert!(printed.contains(VERBATIM), "{arguments:?}: {printed}");
+        }
+    }
 }
 
 #[test]

@@ -7,6 +7,7 @@ use std::str::FromStr;
 use chrono::{DateTime, SecondsFormat, Utc};
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
 use serde_json::{Value, json};
 use tenancy::{TenantId, serde_as_text};
 
@@ -285,7 +286,7 @@ pub struct ConsumerAccounts {
 pub const MAX_DEAD_LETTER_SEQUENCES: usize = 100;
 
 /// An event that a consumer could not handle, or an item that ingest has quarantined.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[schemars(example = json!({
     "sequence": 17, "tenant_id": "acme", "source_id": "firewall-7", "event_id": "boot-42", "event_type": "USER_LOGIN",
     "failed_at": "2026-01-31T12:10:00Z", "reason": "no column for `principal.mac`", "attempts": 5,
@@ -313,8 +314,10 @@ pub struct DeadLetter {
     /// Number of attempts of the consumer.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub attempts: Option<u32>,
-    /// The event. Text if it is not JSON; null if the dead letter refers to an event that is not stored any more.
-    pub event: Value,
+    /// The event as it is stored. Line breaks between its values are replaced by spaces. Text if it is not JSON, or if it has numbers or
+    /// strings that not all parsers read; null if the dead letter refers to an event that is not stored any more.
+    #[schemars(with = "Value")]
+    pub event: Box<RawValue>,
     /// Only of a quarantined item: what ingest has found.
     #[serde(skip_serializing_if = "Option::is_none", default, deserialize_with = "value::optional_object")]
     pub quarantine: Option<QuarantineDetails>,

@@ -118,28 +118,28 @@ pub struct Metadata {
     /// Type of the event, for example `USER_LOGIN`. Default: `GENERIC_EVENT`. Unknown types are accepted.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub event_type: Option<String>,
-    /// Vendor of the product that reported the event. At most 1 KiB.
+    /// Vendor of the product that reported the event.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub vendor_name: Option<String>,
-    /// Product that reported the event. At most 1 KiB.
+    /// Product that reported the event.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub product_name: Option<String>,
-    /// Version of the product. At most 1 KiB.
+    /// Version of the product.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub product_version: Option<String>,
-    /// Type of the event in the terms of the product. At most 1 KiB.
+    /// Type of the event in the terms of the product.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub product_event_type: Option<String>,
-    /// Id of the event in the product. At most 1 KiB.
+    /// Id of the event in the product.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub product_log_id: Option<String>,
-    /// Installation of the product that reported the event. At most 1 KiB.
+    /// Installation of the product that reported the event.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub product_deployment_id: Option<String>,
-    /// URL of the event in the product. At most 1 KiB.
+    /// URL of the event in the product.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub url_back_to_product: Option<String>,
-    /// Description in natural language. At most 8 KiB.
+    /// Description in natural language.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub description: Option<String>,
     /// Unknown fields. They pass through unchanged.

@@ -83,6 +83,8 @@ pub(crate) enum TextRule {
     Duration,
     IpAddress,
     MacAddress,
+    /// Bytes as base64 (RFC 4648), in one of its alphabets, with or without padding.
+    Bytes,
 }
 
 /// The range of an integer.
@@ -129,7 +131,7 @@ impl Integer {
 #[rustfmt::skip]
 macro_rules! rule {
     (string) => { Rule::Text(TextRule::Any) };
-    (bytes) => { Rule::Text(TextRule::Any) };
+    (bytes) => { Rule::Text(TextRule::Bytes) };
     (SourceId) => { Rule::Text(TextRule::SourceId) };
     (EventId) => { Rule::Text(TextRule::EventId) };
     (MetadataId) => { Rule::Text(TextRule::MetadataId) };

@@ -216,6 +216,11 @@ impl TextRule {
                 "pattern": r"^[0-9]{4}-[0-9]{2}-[0-9]{2}[Tt][0-9:]{8}(\.[0-9]{1,9})?([Zz]|[+\-][0-9:]{5})$",
             }),
             Self::Duration => json!({ "pattern": r"^-?[0-9]{1,12}(\.[0-9]{1,9})?s$" }),
+            Self::Bytes => {
+                let alphabets = [r"[A-Za-z0-9+/]", r"[A-Za-z0-9_\-]"]
+                    .map(|digit| format!("({digit}{{4}})*({digit}{{2}}(==)?|{digit}{{3}}=?)?"));
+                json!({ "pattern": format!("^({})$", alphabets.join("|")) })
+            }
             // JSON Schema has no format that includes both kinds of addresses, and none with a zone.
             Self::IpAddress => json!({
                 "anyOf": [{ "format": "ipv4" }, { "format": "ipv6" }, { "pattern": r"^[0-9A-Fa-f:.]+%[!-$&-~]{1,64}$" }],

@@ -9,23 +9,61 @@ use serde_json::value::RawValue;
 
 use crate::fields::{EVENT, Field, Meaning, Name, Rule, TextRule, find, is_same_name};
 
-/// Names of the members that contain events in the documents of Google SecOps and of this service.
-const WRAPPERS: [&str; 14] = [
-    "udm",
-    "event",
-    "events",
-    "idm",
-    "read_only_udm",
-    "inline_source",
-    "run_parser_results",
-    "parsed_events",
-    "collection_elements",
-    "references",
-    "detections",
-    "rule_detections",
-    "udm_event",
-    "udm_events",
+/// The members that contain events in the documents of Google SecOps and of this service, and the other members that the same objects have
+/// in these documents. The other members are no part of an event.
+const WRAPPERS: [(&str, &[&str]); 14] = [
+    ("udm", &["name", "display_name", "raw_log"]),
+    ("event", &["timestamp"]),
+    (
+        "events",
+        &[
+            "more_data_available",
+            "next_page_token",
+            "progress",
+            "complete",
+            "customer_id",
+            "forwarder",
+            "queried_time_range",
+            "valid_baseline_query",
+            "valid_snapshot_query",
+            "baseline_events_count",
+            "filtered_events_count",
+            "too_many_events",
+            "runtime_errors",
+            "timeline",
+            "field_aggregations",
+            "grouped_fields",
+        ],
+    ),
+    ("idm", &["timestamp"]),
+    ("read_only_udm", &["is_significant", "is_alert"]),
+    ("inline_source", &[]),
+    ("run_parser_results", &[]),
+    ("parsed_events", &["log", "statedump_results", "validation_report"]),
+    (
+        "collection_elements",
+        &[
+            "id",
+            "type",
+            "detection",
+            "detection_time",
+            "created_time",
+            "last_updated_time",
+            "time_window",
+            "tags",
+            "detection_timing_details",
+        ],
+    ),
+    ("references", &["label"]),
+    ("detections", &["next_page_token", "continuation_token", "next_page_start_time"]),
+    ("rule_detections", &["next_page_token", "continuation_token", "next_page_start_time"]),
+    ("udm_event", &[]),
+    ("udm_events", &[]),
 ];
+/// The members that each line of `svc events tail` has in addition to the ids and the event.
+const TAIL: [&str; 3] = ["server_event_id", "event_type", "received_at"];
+/// The position in a line of `svc events tail`. An event of the HTTP stream has none.
+const POSITION: &str = "id";
 /// Maximum number of objects and lists around an event.
 const MAX_LEVELS: usize = 16;
 
@@ -40,6 +78,9 @@ pub enum Document<'a> {
     NoEvent,
     /// An object that contains these events, in their order. The result of a search that has found nothing contains none.
     Wrapper(Vec<WrappedEvent<'a>>),
+    /// An object that contains these events, and other members that can be a part of an event: it has a field of an event, or an event in
+    /// it has no event type, and no known document has these members.
+    Mixed(Vec<WrappedEvent<'a>>),
 }
 
 /// An event that another document contains.
@@ -60,15 +101,19 @@ pub struct WrappedEvent<'a> {
 /// Returns the events that a JSON object contains. They are objects with known fields in members such as `udm`, `event` or `events`, and,
 /// if the document has no field of an event itself, objects with `metadata.event_type` in any other member.
 ///
-/// An object with `metadata` is an event itself, whatever its other members are.
+/// An object with a known field other than `source_id`, `event_id` and `additional` is an event itself, whatever its other members are.
 pub fn unwrap_events(document: &str) -> Document<'_> {
     let Ok(members) = serde_json::from_str::<Members<'_>>(document) else { return Document::Event };
-    if members.metadata().is_some() {
+    if members.is_event() {
         return Document::Event;
     }
     let mut search = Search::default();
     if search.members(&members, &Place::default()) {
-        return Document::Wrapper(search.0);
+        return if search.has_others {
+            Document::Mixed(search.events)
+        } else {
+            Document::Wrapper(search.events)
+        };
     }
     if members.has_field() {
         return Document::Event;
@@ -83,7 +128,7 @@ pub fn unwrap_events(document: &str) -> Document<'_> {
 
 /// Returns whether a member with this name can contain an event.
 pub(crate) fn is_wrapper(name: &str) -> bool {
-    WRAPPERS.iter().any(|wrapper| is_same_name(wrapper, name))
+    WRAPPERS.iter().any(|(wrapper, _)| is_same_name(wrapper, name))
 }
 
 /// The members of an object.
@@ -96,9 +141,30 @@ struct Member<'a> {
     field: Option<&'static Field>,
 }
 
+impl Member<'_> {
+    /// Whether nothing is lost without the member next to these members with events: it is empty, or known documents have it there.
+    fn is_neighbor(&self, wrappers: &[&Self]) -> bool {
+        let json = self.value.get();
+        let is_empty = json == "null"
+            || serde_json::from_str::<[(); 0]>(json).is_ok()
+            || serde_json::from_str::<Members<'_>>(json).is_ok_and(|members| members.0.is_empty());
+        is_empty
+            || WRAPPERS.iter().any(|(wrapper, neighbors)| {
+                neighbors.iter().any(|neighbor| is_same_name(neighbor, &self.name))
+                    && wrappers.iter().any(|found| is_same_name(wrapper, &found.name))
+            })
+    }
+}
+
 impl<'a> Members<'a> {
     fn metadata(&self) -> Option<&Member<'a>> {
         self.0.iter().find(|member| member.field.is_some_and(|field| field.name == "metadata"))
+    }
+
+    /// Whether the object is an event itself. Other documents have the ids and `additional` too.
+    fn is_event(&self) -> bool {
+        let is_own = |field: &Field| !matches!(field.rule, Rule::Text(_)) && field.name != "additional";
+        self.0.iter().any(|member| member.field.is_some_and(is_own))
     }
 
     /// Whether the object has a field of an event. Other documents have `additional` too.
@@ -124,7 +190,13 @@ impl<'a> Members<'a> {
         self.0.iter().find(|member| member.field.is_some_and(is_wanted)).map(|member| member.value)
     }
 
-    /// Whether each member that can contain events has an empty list, or the members are only those of the progress of a search.
+    /// Whether the object is a line of `svc events tail`.
+    fn is_tail(&self) -> bool {
+        TAIL.iter().all(|name| self.0.iter().any(|member| member.name == *name))
+    }
+
+    /// Whether each member that can contain events has an empty list and nothing else is lost, or the members are only those of the
+    /// progress of a search.
     fn is_empty_result(&self) -> bool {
         let is_progress = |member: &Member<'_>| match &*member.name {
             "complete" => matches!(member.value.get(), "true" | "false"),
@@ -134,9 +206,10 @@ impl<'a> Members<'a> {
         if !self.0.is_empty() && self.0.iter().all(is_progress) {
             return true;
         }
-        let mut wrappers = self.0.iter().filter(|member| is_wrapper(&member.name)).peekable();
-        wrappers.peek().is_some()
-            && wrappers.all(|member| match serde_json::from_str::<Members<'_>>(member.value.get()) {
+        let (wrappers, others): (Vec<_>, Vec<_>) = self.0.iter().partition(|member| is_wrapper(&member.name));
+        !wrappers.is_empty()
+            && others.iter().all(|other| other.is_neighbor(&wrappers))
+            && wrappers.iter().all(|member| match serde_json::from_str::<Members<'_>>(member.value.get()) {
                 Ok(members) => members.is_empty_result(),
                 Err(_) => serde_json::from_str::<[(); 0]>(member.value.get()).is_ok(),
             })
@@ -197,7 +270,13 @@ impl Place<'_> {
 
 /// The events that were found.
 #[derive(Default)]
-struct Search<'a>(Vec<WrappedEvent<'a>>);
+struct Search<'a> {
+    events: Vec<WrappedEvent<'a>>,
+    /// Whether one of them has no event type, so that it can be a part of another one.
+    has_untyped: bool,
+    /// Whether an object around them has other members that can be a part of an event.
+    has_others: bool,
+}
 
 impl<'a> Search<'a> {
     /// Adds the events of a value, and returns whether there is any.
@@ -216,7 +295,7 @@ impl<'a> Search<'a> {
         if !items.iter().any(|item| can_contain(item)) {
             return false;
         }
-        let first = self.0.len();
+        let first = self.events.len();
         let mut found = false;
         for (index, item) in items.into_iter().enumerate() {
             let place = Place { event_id: None, ..place.below(index) };
@@ -227,41 +306,53 @@ impl<'a> Search<'a> {
             }
         }
         if !found {
-            self.0.truncate(first);
+            self.events.truncate(first);
         }
+        // One id cannot be that of several events.
+        self.has_others |= found && place.event_id.is_some();
         found
     }
 
     fn object(&mut self, object: &'a RawValue, members: &Members<'a>, place: Place<'a>) -> bool {
-        let is_event = members.has_event_type() || place.is_named && members.metadata().is_some();
+        let is_event = members.has_event_type() || place.is_named && members.is_event();
         if !is_event && self.members(members, &place) {
             return true;
         }
         let is_event = is_event || place.is_named && members.has_field();
         if is_event {
+            self.has_untyped |= !members.has_event_type();
             self.push(object, place, true);
         }
         is_event
     }
 
     fn members(&mut self, members: &Members<'a>, place: &Place<'a>) -> bool {
-        let has_field = members.has_field();
-        let source_id = members.text(TextRule::SourceId).or(place.source_id);
-        let event_id = members.text(TextRule::EventId).or(place.event_id);
-        let mut found = false;
-        for Member { name, value, field } in &members.0 {
-            let is_named = is_wrapper(name);
-            if can_contain(value) && field.is_none() && (is_named || !has_field) {
-                let below = place.below(escape_pointer_token(name));
-                found |= self.value(value, Place { is_named, source_id, event_id, ..below });
+        let (has_field, is_tail) = (members.has_field(), members.is_tail());
+        let ids = [TextRule::SourceId, TextRule::EventId].map(|rule| members.text(rule));
+        let (source_id, event_id) = (ids[0].or(place.source_id), ids[1].or(place.event_id));
+        let (wrappers, others): (Vec<_>, Vec<_>) = members.0.iter().partition(|member| {
+            let is_named = is_wrapper(&member.name);
+            if !can_contain(member.value) || member.field.is_some() || !is_named && has_field {
+                return false;
             }
-        }
-        found
+            let below = place.below(escape_pointer_token(&member.name));
+            self.value(member.value, Place { is_named, source_id, event_id, ..below })
+        });
+        // The ids are added to the events.
+        let is_kept = |member: &Member<'a>| {
+            ids.into_iter().flatten().any(|id| std::ptr::eq(id, member.value))
+                || is_tail && (TAIL.contains(&&*member.name) || member.name == POSITION)
+                || member.is_neighbor(&wrappers)
+        };
+        let can_be_event = self.has_untyped || others.iter().any(|member| member.field.is_some());
+        self.has_others |=
+            !wrappers.is_empty() && can_be_event && !others.iter().all(|member| is_kept(member));
+        !wrappers.is_empty()
     }
 
     fn push(&mut self, event: &'a RawValue, place: Place<'a>, is_event: bool) {
         let Place { pointer, source_id, event_id, .. } = place;
-        self.0.push(WrappedEvent { pointer, event, source_id, event_id, is_event });
+        self.events.push(WrappedEvent { pointer, event, source_id, event_id, is_event });
     }
 }
 
@@ -274,7 +365,9 @@ mod tests {
     use super::*;
 
     fn unwrapped(document: &str) -> Vec<(String, &str)> {
-        let Document::Wrapper(events) = unwrap_events(document) else { return Vec::new() };
+        let (Document::Wrapper(events) | Document::Mixed(events)) = unwrap_events(document) else {
+            return Vec::new();
+        };
         events.into_iter().map(|found| (found.pointer, found.event.get())).collect()
     }
 
@@ -343,6 +436,8 @@ mod tests {
     fn events_and_other_documents_contain_no_event() {
         for document in [
             r#"{"metadata":{},"event":{"metadata":{}}}"#,
+            r#"{"source_id":"edr","principal":{},"security_result":[],"event":{"target":{}}}"#,
+            r#"{"source_id":"edr","principal":{},"detections":[{"security_result":[]}]}"#,
             r#"{"source_id":"fw","event":{"kind":"alert","id":"7"}}"#,
             r#"{"source_id":"fw","event":{"src":"10.0.0.1","additional":{}}}"#,
             r#"{"source_id":"fw","udm":null,"events":[1,{}],"idm":{}}"#,
@@ -356,6 +451,30 @@ mod tests {
             "",
         ] {
             assert_eq!(unwrapped(document), [], "{document}");
+        }
+    }
+
+    #[test]
+    fn the_other_members_of_a_wrapper_can_be_no_part_of_an_event() {
+        for (document, is_wrapper) in [
+            (r#"{"name":"a","udm":EVENT,"rawLog":"x","host":null,"tags":[],"labels":{}}"#, true),
+            (r#"{"source_id":"fw","event_id":"7","udm":EVENT}"#, true),
+            (r#"{"source_id":"fw","source_id":"fw-2","udm":EVENT}"#, false),
+            (r#"{"source_id":"fw","event_id":7,"udm":EVENT}"#, false),
+            (r#"{"source_id":"fw","event_id":"7","events":[EVENT]}"#, false),
+            (r#"{"source_id":"fw","host":"web-1","event":{"network":{}}}"#, false),
+            (r#"{"source_id":"fw","event_type":"USER_LOGIN","event":{"network":{}}}"#, false),
+            (r#"{"events":[{"udm":EVENT},{"udm":EVENT,"host":"web-1"}]}"#, true),
+            (r#"{"events":[{"udm":{"network":{}}},{"udm":{"network":{}},"host":"web-1"}]}"#, false),
+            (r#"{"events":[{"network":{}}],"detections":["x"]}"#, false),
+            (r#"{"hits":{"total":1,"hits":[{"_id":"a","_source":EVENT}]}}"#, true),
+            (r#"{"name":"a","results":[EVENT]}"#, true),
+            (r#"{"udm":EVENT,"additional":{"a":1}}"#, false),
+        ] {
+            let document = document.replace("EVENT", EVENT);
+            let found = unwrap_events(&document);
+            assert_eq!(matches!(found, Document::Wrapper(_)), is_wrapper, "{document}");
+            assert_eq!(matches!(found, Document::Mixed(_)), !is_wrapper, "{document}");
         }
     }
 
@@ -391,7 +510,9 @@ mod tests {
             (r#"{"event_id":7,"source_id":null,"event":EVENT}"#, None, None),
         ] {
             let document = document.replace("EVENT", EVENT);
-            let Document::Wrapper(found) = unwrap_events(&document) else { panic!("{document}") };
+            let (Document::Wrapper(found) | Document::Mixed(found)) = unwrap_events(&document) else {
+                panic!("{document}")
+            };
             let text = |value: Option<&RawValue>| value.map(|value| value.get().to_owned());
             let found = found.into_iter().next().unwrap();
             let found = (text(found.source_id), text(found.event_id));
@@ -422,6 +543,8 @@ mod tests {
             r#"{"udm":{}}"#,
             r#"{"events":[],"event":{"a":1}}"#,
             r#"{"error":"x"}"#,
+            r#"{"host":"web-1","events":[]}"#,
+            r#"{"events":{"events":[],"host":"web-1"}}"#,
             r#"{"a":[]}"#,
             r#"{"progress":1,"n":1}"#,
             r#"{"complete":"yes"}"#,

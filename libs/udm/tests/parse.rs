@@ -153,6 +153,16 @@ fn names_that_differ_from_a_known_name_only_in_case_and_separators_are_rejected(
         let at = format!("/metadata/{name}");
         expect(&format!(r#"{{"source_id":"a","metadata":{{"{name}":"A"}}}}"#), &[(&at, "invalid_name")]);
     }
+    // Generators of Python add `_` to names that are words of the language.
+    for (name, place) in [
+        ("type_", r#"{"source_id":"a","principal":{"resource":{"type_":"a"}}}"#),
+        ("from_", r#"{"source_id":"a","network":{"email":{"from_":"a"}}}"#),
+        ("class_", r#"{"source_id":"a","network":{"dns":{"questions":{"class_":1}}}}"#),
+    ] {
+        let Err(ParseError::Invalid { errors, .. }) = parse(place.as_bytes()) else { panic!("{place}") };
+        assert!(errors[0].pointer.ends_with(name) && errors[0].code == "invalid_name", "{errors:?}");
+        assert_eq!(errors[0].message, format!("write this name as {}", name.trim_end_matches('_')));
+    }
     expect(r#"{"SOURCE_ID":"a"}"#, &[("/SOURCE_ID", "invalid_name"), ("/source_id", "required")]);
     assert!(parse(br#"{"source_id":"a","x":{"Source_id":1},"network":{"IP":1,"ip":2}}"#).is_ok());
 }
@@ -164,6 +174,7 @@ fn a_wrapped_event_is_rejected_with_the_pointer_of_the_inner_object() {
         &[("/udm", "wrapped_event")],
     );
     expect(r#"{"Event_id":7,"event":{"source_id":"a"}}"#, &[("/event", "wrapped_event")]);
+    expect(r#"{"source_id":"a","host":"h","event":{"network":{}}}"#, &[("/event", "wrapped_event")]);
     let items = r#"{"udm":{"metadata":{}}},"#.repeat(20);
     let import = format!(r#"{{"inlineSource":{{"events":[{items}{{}}]}}}}"#);
     let found = errors(&import);
@@ -171,6 +182,7 @@ fn a_wrapped_event_is_rejected_with_the_pointer_of_the_inner_object() {
     assert_eq!(found[15], ("/inlineSource/events/15/udm".to_owned(), "wrapped_event".to_owned()));
     for event in [
         r#"{"source_id":"a","metadata":{},"udm":{"metadata":{}}}"#,
+        r#"{"source_id":"a","principal":{},"event":{"target":{}},"detections":[{"security_result":{}}]}"#,
         r#"{"source_id":"a","event":{"kind":"alert"},"idm":7,"events":[]}"#,
         r#"{"source_id":"a","additional":{"udm":{"metadata":{}}}}"#,
     ] {
@@ -326,6 +338,10 @@ fn an_integer_is_a_number_or_a_decimal_string() {
     for (name, valid, invalid) in [
         ("sent_bytes", r#""18446744073709551615""#, r#""18446744073709551616""#),
         ("total_bytes", r#""-9223372036854775808""#, "9223372036854775808"),
+        // A 64-bit float has the same value for both.
+        ("total_bytes", "-9223372036854775808", "-9223372036854775809"),
+        ("total_bytes", "9223372036854775807", "-9223372036854776000"),
+        ("sent_bytes", "18446744073709551615", "18446744073709551616"),
         ("dns", r#"{"id":4294967295}"#, r#"{"id":4294967296}"#),
         ("http", r#"{"response_code":-2147483648}"#, r#"{"response_code":"2147483648"}"#),
     ] {
@@ -398,6 +414,20 @@ fn addresses_have_the_forms_of_vendors() {
         ("mac", "001b.44113ab7"),
     ] {
         expect(&event(name, invalid), &[(&format!("/principal/{name}"), "invalid_value")]);
+    }
+}
+
+#[test]
+fn bytes_are_base64_in_one_alphabet_with_or_without_padding() {
+    let event =
+        |value: &str| format!(r#"{{"source_id":"a","network":{{"dhcp":{{"clientIdentifier":"{value}"}}}}}}"#);
+    for valid in ["", "AAE=", "AAE", "AA==", "AA", "AAEC", "+/8=", "-_8", "-_8="] {
+        assert!(parse(event(valid).as_bytes()).is_ok(), "{valid}");
+    }
+    for invalid in
+        ["not base64!", "A", "AA=", "A===", "AAEC=", "AAEC==", "=", "====", "+_8", "AA E", "AA=E", "ä="]
+    {
+        expect(&event(invalid), &[("/network/dhcp/clientIdentifier", "invalid_value")]);
     }
 }
 

@@ -96,7 +96,10 @@ fn event_with(example: &str) -> String {
     let place = match name {
         "event_timestamp" | "event_type" | "id" => "metadata",
         "ip" | "mac" | "port" | "hostname" | "platform" => "principal",
-        "sent_bytes" | "session_duration" | "ipv6" | "direction" => "network",
+        "client_identifier" => {
+            return format!(r#"{{"source_id":"a","network":{{"dhcp":{{{example}}}}}}}"#);
+        }
+        "sent_bytes" | "total_bytes" | "session_duration" | "ipv6" | "direction" => "network",
         "region_latitude" => {
             return format!(r#"{{"source_id":"a","principal":{{"location":{{{example}}}}}}}"#);
         }

@@ -54,9 +54,7 @@ fn is_field(kind: &str, value: &Value) -> bool {
 
 fn is_value(kind: &str, value: &Value) -> bool {
     match kind {
-        "string" | "bytes" | "MetadataId" => value.is_string(),
-        "Text1K" => value.as_str().is_some_and(|text| text.len() <= 1024),
-        "Text8K" => value.as_str().is_some_and(|text| text.len() <= 8192),
+        "string" | "MetadataId" => value.is_string(),
         "bool" => value.is_boolean(),
         "enum" => value.is_string() || is_integer(value, i32::MIN.into(), i32::MAX.into()),
         "int32" => is_integer(value, i32::MIN.into(), i32::MAX.into()),
@@ -67,7 +65,7 @@ fn is_value(kind: &str, value: &Value) -> bool {
         "Struct" => value.is_object() || is_empty_list(value),
         // The rules of these have separate tests.
         "float" | "double" => value.is_number() || value.is_string(),
-        "SourceId" | "EventId" | "IpAddress" | "MacAddress" => value.is_string(),
+        "bytes" | "SourceId" | "EventId" | "IpAddress" | "MacAddress" => value.is_string(),
         "EventType" => value.is_string() || value.is_number(),
         "EventTime" | "Timestamp" | "Duration" => {
             value.as_object().map_or_else(|| value.is_string(), is_instant)
@@ -97,7 +95,12 @@ fn is_integer(value: &Value, min: i128, max: i128) -> bool {
         }
         Value::Number(number) => {
             #[expect(clippy::cast_possible_truncation, reason = "the cast saturates")]
-            let float = || number.as_f64().filter(|float| float.fract() == 0.0).map(|float| float as i128);
+            let float = || {
+                // A float of -2^63 can be a smaller integer.
+                let float =
+                    number.as_f64().filter(|float| float.fract() == 0.0 && *float > -(2.0_f64.powi(63)));
+                float.map(|float| float as i128)
+            };
             number.as_i64().map(i128::from).or_else(|| number.as_u64().map(i128::from)).or_else(float)
         }
         _ => None,

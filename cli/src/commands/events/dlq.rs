@@ -142,10 +142,10 @@ impl Command for List {
     }
 }
 
-/// Print the original bytes of quarantined items.
+/// Print quarantined items.
 ///
-/// Correct the output and send it with `svc events send --file`. A line break follows each item, but not a part of a body. On a terminal,
-/// control characters are escaped.
+/// Prints the original bytes of each item and then a line break, or only the bytes of a part of a body. Correct the output and send it with
+/// `svc events send --file`. On a terminal, control characters are escaped.
 #[derive(Args)]
 pub(crate) struct Show {
     /// `_ingest`, the name of quarantined items.
@@ -171,8 +171,8 @@ impl Command for Show {
         ("Print an invalid item, to correct it and send it again", "svc events dlq show _ingest 1"),
         ("Print an item with its reason and sender", "svc events dlq show _ingest 1 --output json"),
     ];
-    const AGENT_NOTES: &'static str = "Only quarantined items. Redirect the output to a file to get the original bytes. The \
-        JSON output has one object on one line per item; quarantine.payload is base64 of the stored bytes. \
+    const AGENT_NOTES: &'static str = "Only quarantined items. Redirect the output to a file to get the original bytes, with a line break \
+        after each item. The JSON output has one object on one line per item; quarantine.payload is base64 of the stored bytes. \
         quarantine.truncated_from is set if the item was larger than the stored \
         256 KiB. After sending the corrected item, delete the original: svc events dlq delete _ingest SEQUENCE.";
     const SEE_ALSO: Names = &["events dlq list", "events dlq delete", "events send"];

@@ -333,7 +333,8 @@ fn contents(json: &str) -> Contents<'_> {
     if json.starts_with('[') {
         let items: Vec<&RawValue> = serde_json::from_str(json).unwrap_or_default();
         // An object without a field of an event is one only if the list has no documents with events.
-        let is_wrapper = |item: &&RawValue| matches!(unwrap_events(item.get()), Document::Wrapper(_));
+        let is_wrapper =
+            |item: &&RawValue| matches!(unwrap_events(item.get()), Document::Wrapper(_) | Document::Mixed(_));
         let has_wrapper = items.iter().any(is_wrapper);
         let items = items.into_iter().map(|event| WrappedEvent {
             pointer: String::new(),
@@ -345,7 +346,8 @@ fn contents(json: &str) -> Contents<'_> {
         return Contents::Events(items.collect());
     }
     match unwrap_events(json) {
-        Document::Event | Document::Other => Contents::Event,
+        // The service rejects an object with events and other members, so that none is lost.
+        Document::Event | Document::Other | Document::Mixed(_) => Contents::Event,
         Document::NoEvent => Contents::NoEvent,
         Document::Wrapper(events) => Contents::Events(events),
     }
@@ -546,7 +548,9 @@ mod tests {
                 format_args!(
                     r#"{{"events":[{{"udm":{event}}},{{"udm":{event}}}],"moreDataAvailable":true}}"#
                 ),
-                format_args!(r#"{{"id":"1","event_id":"e","source_id":"s","event":{event}}}"#),
+                format_args!(
+                    r#"{{"event_id":"e","server_event_id":"u","source_id":"s","event_type":"T","received_at":"t","event":{event}}}"#
+                ),
                 format_args!(r#"[{{"udm":{event}}}]"#),
             )
             .as_bytes(),
@@ -557,6 +561,21 @@ mod tests {
                 ("item 4", event),
             ],
         );
+    }
+
+    #[test]
+    fn an_object_with_other_members_is_sent_as_it_is_so_that_the_service_decides() {
+        for line in [
+            r#"{"source_id":"edr","event_id":"2","principal":{},"event":{"target":{"hostname":"c2"}}}"#,
+            r#"{"source_id":"edr","principal":{},"detections":[{"security_result":[{}]},{"network":{}}]}"#,
+            r#"{"source_id":"edr","event_id":"1","host":"web-1","event":{"network":{}}}"#,
+            r#"{"host":"web-1","udm":{"metadata":{}}}"#,
+            r#"{"host":"web-1","event":{"network":{}}}"#,
+            r#"{"host":"web-1","events":[]}"#,
+        ] {
+            assert_items(line.as_bytes(), &[("line 1", line)]);
+            assert_items(format!("[{line}]").as_bytes(), &[("item 1", line)]);
+        }
     }
 
     #[test]
@@ -634,7 +653,40 @@ mod tests {
         }
     }
 
+    /// JSON of objects with members of events, of wrappers and of no known document. Each `#` becomes a number.
+    fn document() -> impl Strategy<Value = String> {
+        let leaf = prop::sample::select(vec!["\"value#\"", "null", "[]", "{}"]).prop_map(str::to_owned);
+        leaf.prop_recursive(4, 24, 4, |inner| {
+            let names = "udm|event|events|idm|detections|metadata|principal|additional|host";
+            let members = prop::collection::btree_map(names, inner.clone(), 1..4);
+            let members = members.prop_map(|members| {
+                let members: Vec<_> =
+                    members.iter().map(|(name, value)| format!("\"{name}\":{value}")).collect();
+                format!("{{{}}}", members.join(","))
+            });
+            let items = prop::collection::vec(inner, 1..3).prop_map(|items| format!("[{}]", items.join(",")));
+            prop_oneof![4 => members, 1 => items]
+        })
+    }
+
     proptest! {
+        #[test]
+        fn every_value_of_a_line_without_an_event_type_is_in_an_event_or_in_a_reject(document in document()) {
+            let parts: Vec<_> = document.split('#').collect();
+            let line: String =
+                parts.iter().enumerate().flat_map(|(n, part)| [(*part).to_owned(), format!("{n}-")]).collect();
+            let line = line.strip_suffix(&format!("{}-", parts.len() - 1)).unwrap();
+            prop_assume!(line.starts_with(['{', '[']));
+            let read = reader(line.as_bytes()).unwrap().map(|item| match item.unwrap().json {
+                Ok(json) => json.get().to_owned(),
+                Err(invalid) => String::from_utf8(invalid.bytes).unwrap(),
+            });
+            let read: String = read.collect();
+            for n in 0..parts.len() - 1 {
+                prop_assert!(read.contains(&format!("value{n}-")), "value{} of {} is not in {}", n, line, read);
+            }
+        }
+
         #[test]
         fn numbers_increase_and_nothing_depends_on_the_size_of_reads(
             text in prop::collection::vec(prop_oneof![any::<u8>(), prop::sample::select(&b"{}[]\":, \n1a"[..])], 0..300),

@@ -2,7 +2,6 @@
 
 use schemars::JsonSchema;
 use serde::Serialize;
-use serde_json::Value;
 
 use super::cell::Cell;
 use super::layout::{self, View};
@@ -99,8 +98,8 @@ impl<T: Row> CommandOutput for ItemList<T> {
         Table::items(&self.items)
     }
 
-    fn lines(&self) -> serde_json::Result<Vec<Value>> {
-        self.items.iter().map(serde_json::to_value).collect()
+    fn lines(&self) -> serde_json::Result<Vec<String>> {
+        self.items.iter().map(serde_json::to_string).collect()
     }
 }
 

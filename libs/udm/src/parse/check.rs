@@ -103,7 +103,7 @@ impl<'a> CheckedEvent<'a> {
 
     /// Reports only the events that the document contains, because other errors would be those of the wrapper.
     fn reject_wrapped(&mut self, text: &str) {
-        let Document::Wrapper(wrapped) = unwrap_events(text) else { return };
+        let (Document::Wrapper(wrapped) | Document::Mixed(wrapped)) = unwrap_events(text) else { return };
         if !wrapped.is_empty() {
             self.errors = Errors::default();
         }

@@ -75,6 +75,7 @@ impl TextRule {
                 is_mac_address(text),
                 "expected an EUI-48 or EUI-64 such as 00:1b:44:11:3a:b7 or 001b.4411.3ab7",
             ),
+            Self::Bytes => (is_base64(text), "expected base64 such as AAE= or AAE"),
         };
         if is_valid { Ok(()) } else { Err(("invalid_value", expected.into())) }
     }
@@ -169,6 +170,16 @@ fn is_mac_address(text: &str) -> bool {
     groups.all(is_group) && matches!(length, 2 | 4) && matches!(digits, 12 | 16)
 }
 
+/// Returns whether the text is base64 in one of the alphabets of RFC 4648, with or without padding.
+fn is_base64(text: &str) -> bool {
+    let digits = text.trim_end_matches('=').as_bytes();
+    let padding = text.len() - digits.len();
+    let has_alphabet =
+        |other: [u8; 2]| digits.iter().all(|digit| digit.is_ascii_alphanumeric() || other.contains(digit));
+    let has_length = digits.len() % 4 != 1 && (padding == 0 || padding <= 2 && text.len().is_multiple_of(4));
+    has_length && (has_alphabet(*b"+/") || has_alphabet(*b"-_"))
+}
+
 /// Returns the integer that a decimal string means: digits, or digits with a fraction of zeros.
 pub(crate) fn integer(text: &str) -> Option<i128> {
     let digits = text.strip_prefix('-').unwrap_or(text);
@@ -181,10 +192,12 @@ pub(crate) fn integer(text: &str) -> Option<i128> {
     Some(if text.starts_with('-') { -number } else { number })
 }
 
-/// Returns the integer that a number means. As in JSON Schema, `80.0` is an integer.
+/// Returns the integer that a number means. As in JSON Schema, `80.0` is an integer. A number of at most -2^63 can be rounded from one
+/// below the range of 64 bits, as one of at least 2^64. The parser reads the digits of integers within this range as integers.
 pub(crate) fn integral(number: f64) -> Option<i128> {
+    const MIN: f64 = -9_223_372_036_854_775_808.0;
     #[expect(clippy::cast_possible_truncation, reason = "the number is an integer, and the cast saturates")]
-    (number.fract() == 0.0).then_some(number as i128)
+    (number.fract() == 0.0 && number > MIN).then_some(number as i128)
 }
 
 /// Returns whether the text is a number in the JSON of protobuf. The parser of floats also accepts a point without digits on one side.

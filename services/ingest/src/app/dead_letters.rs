@@ -8,6 +8,7 @@ use contract::consumers::{
 use contract::{Page, ProblemKind};
 use data_encoding::BASE64;
 use serde_json::Value;
+use serde_json::value::{RawValue, to_raw_value};
 use service::Problem;
 use service::http::Paging;
 use tenancy::TenantId;
@@ -217,11 +218,7 @@ fn dead_letter(letter: &bus::DeadLetter) -> DeadLetter {
         failed_at: letter.failed_at,
         reason: text(letter.reason()),
         attempts: letter.attempts(),
-        event: match &*letter.payload {
-            [] => Value::Null,
-            payload => serde_json::from_slice(payload)
-                .unwrap_or_else(|_| Value::String(String::from_utf8_lossy(payload).into_owned())),
-        },
+        event: event(&letter.payload),
         quarantine: letter.quarantine().map(|details| QuarantineDetails {
             code: details.code,
             request_id: details.request_id,
@@ -231,4 +228,17 @@ fn dead_letter(letter: &bus::DeadLetter) -> DeadLetter {
             payload: None,
         }),
     }
+}
+
+/// Returns a stored event with its bytes, on one line, so that it can be sent again. The response is JSON for every parser.
+fn event(payload: &[u8]) -> Box<RawValue> {
+    if payload.is_empty() {
+        return RawValue::NULL.to_owned();
+    }
+    let text = String::from_utf8_lossy(payload);
+    let is_json = serde_json::from_slice::<Value>(payload).is_ok();
+    // Strings in JSON have no line breaks.
+    let json =
+        if is_json { RawValue::from_string(text.replace(['\n', '\r'], " ")) } else { to_raw_value(&text) };
+    json.unwrap_or_else(|_| RawValue::NULL.to_owned())
 }

@@ -72,7 +72,7 @@ async fn a_replayed_dead_letter_is_stored_as_the_same_event_for_its_consumer() {
     assert_eq!((letter.sequence, letter.tenant_id.as_str()), (sequence, "acme"));
     assert_eq!((letter.source_id.as_deref(), letter.event_id.as_deref()), (Some("fw 1/ä"), Some("e1")));
     assert_eq!((letter.reason.as_deref(), letter.attempts), (Some("no such column"), Some(5)));
-    assert_eq!(letter.event, serde_json::from_str::<Value>(EVENT).unwrap());
+    assert_eq!(letter.event.get(), EVENT);
 
     let result = fixture.replay("archive", &[sequence]).await;
     assert_eq!((result.replayed, result.skipped), (vec![sequence], vec![]));
@@ -92,7 +92,7 @@ async fn a_replayed_dead_letter_is_stored_as_the_same_event_for_its_consumer() {
     assert_eq!(header("Nats-Msg-Id"), Some(format!("replay-{sequence}")));
     assert_eq!((header("Udm-Dlq-Reason"), header("Nats-Expected-Stream")), (None, None));
 
-    assert_eq!(fixture.list("archive", "").await.items, []);
+    assert!(fixture.list("archive", "").await.items.is_empty());
     let repeated = fixture.replay("archive", &[sequence]).await;
     assert_eq!((repeated.replayed, repeated.skipped), (vec![], vec![sequence]));
 }
@@ -175,7 +175,7 @@ async fn a_dead_letter_that_refers_to_its_event_is_listed_and_replayed_with_it()
     let listed = fixture.list("archive", "").await.items;
     let letter = &listed[0];
     assert_eq!((letter.sequence, letter.reason.as_deref()), (sequence, Some("too large")));
-    assert_eq!(letter.event, event);
+    assert_eq!(letter.event.get(), event.to_string());
     let result = fixture.replay("archive", &[sequence]).await;
     assert_eq!((result.replayed, result.skipped), (vec![sequence], vec![]));
     let last = stored.sequence + 1;
@@ -185,7 +185,7 @@ async fn a_dead_letter_that_refers_to_its_event_is_listed_and_replayed_with_it()
         assert_eq!(replayed.headers.get(name), stored.headers.get(name), "{name}");
     }
     assert_eq!(replayed.headers.get("Udm-Replay-For").unwrap().as_str(), "archive");
-    assert_eq!(fixture.list("archive", "").await.items, []);
+    assert!(fixture.list("archive", "").await.items.is_empty());
 }
 
 #[tokio::test]
@@ -208,7 +208,7 @@ async fn while_the_event_is_stored_a_changed_copy_is_neither_listed_nor_replayed
     let changed = r#"{"source_id":"fw","event_id":"e1","n":2}"#;
     let sent = fixture.broker.publish_with_headers("udm.dlq.v1.acme.archive", headers, changed.into()).await;
     let sequence = sent.unwrap().await.unwrap().sequence;
-    assert_eq!(fixture.list("archive", "").await.items[0].event, event);
+    assert_eq!(fixture.list("archive", "").await.items[0].event.get(), event.to_string());
     assert_eq!(fixture.replay("archive", &[sequence]).await.replayed, [sequence]);
     let last = stored.sequence + 1;
     let replayed = fixture.broker.get_stream("UDM").await.unwrap().get_raw_message(last).await.unwrap();
@@ -249,14 +249,15 @@ async fn a_dead_letter_that_refers_to_another_event_or_none_shows_no_event_and_i
     let listed = fixture.list("archive", "").await.items;
     assert_eq!(listed.len(), sequences.len());
     for letter in &listed {
-        assert_eq!(letter.event, Value::Null, "{letter:?}");
+        assert_eq!(letter.event.get(), "null", "{letter:?}");
         assert_eq!(letter.reason.as_deref(), Some("too large"));
     }
     let result = fixture.replay("archive", &sequences).await;
     assert_eq!((result.replayed, result.skipped), (vec![], sequences));
     // The control.
     fixture.refer(&own.headers, "UDM", &own_place).await;
-    assert_eq!(fixture.list("archive", "").await.items.last().unwrap().event, event("e1"));
+    let listed = fixture.list("archive", "").await.items;
+    assert_eq!(listed.last().unwrap().event.get(), event("e1").to_string());
 }
 
 #[tokio::test]
