@@ -25,7 +25,7 @@ pub use operator::{OperatorAccess, OperatorSettings, operator_only};
 pub use page_session::{PAGE_SESSION_LIFETIME, page_session_cookie};
 pub use secret::{
     AnyCaller, InvalidSecret, PLATFORM_TOKEN, PlatformAdmin, PlatformSecret, SERVICE_TOKEN, ServiceSecret,
-    internal_only,
+    TenantCaller, internal_only,
 };
 pub use session_client::{IssueError, SessionClient};
 pub use token_review::{KubernetesApi, TokenReviewer, WorkloadVerifier, service_account_digest};

@@ -13,7 +13,9 @@ use http::header::AUTHORIZATION;
 use http::request::Parts;
 use service::Problem;
 use service::config::{Live, Rotating, Variable};
+use service::http::TenantHeader;
 use sha2::Sha256;
+use tenancy::{Actor, TenantId};
 
 use crate::{Bearer, Caller, CredentialVerifier, bearer};
 
@@ -158,6 +160,38 @@ where
             }
             Bearer::Missing | Bearer::Malformed | Bearer::ServiceAccountToken(_) => {
                 Caller::from_request_parts(parts, state).await.map(Self::Caller)
+            }
+        }
+    }
+}
+
+/// The tenant of a request, and who sent it.
+pub struct TenantCaller {
+    /// The tenant of the caller. The platform administrator names it in a header.
+    pub tenant_id: TenantId,
+    /// Who sent the request, for the audit.
+    pub actor: Actor,
+    /// `None` for the platform administrator.
+    pub caller: Option<Caller>,
+}
+
+impl<S> FromRequestParts<S> for TenantCaller
+where
+    S: Send + Sync,
+    Arc<dyn CredentialVerifier>: FromRef<S>,
+    PlatformSecret: FromRef<S>,
+{
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {
+        match AnyCaller::from_request_parts(parts, state).await? {
+            AnyCaller::PlatformAdmin => {
+                let TenantHeader(tenant_id) = TenantHeader::from_request_parts(parts, state).await?;
+                Ok(Self { tenant_id, actor: Actor::PlatformAdmin, caller: None })
+            }
+            AnyCaller::Caller(caller) => {
+                let (tenant_id, actor) = (caller.tenant_id().clone(), Actor::from(&caller));
+                Ok(Self { tenant_id, actor, caller: Some(caller) })
             }
         }
     }

@@ -13,7 +13,7 @@ use axum::middleware::from_fn_with_state;
 use axum::routing::put;
 use axum::{Extension, Json, Router};
 use chrono::{DateTime, TimeDelta};
-use contract::identity::Quota;
+use contract::identity::{Quota, SecondFactorPolicy};
 use contract::internal::{ExportSubject, IssueSession, SubjectRecord, TenantRecord};
 use contract::managed::{OperatorId, X_OPERATOR_ID};
 use contract::session::{AuthMethod, SessionMethod};
@@ -198,6 +198,7 @@ fn tenant() -> TenantRecord {
         status: TenantStatus::Active,
         session_version: 1,
         quota: Quota::default(),
+        second_factor: SecondFactorPolicy::Optional,
         is_deleted: false,
         version: 1,
     }

@@ -7,7 +7,7 @@ use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 use tenancy::{KeyId, SessionId, TenantId, UserId};
 
-use crate::identity::Quota;
+use crate::identity::{Quota, SecondFactorPolicy};
 use crate::managed::ServiceAccount;
 use crate::session::{ApiKey, AuthMethod, Session, SessionMethod};
 use crate::{Role, Scope, TenantStatus, UserStatus};
@@ -73,7 +73,8 @@ pub struct SubjectRecord {
     pub role: Role,
     /// Account status.
     pub status: UserStatus,
-    /// Increases when the password changes or the user is disabled. Sessions with a lower version are revoked.
+    /// Increases when the password changes, the user is disabled, or must log in again for a new role. Sessions with a lower version are
+    /// revoked.
     pub credential_version: i64,
     /// Session that stays active in spite of its lower credential version.
     pub kept_session_id: Option<SessionId>,
@@ -100,6 +101,9 @@ pub struct TenantRecord {
     pub session_version: i64,
     /// Ingestion limits.
     pub quota: Quota,
+    /// Which users must have a second factor: a session without `mfa` is not created for them. Required, as
+    /// [`SubjectRecord::has_factor`].
+    pub second_factor: SecondFactorPolicy,
     /// Whether the tenant is deleted: all of its sessions and API keys are erased.
     #[serde(default)]
     pub is_deleted: bool,

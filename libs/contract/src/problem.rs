@@ -197,7 +197,8 @@ problems! {
         "Use a password that you have not used elsewhere.";
     PasswordContext = "password_context", 422, "The password is easy to guess from the account",
         "Use a password without the e-mail address, the tenant or the product name.";
-    PasswordInvalid = "password_invalid", 422, "The password contains an invalid character", "Remove control characters.";
+    PasswordInvalid = "password_invalid", 422, "The password contains an invalid character",
+        "Remove control characters and invisible characters, which some emoji contain.";
     PasswordUnchanged = "password_unchanged", 422, "The new password is the current one", "Choose another password.";
     RateLimited = "rate_limited", 429, "Too many requests", "Wait for the time in Retry-After and repeat the request.";
     QuotaExceeded = "quota_exceeded", 429, "The quota of the tenant is exceeded",

@@ -59,7 +59,7 @@ pub(crate) struct AdminNotice {
     pub(crate) changed_at: DateTime<Utc>,
 }
 
-/// A change that all administrators of a tenant get a notice of.
+/// A change that administrators of a tenant get a notice of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum AdminChange {

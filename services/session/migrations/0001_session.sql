@@ -12,12 +12,15 @@ create table session.tenants (
     session_version bigint not null,
     events_per_second integer,
     bytes_per_second integer,
+    -- Which users must have a second factor. A session of these is created only after it (`mfa` in `amr`).
+    second_factor text collate "C" not null,
     -- A deleted tenant keeps this row, so that a late record of an earlier version changes nothing. `erased_at` is the time at which
     -- no session and no API key of the tenant was left.
     is_deleted boolean not null default false,
     erased_at timestamptz,
     version bigint not null,
-    constraint tenants_status_check check (status in ('active', 'suspended'))
+    constraint tenants_status_check check (status in ('active', 'suspended')),
+    constraint tenants_second_factor_check check (second_factor in ('optional', 'administrators', 'everyone'))
 );
 
 create table session.subjects (

@@ -37,7 +37,8 @@ routes! {
     /// Absent fields are unchanged. `disabled` revokes the sessions of the user; `active` also ends a lockout after failed
     /// logins, and a lock of the second factor after wrong codes. API keys that the user created stay active unless `revoke_api_keys`
     /// is set, which also works alone. A change of the role requires a session that was created with a password at most ten minutes
-    /// ago. The platform administrator cannot change the role.
+    /// ago. The platform administrator cannot change the role. If the tenant requires a second factor of administrators, the role `admin`
+    /// revokes the sessions of the user.
     UPDATE_USER = Operation::patch("/users/{user_id}")
         .idempotent()
         .access(&[Access::Admin, Access::PlatformAdmin])

@@ -20,8 +20,8 @@ const NOTICE_MAILS: MailLimit =
     MailLimit::per_hour("api_key_recipient", NonZeroU32::new(10).unwrap()).per_tenant();
 
 impl App {
-    /// Sends the notice of a new key to the active administrators of its tenant, if mail is configured. A repeated report has no
-    /// effect.
+    /// Sends the notice of a new key to the oldest active administrators of its tenant, if mail is configured. A repeated report has
+    /// no effect.
     #[tracing::instrument(skip_all)]
     pub(crate) async fn announce_api_key(&self, notice: &ApiKeyNotice) -> Result<(), Error> {
         if !self.can_mail {
@@ -31,7 +31,7 @@ impl App {
         if !api_key_report::insert(&mut tx, notice.key_id).await? {
             return Ok(());
         }
-        for Admin { user_id, email } in user::lock_active_admins(&mut tx).await? {
+        for Admin { user_id, email } in user::lock_oldest_admins(&mut tx).await? {
             if tx.may_mail(&NOTICE_MAILS, &email).await? {
                 tx.send(&Message::MailApiKeyNotice { recipient: user_id, notice: notice.clone() });
             } else {

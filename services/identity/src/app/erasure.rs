@@ -29,7 +29,7 @@ impl App {
         let deleted_by = admin.user_id().ok_or(ProblemKind::Forbidden)?;
         let mut tx = self.begin(admin.tenant_id(), admin.into()).await?;
         // Administrators, invites, then the user: the order of every transaction.
-        let admins = user::lock_active_admins(&mut tx).await?;
+        let admins = user::lock_oldest_admins(&mut tx).await?;
         let Some(found) = user::find(&mut tx, user_id).await? else {
             let is_deleted = erasure::is_deleted(&mut tx, user_id).await?;
             return if is_deleted { Ok(()) } else { Err(ProblemKind::NotFound.into()) };

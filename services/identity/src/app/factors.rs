@@ -154,7 +154,7 @@ impl App {
     ) -> Result<(), Problem> {
         let is_own = matches!(actor, Actor::User { user_id: own } if own == user_id);
         let mut tx = self.begin(tenant_id, actor).await?;
-        let admins = user::lock_active_admins(&mut tx).await?;
+        let admins = user::lock_oldest_admins(&mut tx).await?;
         let account = tx.lock_account(user_id).await?;
         let email = EmailKey::from_typed(&account.email);
         if factor::delete(&mut tx, user_id, None).await?.iter().any(|deleted| deleted.is_confirmed) {
@@ -244,7 +244,7 @@ impl Work<'_> {
     }
 
     /// Returns which users of the tenant must have a factor.
-    async fn second_factor_policy(&mut self) -> Result<SecondFactorPolicy, Problem> {
+    pub(super) async fn second_factor_policy(&mut self) -> Result<SecondFactorPolicy, Problem> {
         Ok(tenant::find(self).await?.ok_or(ProblemKind::NotFound)?.second_factor)
     }
 

@@ -270,7 +270,7 @@ impl Work<'_> {
     pub(super) async fn invite(&mut self, invitation: &Invitation) -> Result<InviteBody, Problem> {
         let Invitation { email, role, delivery } = invitation;
         // Before the row of the invited user, in the order of a change of role.
-        let admins = if *role == Role::Admin { user::lock_active_admins(self).await? } else { Vec::new() };
+        let admins = if *role == Role::Admin { user::lock_oldest_admins(self).await? } else { Vec::new() };
         let token = self.invite_token(*delivery)?;
         // Locks the invite before the user, like every other transaction.
         invite::mark_expired(self, email.key()).await?;

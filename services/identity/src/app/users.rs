@@ -72,7 +72,7 @@ impl App {
     }
 
     /// Changes the role, the status or both, and on request revokes the API keys that the user created. The tenant always keeps an
-    /// active administrator.
+    /// active administrator. If the tenant requires a second factor of administrators, a new one must log in again.
     #[tracing::instrument(skip_all)]
     pub(crate) async fn patch_user(
         &self,
@@ -85,8 +85,8 @@ impl App {
             return Err(invalid("/status", "only an invite sets the status invited"));
         }
         let mut tx = self.begin(tenant_id, actor).await?;
-        // Locks all active administrators in the same order, so that two administrators cannot remove each other.
-        let admins = user::lock_active_admins(&mut tx).await?;
+        // Locks the same administrators first, in the same order, so that two of them cannot remove each other.
+        let admins = user::lock_oldest_admins(&mut tx).await?;
         let found = user::find_for_update(&mut tx, user_id).await?.ok_or(ProblemKind::NotFound)?;
         if found.status == UserStatus::Invited {
             return Err(ProblemKind::UserInvited.into());
@@ -97,7 +97,10 @@ impl App {
             return Err(ProblemKind::LastAdmin.into());
         }
         let disables = status == UserStatus::Disabled && found.status == UserStatus::Active;
-        let revokes = Revocation { sessions: disables, api_keys: patch.revoke_api_keys };
+        // A session that was created without a factor must not become one of an administrator who needs it.
+        let is_promoted = role == Role::Admin && found.role != Role::Admin;
+        let needs_login = is_promoted && tx.second_factor_policy().await?.requires(role);
+        let revokes = Revocation { sessions: disables || needs_login, api_keys: patch.revoke_api_keys };
         let is_changed = (role, status) != (found.role, found.status) || patch.revoke_api_keys;
         if is_changed {
             user::mark_status(&mut tx, user_id, role, status, revokes).await?;

@@ -1,7 +1,6 @@
 //! The account that a login verifies, and its key in the login throttling tables: an HMAC, so that the tables do not reveal
 //! which accounts exist.
 
-use contract::identity::SecondFactorPolicy;
 use contract::internal::{SubjectRecord, TenantRecord};
 use contract::{TenantStatus, UserStatus};
 use data_encoding::HEXLOWER;
@@ -22,8 +21,6 @@ pub(crate) struct Account {
     pub(crate) subject: SubjectRecord,
     pub(crate) tenant: TenantRecord,
     pub(crate) email: EmailKey,
-    /// Which users of the tenant must have a second factor.
-    pub(crate) second_factor: SecondFactorPolicy,
     /// Whether the tenant permits logins with a passkey alone.
     pub(crate) passkey_login: bool,
     /// `None` until the invite is accepted.
@@ -38,7 +35,7 @@ impl Account {
 
     /// Returns whether the user must set up a second factor to log in.
     pub(crate) fn lacks_factor(&self) -> bool {
-        !self.subject.has_factor && self.second_factor.requires(self.subject.role)
+        !self.subject.has_factor && self.tenant.second_factor.requires(self.subject.role)
     }
 }
 
@@ -163,7 +160,7 @@ mod tests {
     use std::collections::HashSet;
 
     use contract::Role;
-    use contract::identity::Quota;
+    use contract::identity::{Quota, SecondFactorPolicy};
     use proptest::prelude::*;
 
     use super::*;
@@ -194,14 +191,13 @@ mod tests {
                 status: tenant,
                 session_version: 1,
                 quota: Quota::default(),
+                second_factor: SecondFactorPolicy::Optional,
                 is_deleted: false,
                 version: 1,
             };
             let email = EmailKey::from_stored("ada@acme.example".to_owned());
-            let second_factor = SecondFactorPolicy::Optional;
             let passkey_login = true;
-            Account { subject, tenant, email, second_factor, passkey_login, password_digest: None }
-                .may_log_in()
+            Account { subject, tenant, email, passkey_login, password_digest: None }.may_log_in()
         };
         assert!(account(UserStatus::Active, TenantStatus::Active));
         assert!(!account(UserStatus::Disabled, TenantStatus::Active));

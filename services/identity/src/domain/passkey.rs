@@ -8,6 +8,8 @@ use contract::factors::{Assertion, Registration};
 use contract::session::AuthMethod;
 use data_encoding::BASE64URL_NOPAD;
 use hashing::Entropy;
+use ring::agreement::{self, ECDH_P256, EphemeralPrivateKey, agree_ephemeral};
+use ring::rand::SystemRandom;
 use ring::signature::{
     ECDSA_P256_SHA256_ASN1, ED25519, RSA_PKCS1_2048_8192_SHA256, RsaPublicKeyComponents, UnparsedPublicKey,
 };
@@ -68,6 +70,8 @@ pub(crate) enum InvalidPasskey {
     Unverified,
     #[error("has a key of another algorithm than ES256, EdDSA and RS256")]
     Algorithm,
+    #[error("has a key that can verify no signature")]
+    Key,
     #[error("belongs to another user")]
     User,
     #[error("has a wrong signature")]
@@ -183,7 +187,10 @@ impl RelyingParty {
         if credential_id != decode(&registration.id, "id")? {
             return Err(InvalidPasskey::Malformed("id"));
         }
-        let (_, extensions) = PublicKey::parse(key).ok_or(InvalidPasskey::Algorithm)?;
+        let (parsed, extensions) = PublicKey::parse(key).ok_or(InvalidPasskey::Algorithm)?;
+        if !parsed.is_on_curve() {
+            return Err(InvalidPasskey::Key);
+        }
         if extensions.is_empty() != (data.flags & HAS_EXTENSIONS == 0) {
             return Err(malformed);
         }
@@ -333,6 +340,14 @@ impl<'a> PublicKey<'a> {
         let length = usize::from(u16::from_be_bytes(*length));
         let (modulus, rest) = rest.split_at_checked(length).filter(|_| (256..=1024).contains(&length))?;
         Some((Self::Rs256(modulus), rest.strip_prefix(b"\x21\x43\x01\x00\x01")?))
+    }
+
+    /// Returns whether a P-256 key is a point of the curve. ring checks a point only when it is used, and a key agreement needs no
+    /// signature. It has no such check for the other algorithms.
+    fn is_on_curve(&self) -> bool {
+        let Self::Es256(point) = self else { return true };
+        let Ok(own) = EphemeralPrivateKey::generate(&ECDH_P256, &SystemRandom::new()) else { return false };
+        agree_ephemeral(own, &agreement::UnparsedPublicKey::new(&ECDH_P256, point), |_| ()).is_ok()
     }
 
     fn verifies(&self, message: &[u8], signature: &[u8]) -> bool {

@@ -5,12 +5,14 @@
 //! verifies order and size, so there is no check at start.
 
 use std::cmp::Ordering;
+use std::ops::RangeInclusive;
 
 use contract::ProblemKind;
 use hashing::Password;
 use sha1::{Digest as _, Sha1};
 use tenancy::TenantId;
 use unicode_normalization::UnicodeNormalization as _;
+use unicode_normalization::char::{is_combining_mark, is_public_assigned};
 
 use super::email::{Email, EmailKey};
 
@@ -18,6 +20,29 @@ const MAX_CODE_POINTS: usize = 128;
 const MAX_BYTES: usize = 512;
 /// The product's name, which a password must not consist of.
 const PRODUCT: &str = "svc";
+
+/// `Default_Ignorable_Code_Point` of Unicode 17 (`DerivedCoreProperties.txt`) without the joiners U+200C and U+200D, which some
+/// scripts need.
+const IGNORABLE: [RangeInclusive<char>; 18] = [
+    '\u{ad}'..='\u{ad}',
+    '\u{34f}'..='\u{34f}',
+    '\u{61c}'..='\u{61c}',
+    '\u{115f}'..='\u{1160}',
+    '\u{17b4}'..='\u{17b5}',
+    '\u{180b}'..='\u{180f}',
+    '\u{200b}'..='\u{200b}',
+    '\u{200e}'..='\u{200f}',
+    '\u{202a}'..='\u{202e}',
+    '\u{2060}'..='\u{206f}',
+    '\u{3164}'..='\u{3164}',
+    '\u{fe00}'..='\u{fe0f}',
+    '\u{feff}'..='\u{feff}',
+    '\u{ffa0}'..='\u{ffa0}',
+    '\u{fff0}'..='\u{fff8}',
+    '\u{1bca0}'..='\u{1bca3}',
+    '\u{1d173}'..='\u{1d17a}',
+    '\u{e0000}'..='\u{e0fff}',
+];
 
 /// One password per line, sorted by bytes, each line terminated.
 static COMMON: &[u8] = include_bytes!("../../data/common-12plus.txt");
@@ -86,9 +111,13 @@ impl PasswordPolicy {
             return Err(PolicyViolation::TooLong);
         }
         let password = prepare(raw).ok_or(PolicyViolation::Invalid)?;
+        if password.expose().chars().any(is_invisible) {
+            return Err(PolicyViolation::Invalid);
+        }
         let length = password.expose().chars().count();
         // Leading and trailing spaces are kept but do not count, because they add no strength.
-        if password.expose().trim().chars().count() < self.min_length {
+        let trimmed = password.expose().trim();
+        if trimmed.chars().count() < self.min_length || !trimmed.chars().any(is_visible) {
             return Err(PolicyViolation::TooShort { min: self.min_length });
         }
         if length > MAX_CODE_POINTS {
@@ -106,6 +135,17 @@ impl PasswordPolicy {
         }
         Ok(password)
     }
+}
+
+/// Returns whether a new password must not have this character, because it is not seen (RFC 8265, section 4.2; RFC 8264, section 8). It
+/// can be pasted with a password, and is not typed later.
+fn is_invisible(c: char) -> bool {
+    !is_public_assigned(c) || IGNORABLE.iter().any(|range| range.contains(&c))
+}
+
+/// Returns whether a character is visible on its own. Others count too (NIST SP 800-63B-4, section 3.1.1.2), but not alone.
+fn is_visible(c: char) -> bool {
+    !is_combining_mark(c) && !matches!(c, ' ' | '\u{200c}' | '\u{200d}')
 }
 
 /// Returns whether the password is the e-mail address in any spelling, its local part, the tenant or the product, ignoring
@@ -179,6 +219,22 @@ mod tests {
     }
 
     #[test]
+    fn rejects_invisible_characters_in_new_passwords_only() {
+        for c in [
+            '\u{ad}', '\u{200b}', '\u{202e}', '\u{2060}', '\u{3164}', '\u{fe0f}', '\u{feff}', '\u{ffff}',
+            '\u{fdd0}', '\u{378}', '\u{e000}',
+        ] {
+            let pasted = format!("Correct-horse-77{c}");
+            assert_eq!(accept(&pasted), Err(PolicyViolation::Invalid), "{c:?}");
+            assert_eq!(accept(&c.to_string().repeat(12)), Err(PolicyViolation::Invalid), "{c:?}");
+            assert!(prepare(&pasted).is_some(), "{c:?}");
+        }
+        for c in ["\u{301}", "\u{200d}"] {
+            assert_eq!(accept(&c.repeat(12)), Err(PolicyViolation::TooShort { min: 12 }), "{c:?}");
+        }
+    }
+
+    #[test]
     fn rejects_the_address_in_every_spelling_of_its_domain() {
         let email = EmailKey::from_typed("mem.ber@bücher.example");
         let policy = PasswordPolicy { min_length: 12 };
@@ -204,6 +260,8 @@ mod tests {
             "пароль-длинный-и-свой",
             "🦀🦑🐙🐡🐠🐟🐬🐳🦈🐊🐅🐆",
             "acme rockets fly north",
+            "नमस्ते मेरी दुनिया",
+            "گذرواژه\u{200c}ای بلند",
         ] {
             assert_eq!(accept(raw).as_deref(), Ok(raw));
         }

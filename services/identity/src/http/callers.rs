@@ -2,13 +2,12 @@
 //! caller without access gets the same 401 or 403 for every id, also for a malformed one.
 
 use audit::Actor;
-use authn::{AnyCaller, AnyUser, Caller};
+use authn::{AnyCaller, AnyUser, Caller, TenantCaller};
 use axum::extract::FromRequestParts;
 use contract::{ProblemKind, Scope};
 use http::header::AUTHORIZATION;
 use http::request::Parts;
 use service::Problem;
-use service::http::TenantHeader;
 use tenancy::{TenantId, UserId};
 
 use crate::app::App;
@@ -25,31 +24,6 @@ impl FromRequestParts<App> for OptionalUser {
             return Ok(Self(None));
         }
         AnyUser::from_request_parts(parts, app).await.map(|AnyUser(caller)| Self(Some(caller)))
-    }
-}
-
-/// The tenant of a request, and who sent it.
-struct TenantCaller {
-    tenant_id: TenantId,
-    actor: Actor,
-    /// `None` for the platform administrator, who names the tenant in a header.
-    caller: Option<Caller>,
-}
-
-impl FromRequestParts<App> for TenantCaller {
-    type Rejection = Problem;
-
-    async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, Problem> {
-        match AnyCaller::from_request_parts(parts, app).await? {
-            AnyCaller::PlatformAdmin => {
-                let TenantHeader(tenant_id) = TenantHeader::from_request_parts(parts, app).await?;
-                Ok(Self { tenant_id, actor: Actor::PlatformAdmin, caller: None })
-            }
-            AnyCaller::Caller(caller) => {
-                let (tenant_id, actor) = (caller.tenant_id().clone(), Actor::from(&caller));
-                Ok(Self { tenant_id, actor, caller: Some(caller) })
-            }
-        }
     }
 }
 

@@ -167,7 +167,8 @@ pub(crate) async fn find_record(tx: &mut TenantTx) -> Result<Option<TenantRecord
         r#"-- tenant.find_record
         select
             case when status = 'deleted' then 'suspended' else status end as "status!: TenantStatus",
-            status = 'deleted' as "is_deleted!", session_version, events_per_second, bytes_per_second, version
+            status = 'deleted' as "is_deleted!", session_version, events_per_second, bytes_per_second, version,
+            second_factor as "second_factor: SecondFactorPolicy"
         from identity.tenants
         where tenant_id = $1"#,
         tx.tenant_id().as_str()
@@ -180,6 +181,7 @@ pub(crate) async fn find_record(tx: &mut TenantTx) -> Result<Option<TenantRecord
         status: row.status,
         session_version: row.session_version,
         quota: quota(row.events_per_second, row.bytes_per_second)?,
+        second_factor: row.second_factor,
         is_deleted: row.is_deleted,
         version: row.version,
     }))

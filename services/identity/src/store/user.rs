@@ -60,11 +60,11 @@ impl AccountRow {
                 status: self.tenant_status,
                 session_version: self.session_version,
                 quota: tenant::quota(self.events_per_second, self.bytes_per_second)?,
+                second_factor: self.second_factor,
                 is_deleted: false,
                 version: self.tenant_version,
             },
             email: EmailKey::from_stored(self.email_key),
-            second_factor: self.second_factor,
             passkey_login: self.passkey_login,
             password_digest: self.password_digest,
         })
@@ -333,15 +333,22 @@ pub(crate) struct Admin {
     pub(crate) email: EmailKey,
 }
 
-/// Locks the active administrators of the tenant until the transaction ends, in the order of their ids.
-pub(crate) async fn lock_active_admins(tx: &mut TenantTx) -> Result<Vec<Admin>, Error> {
+/// The most administrators that [`lock_oldest_admins`] returns.
+const MAX_OLDEST_ADMINS: i64 = 20;
+
+/// Locks the oldest active administrators of the tenant until the transaction ends, in the order of their ids. One in the result is the
+/// only one of the tenant. They get the notices: a tenant can have many administrators, and new ones must not take the place of the
+/// oldest.
+pub(crate) async fn lock_oldest_admins(tx: &mut TenantTx) -> Result<Vec<Admin>, Error> {
     let admins = sqlx::query!(
-        r#"-- user.lock_active_admins
+        r#"-- user.lock_oldest_admins
         select user_id as "user_id: UserId", email_key
         from identity.users
         where role = 'admin' and status = 'active'
         order by user_id
-        for update"#
+        limit $1
+        for update"#,
+        MAX_OLDEST_ADMINS
     )
     .fetch_all(tx.connection())
     .await?;

@@ -50,6 +50,7 @@ async fn a_rejected_password_names_the_reason_and_does_not_consume_the_token() {
         ("password123456", "password_common"),
         ("Ada.Lovelace@acme.example", "password_context"),
         ("correct horse\u{0}battery", "password_invalid"),
+        ("Correct-horse-77\u{200b}", "password_invalid"),
     ] {
         let problem = accept(password).await.expect_problem(422, code);
         assert_eq!(problem.errors[0].pointer, "/password");

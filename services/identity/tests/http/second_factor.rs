@@ -378,6 +378,26 @@ async fn the_last_factor_of_a_person_who_must_have_one_is_not_removed_but_an_adm
 }
 
 #[tokio::test]
+async fn a_new_administrator_who_must_have_a_second_factor_logs_in_again() {
+    let (system, admin) = started().await;
+    let member = system.add_user(&admin, "ada@acme.example", Role::Member).await;
+    let path = format!("/users/{}", member.user.user_id);
+    require(&system, "administrators").await;
+    admin.client.patch(&path, &json!({ "role": "admin" })).await.expect::<Value>(200);
+    member.client.get("/auth/session").await.expect_problem(401, "credential_invalid");
+    setup_challenge(&system, &member.user.email).await;
+    // The session of the administrator is older than the rule.
+    admin.client.get("/auth/session").await.expect::<Whoami>(200);
+
+    admin.client.patch(&path, &json!({ "role": "member" })).await.expect::<Value>(200);
+    let session = system.log_in("acme", &member.user.email).await;
+    let client = system.client().bearer(session.session_id.expose());
+    require(&system, "optional").await;
+    admin.client.patch(&path, &json!({ "role": "admin" })).await.expect::<Value>(200);
+    assert_eq!(client.get("/auth/session").await.expect::<Whoami>(200).role, Some(Role::Admin));
+}
+
+#[tokio::test]
 async fn the_page_sets_up_a_factor_with_the_same_challenge() {
     let (system, _admin) = started().await;
     require(&system, "everyone").await;

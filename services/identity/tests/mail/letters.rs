@@ -242,7 +242,7 @@ async fn all_administrators_get_a_notice_of_a_new_administrator_and_of_a_changed
         let notice = system.wait_for_mails_to(recipient, subject, 1).await.remove(0);
         assert!(notice.contains(lead), "{notice}");
         assert_eq!(
-            notice.contains("All administrators get this notice"),
+            notice.contains("Administrators get this notice"),
             recipient.starts_with("admin"),
             "{notice}"
         );

@@ -6,6 +6,7 @@ use chrono::{DateTime, Utc};
 use contract::Scope;
 use contract::internal::{ApiKeyNotice, api_key_notice_path};
 use hashing::SystemEntropy;
+use serde_json::json;
 use tempfile::TempDir;
 use tenancy::{KeyId, UserId};
 
@@ -68,6 +69,35 @@ async fn an_administrator_gets_ten_notices_then_one_per_six_minutes() {
         report(&context, &notice(&context).await).await;
     }
     assert_eq!(count_notices(&context).await, 11);
+}
+
+#[tokio::test]
+async fn a_notice_is_sent_to_the_twenty_oldest_administrators() {
+    let (context, _mails) = with_mails().await;
+    let notice = notice(&context).await;
+    context
+        .run_sql(
+            "insert into identity.users (
+                user_id, tenant_id, email, email_key, email_skeleton, role, status, password_digest, created_at, updated_at
+            )
+            select
+                ('ffffffff-ffff-7fff-bfff-' || lpad(number::text, 12, '0'))::uuid, tenant_id, number || email,
+                number || email_key, number || email_skeleton, role, status, password_digest, created_at, updated_at
+            from identity.users, generate_series(1, 30) as number",
+        )
+        .await;
+    report(&context, &notice).await;
+    let token = context.platform_token();
+    let headers = [("Authorization", token.as_str()), ("X-Tenant-ID", "acme")];
+    let invite = json!({ "email": "ada@acme.example", "role": "admin", "delivery": "response" });
+    assert_eq!(context.send("/users/invite", &headers, &invite).await.status(), 201);
+    let count =
+        "select count(*) from identity.outbox where kind in ('mail_api_key_notice', 'mail_admin_notice')";
+    assert_eq!(context.count(count).await, 2 * 20);
+    // The first administrator is the oldest one, and 19 others follow.
+    let youngest = "select max(right(payload ->> 'recipient', 4)::bigint) from identity.outbox
+        where payload ->> 'recipient' like 'ffffffff-%'";
+    assert_eq!(context.count(youngest).await, 19);
 }
 
 #[tokio::test]

@@ -1,6 +1,9 @@
 //! API keys: create, list, revoke. The caller is an administrator of the tenant. The platform administrator can list and revoke keys. The
 //! handlers check this.
 
+use std::num::NonZeroU32;
+use std::time::Duration;
+
 use audit::{Actor, AuditEvent, EventName};
 use authn::Caller;
 use bus::Invalidation;
@@ -9,6 +12,7 @@ use contract::session::{ApiKey, CreateApiKey};
 use contract::{Page, ProblemKind, Secret};
 use database::TenantTx;
 use hashing::{RawToken, TokenKind};
+use ratelimit::{Limit, Rate, Source};
 use service::Problem;
 use service::http::Paging;
 use tenancy::{KeyId, TenantId};
@@ -19,9 +23,13 @@ use crate::domain::api_key::{InvalidApiKey, NewApiKey};
 use crate::message::Message;
 use crate::store::{account_status, api_key};
 
-/// The maximum number of active keys of a tenant. It is far above the number of programs of a tenant, and bounds the rows that one
-/// tenant can create.
+/// The maximum number of active keys of a tenant. It is far above the number of programs of a tenant.
 const MAX_KEYS: i64 = 1000;
+/// Keys that a tenant can create, also if it revokes them: a revoked key keeps its row for a day. Identity also stores a report of each.
+const KEYS_OF_TENANT: Limit = Limit {
+    name: "api_keys_of_tenant",
+    rate: Some(Rate::new(NonZeroU32::new(1000).unwrap(), Duration::from_mins(1))),
+};
 
 impl From<InvalidApiKey> for Problem {
     fn from(error: InvalidApiKey) -> Self {
@@ -57,6 +65,8 @@ impl App {
                 "The tenant has {MAX_KEYS} active API keys. Revoke a key, or wait until one expires."
             )));
         }
+        let tenant = Source::from(tx.tenant_id().as_str());
+        self.limiter.count_in(tx.connection(), &KEYS_OF_TENANT, &tenant).await?;
         api_key::insert(&mut tx, id, token.digest(), &key, &creator.versions).await?;
         let event = AuditEvent {
             about: Some("api_key"),

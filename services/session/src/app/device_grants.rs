@@ -21,7 +21,7 @@ use tenancy::{SessionId, TenantId, UserId};
 
 use super::App;
 use super::sessions::{lock_session, require_session};
-use crate::domain::account_status::AccountVersions;
+use crate::domain::account_status::AccountStatus;
 use crate::domain::device_grant::{DeviceGrant, INTERVAL_SECONDS, LIFETIME, display_name};
 use crate::domain::session::NewSession;
 use crate::domain::user_code::UserCode;
@@ -71,7 +71,7 @@ impl From<database::Error> for OAuthError {
 struct PendingGrant {
     tx: TenantTx,
     stored: StoredGrant,
-    user: AccountVersions,
+    account: AccountStatus,
 }
 
 impl App {
@@ -190,7 +190,8 @@ impl App {
         self.limit_wrong_codes(address, inspect).await
     }
 
-    /// Approves or denies a device as the caller. Approval requires a recent password login, with the second factor if the user has one.
+    /// Approves or denies a device as the caller. Approval requires a recent password login, with the second factor if the user has one
+    /// or must have one.
     #[tracing::instrument(skip_all)]
     pub(crate) async fn decide_device_grant(
         &self,
@@ -204,8 +205,13 @@ impl App {
         }
         let user_code = parse_user_code(&request.user_code)?;
         let decide = async {
-            let PendingGrant { mut tx, stored, user } =
+            let PendingGrant { mut tx, stored, account } =
                 self.find_pending_grant(caller, user_id, session_id, user_code).await?;
+            let user = account.versions;
+            // The session is older than a factor of the user, or than the rule of the tenant that requires one.
+            if request.decision == Decision::Approve && !account.permits_new_session(&user, amr_of(caller)) {
+                return Err(Problem::from(ProblemKind::ReauthenticationRequired));
+            }
             let decided = stored.grant.decide(request.decision, user).map_err(|_| unknown_code())?;
             device_grant::save(&mut tx, stored.grant_id, decided, amr_of(caller)).await?;
             let name = match request.decision {
@@ -255,7 +261,7 @@ impl App {
         };
         // Only wrong codes count.
         self.limiter.refund_in(tx.connection(), &WRONG_CODES_OF_USER, &user).await?;
-        Ok(PendingGrant { tx, stored, user: account.versions })
+        Ok(PendingGrant { tx, stored, account })
     }
 }
 

@@ -24,8 +24,8 @@ pub(crate) struct AccountStatus {
     pub(crate) tenant_status: TenantStatus,
     /// The session that stays active although its credential version is older.
     pub(crate) kept_session_id: Option<SessionId>,
-    /// Whether the user has a second factor.
-    pub(crate) has_factor: bool,
+    /// Whether a login needs a second factor: the user has one, or the tenant requires one.
+    pub(crate) needs_factor: bool,
 }
 
 impl AccountStatus {
@@ -41,14 +41,16 @@ impl AccountStatus {
             user_status: subject.status,
             tenant_status: tenant.status,
             kept_session_id: subject.kept_session_id,
-            has_factor: subject.has_factor,
+            needs_factor: subject.has_factor || tenant.second_factor.requires(subject.role),
         }
     }
 
     /// Returns whether a session can be created under these versions: it would be active, and the user authenticated with the second
-    /// factor if there is one.
+    /// factor if there is one or the tenant requires one.
     pub(crate) fn permits_new_session(&self, versions: &AccountVersions, amr: &[AuthMethod]) -> bool {
-        self.is_active() && self.versions == *versions && (!self.has_factor || amr.contains(&AuthMethod::Mfa))
+        self.is_active()
+            && self.versions == *versions
+            && (!self.needs_factor || amr.contains(&AuthMethod::Mfa))
     }
 
     /// Returns whether an existing session that was created under these versions is still permitted.
@@ -81,7 +83,7 @@ mod tests {
             user_status: UserStatus::Active,
             tenant_status: TenantStatus::Active,
             kept_session_id: None,
-            has_factor: false,
+            needs_factor: false,
         }
     }
 
@@ -103,12 +105,12 @@ mod tests {
         fn without_a_kept_session_only_equal_versions_of_an_active_account_are_permitted(
             credential_version in 0_i64..3, session_version in 0_i64..3,
             created_credential in 0_i64..3, created_session in 0_i64..3,
-            user in 0_usize..3, tenant in 0_usize..2, same_user: bool, has_factor: bool, with_factor: bool,
+            user in 0_usize..3, tenant in 0_usize..2, same_user: bool, needs_factor: bool, with_factor: bool,
         ) {
             let account = AccountStatus {
                 user_status: UserStatus::ALL[user],
                 tenant_status: TenantStatus::ALL[tenant],
-                has_factor,
+                needs_factor,
                 ..status(credential_version, session_version)
             };
             let created_under = AccountVersions {
@@ -123,7 +125,7 @@ mod tests {
                 && session_version == created_session;
             prop_assert_eq!(account.permits_session(SessionId::generate(), &created_under), expected);
             let amr = if with_factor { AuthMethod::ALL } else { &[AuthMethod::Pwd] };
-            let is_complete = with_factor || !has_factor;
+            let is_complete = with_factor || !needs_factor;
             prop_assert_eq!(account.permits_new_session(&created_under, amr), expected && is_complete);
         }
     }

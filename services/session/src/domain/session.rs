@@ -164,7 +164,7 @@ mod tests {
             user_status: UserStatus::Active,
             tenant_status: TenantStatus::Active,
             kept_session_id: None,
-            has_factor: false,
+            needs_factor: false,
         };
         let disabled = AccountStatus { user_status: UserStatus::Disabled, ..account };
         let session = Session { id: SessionId::generate(), created_under: versions, lifecycle };

@@ -1,7 +1,6 @@
 //! `/api-keys`: the tenant's API keys, for its administrators. The platform administrator can list and revoke them.
 
-use audit::Actor;
-use authn::{AnyCaller, RecentAdmin};
+use authn::{RecentAdmin, TenantCaller};
 use axum::Json;
 use axum::extract::{FromRequestParts, State};
 use contract::session::{ApiKey, CreateApiKey};
@@ -9,10 +8,8 @@ use contract::{Page, ProblemKind};
 use http::StatusCode;
 use http::request::Parts;
 use service::Problem;
-use service::http::JsonBody;
-use service::http::Paging;
-use service::http::{Id, TenantHeader};
-use tenancy::{KeyId, TenantId};
+use service::http::{Id, JsonBody, Paging};
+use tenancy::KeyId;
 
 use crate::app::App;
 
@@ -28,7 +25,7 @@ pub(super) async fn create(
 /// `GET /api-keys`: the active keys.
 pub(super) async fn list(
     State(app): State<App>,
-    KeyManager { tenant_id, .. }: KeyManager,
+    KeyManager(TenantCaller { tenant_id, .. }): KeyManager,
     paging: Paging<KeyId>,
 ) -> Result<Json<Page<ApiKey>>, Problem> {
     Ok(Json(app.list_api_keys(&tenant_id, &paging).await?))
@@ -37,7 +34,7 @@ pub(super) async fn list(
 /// `DELETE /api-keys/{key_id}`.
 pub(super) async fn revoke(
     State(app): State<App>,
-    KeyManager { tenant_id, actor }: KeyManager,
+    KeyManager(TenantCaller { tenant_id, actor, .. }): KeyManager,
     Id(key_id): Id<KeyId>,
 ) -> Result<StatusCode, Problem> {
     app.revoke_api_key(&tenant_id, actor, key_id).await?;
@@ -45,24 +42,16 @@ pub(super) async fn revoke(
 }
 
 /// A caller that may list and revoke keys: an administrator of the tenant, or the platform administrator.
-pub(super) struct KeyManager {
-    tenant_id: TenantId,
-    actor: Actor,
-}
+pub(super) struct KeyManager(TenantCaller);
 
 impl FromRequestParts<App> for KeyManager {
     type Rejection = Problem;
 
     async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, Problem> {
-        match AnyCaller::from_request_parts(parts, app).await? {
-            AnyCaller::PlatformAdmin => {
-                let TenantHeader(tenant_id) = TenantHeader::from_request_parts(parts, app).await?;
-                Ok(Self { tenant_id, actor: Actor::PlatformAdmin })
-            }
-            AnyCaller::Caller(caller) if caller.is_admin() => {
-                Ok(Self { tenant_id: caller.tenant_id().clone(), actor: Actor::from(&caller) })
-            }
-            AnyCaller::Caller(_) => Err(ProblemKind::Forbidden.into()),
+        let request = TenantCaller::from_request_parts(parts, app).await?;
+        if request.caller.as_ref().is_some_and(|caller| !caller.is_admin()) {
+            return Err(ProblemKind::Forbidden.into());
         }
+        Ok(Self(request))
     }
 }

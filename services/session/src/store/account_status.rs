@@ -1,5 +1,6 @@
 //! The projection of account status. An older version never overwrites a newer one.
 
+use contract::identity::SecondFactorPolicy;
 use contract::internal::{SubjectRecord, TenantRecord};
 use contract::{Role, TenantStatus, UserStatus};
 use database::{Database, Error, TenantTx};
@@ -12,13 +13,14 @@ pub(crate) async fn apply_tenant(tx: &mut TenantTx, record: &TenantRecord) -> Re
     let statement = sqlx::query!(
         "-- account_status.apply_tenant
         insert into session.tenants as stored
-            (tenant_id, status, session_version, events_per_second, bytes_per_second, version, is_deleted)
-        values ($1, $2, $3, $4, $5, $6, $7)
+            (tenant_id, status, session_version, events_per_second, bytes_per_second, version, is_deleted, second_factor)
+        values ($1, $2, $3, $4, $5, $6, $7, $8)
         on conflict (tenant_id) do update set
             status = excluded.status,
             session_version = excluded.session_version,
             events_per_second = excluded.events_per_second,
             bytes_per_second = excluded.bytes_per_second,
+            second_factor = excluded.second_factor,
             version = excluded.version,
             is_deleted = excluded.is_deleted
         where excluded.version > stored.version",
@@ -29,6 +31,7 @@ pub(crate) async fn apply_tenant(tx: &mut TenantTx, record: &TenantRecord) -> Re
         record.quota.bytes_per_second.map(u32::cast_signed),
         record.version,
         record.is_deleted,
+        record.second_factor.as_str(),
     );
     Ok(tx.execute(statement).await? > 0)
 }
@@ -105,7 +108,8 @@ async fn find_since_for_update(
             subjects.status as "user_status: UserStatus",
             tenants.status as "tenant_status: TenantStatus",
             subjects.kept_session_id as "kept_session_id: SessionId",
-            subjects.has_factor
+            subjects.has_factor,
+            tenants.second_factor as "second_factor: SecondFactorPolicy"
         from session.subjects
         join session.tenants using (tenant_id)
         where subjects.user_id = $1 and not subjects.is_deleted and tenants.version >= $2 and subjects.version >= $3
@@ -126,7 +130,7 @@ async fn find_since_for_update(
         user_status: row.user_status,
         tenant_status: row.tenant_status,
         kept_session_id: row.kept_session_id,
-        has_factor: row.has_factor,
+        needs_factor: row.has_factor || row.second_factor.requires(row.role),
     }))
 }
 

@@ -165,7 +165,8 @@ impl FoundSession {
             user_status: self.user_status,
             tenant_status,
             kept_session_id: self.kept_session_id,
-            has_factor: self.has_factor,
+            // Without the rule of the tenant: an introspection creates no session.
+            needs_factor: self.has_factor,
         };
         let credential = Credential::Session {
             session_id,

@@ -1,7 +1,7 @@
 //! Compares the rules that the schema repeats with those of the domain.
 
 use chrono::{DateTime, TimeDelta, Utc};
-use contract::identity::Quota;
+use contract::identity::{Quota, SecondFactorPolicy};
 use contract::internal::{SubjectRecord, TenantRecord};
 use contract::{Role, TenantStatus, UserStatus};
 use database::TenantTx;
@@ -83,6 +83,7 @@ impl Case {
             status: self.tenant,
             session_version: self.current.1,
             quota: Quota::default(),
+            second_factor: SecondFactorPolicy::Optional,
             is_deleted: false,
             version: 1,
         };

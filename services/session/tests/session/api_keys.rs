@@ -169,6 +169,14 @@ impl Fixture {
         (key, token)
     }
 
+    /// Creates a key. Returns the status and the code of the problem.
+    async fn create(&self, admin: &RawToken) -> (u16, Option<String>) {
+        let body = json!({ "name": "one more" }).to_string();
+        let (status, body) = self.context.request(Method::POST, PATH, admin, body).await;
+        let response: Value = serde_json::from_slice(&body).unwrap();
+        (status.as_u16(), response["code"].as_str().map(str::to_owned))
+    }
+
     async fn listed(&self) -> Vec<ApiKey> {
         let (status, body) = self.context.request(Method::GET, PATH, &self.admin().await, "").await;
         assert_eq!(status, StatusCode::OK);
@@ -275,24 +283,46 @@ async fn concurrent_requests_create_at_most_a_thousand_keys_per_tenant() {
         where key_id = $1",
     );
     copies.bind(key.id.0).execute(&mut connection).await.unwrap();
-    let create = async |admin: &RawToken| {
-        let (status, body) =
-            fixture.context.request(Method::POST, PATH, admin, json!({"name": "one more"}).to_string()).await;
-        let response: serde_json::Value = serde_json::from_slice(&body).unwrap();
-        (status.as_u16(), response["code"].as_str().map(str::to_owned))
-    };
     let rejected = (409, Some("too_many_api_keys".to_owned()));
     let admin = fixture.admin().await;
-    let mut responses = testkit::join_all((0..12).map(|_| create(&admin))).await;
+    let mut responses = testkit::join_all((0..12).map(|_| fixture.create(&admin))).await;
     responses.sort();
     assert_eq!(responses, [vec![(201, None); 4], vec![rejected.clone(); 8]].concat());
 
     let path = format!("{PATH}/{}", key.id);
     assert_eq!(fixture.context.request(Method::DELETE, &path, &admin, "").await.0, StatusCode::NO_CONTENT);
-    assert_eq!(create(&admin).await, (201, None), "a revoked key does not count");
-    assert_eq!(create(&admin).await, rejected);
+    assert_eq!(fixture.create(&admin).await, (201, None), "a revoked key does not count");
+    assert_eq!(fixture.create(&admin).await, rejected);
     fixture.context.clock.advance(TimeDelta::days(1));
-    assert_eq!(create(&fixture.admin().await).await, (201, None), "an expired key does not count");
+    assert_eq!(fixture.create(&fixture.admin().await).await, (201, None), "an expired key does not count");
+}
+
+#[tokio::test]
+async fn a_tenant_creates_a_thousand_keys_at_once_and_then_one_per_minute_also_if_it_revokes_them() {
+    let fixture = Fixture::start().await;
+    let (key, _) = fixture.key(30).await;
+    let admin = fixture.admin().await;
+    let path = format!("{PATH}/{}", key.id);
+    assert_eq!(fixture.context.request(Method::DELETE, &path, &admin, "").await.0, StatusCode::NO_CONTENT);
+    // As after 999 keys.
+    let counted = sqlx::query(
+        "update session.limits set theoretical_arrival_at = theoretical_arrival_at + interval '998 minutes'
+        where limit_name = 'api_keys_of_tenant' and subject = 'acme'",
+    );
+    let counted = counted.execute(&mut fixture.context.database.superuser().await.unwrap()).await.unwrap();
+    assert_eq!(counted.rows_affected(), 1);
+    let rejected = (429, Some("rate_limited".to_owned()));
+    assert_eq!(fixture.create(&admin).await, (201, None));
+    assert_eq!(fixture.create(&admin).await, rejected);
+    assert_eq!(fixture.context.count_rows("api_keys").await, 2);
+    fixture.context.clock.advance(TimeDelta::minutes(1));
+    assert_eq!(fixture.create(&admin).await, (201, None));
+    assert_eq!(fixture.create(&admin).await, rejected);
+
+    let other = TenantRecord { tenant_id: "other".parse().unwrap(), ..tenant() };
+    let user = SubjectRecord { tenant_id: other.tenant_id.clone(), role: Role::Admin, ..subject() };
+    let admin = fixture.context.issue(&user, &other).await.unwrap();
+    assert_eq!(fixture.create(&admin).await, (201, None), "each tenant has its own limit");
 }
 
 #[tokio::test]

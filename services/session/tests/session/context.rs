@@ -5,7 +5,7 @@ use std::sync::Arc;
 use axum::Router;
 use axum::body::Body;
 use chrono::{DateTime, TimeDelta, Utc};
-use contract::identity::Quota;
+use contract::identity::{Quota, SecondFactorPolicy};
 use contract::internal::{
     INTROSPECT, ISSUE_SESSION, Introspect, Introspected, IssueSession, Subject, SubjectRecord, TenantRecord,
     subject_path, tenant_path,
@@ -248,6 +248,7 @@ pub(crate) fn tenant() -> TenantRecord {
         status: TenantStatus::Active,
         session_version: 1,
         quota: Quota::default(),
+        second_factor: SecondFactorPolicy::Optional,
         is_deleted: false,
         version: 1,
     }

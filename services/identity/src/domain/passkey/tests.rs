@@ -114,7 +114,7 @@ fn a_registration_of_another_page_user_or_request_is_rejected() {
 }
 
 #[test]
-fn a_key_of_an_unknown_algorithm_and_bytes_after_the_key_are_rejected() {
+fn a_key_of_an_unknown_algorithm_or_off_the_curve_and_bytes_after_the_key_are_rejected() {
     let mut authenticator = Authenticator::new(ORIGIN);
     let registration = create(&mut authenticator, CHALLENGE);
     let data = decode(&registration.response.authenticator_data, "data").unwrap();
@@ -127,6 +127,9 @@ fn a_key_of_an_unknown_algorithm_and_bytes_after_the_key_are_rejected() {
     let algorithm = data.len() - 77 + 4;
     es384[algorithm] = 0x38;
     assert_eq!(register(&es384), Err(InvalidPasskey::Algorithm));
+    let mut off_curve = data.clone();
+    *off_curve.last_mut().unwrap() ^= 1;
+    assert_eq!(register(&off_curve), Err(InvalidPasskey::Key));
     let longer = [&*data, b"\xa0"].concat();
     assert_eq!(register(&longer), Err(InvalidPasskey::Malformed("authenticatorData")));
     let mut extended = longer;

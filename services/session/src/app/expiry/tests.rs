@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use chrono::TimeDelta;
-use contract::identity::Quota;
+use contract::identity::{Quota, SecondFactorPolicy};
 use contract::internal::{SubjectRecord, TenantRecord};
 use contract::session::{AuthMethod, SessionMethod};
 use contract::{Role, TenantStatus, UserStatus};
@@ -47,6 +47,7 @@ impl Fixture {
             status: TenantStatus::Active,
             session_version: 1,
             quota: Quota::default(),
+            second_factor: SecondFactorPolicy::Optional,
             is_deleted: false,
             version: 1,
         };

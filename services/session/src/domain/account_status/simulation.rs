@@ -4,7 +4,7 @@
 
 mod postgres;
 
-use contract::identity::Quota;
+use contract::identity::{Quota, SecondFactorPolicy};
 use contract::internal::{SubjectRecord, TenantRecord};
 use proptest::prelude::*;
 use proptest::sample::Index;
@@ -24,6 +24,8 @@ enum Step {
     SetFactor(bool),
     Delete,
     SetTenant(TenantStatus),
+    /// The tenant requires a second factor of other users.
+    SetRule(SecondFactorPolicy),
     /// identity verifies a login, with or without a second factor.
     Verify {
         with_factor: bool,
@@ -46,6 +48,7 @@ fn step() -> impl Strategy<Value = Step> {
         2 => any::<bool>().prop_map(Step::SetFactor),
         1 => prop::bool::weighted(0.1).prop_map(|delete| if delete { Step::Delete } else { Step::SetFactor(false) }),
         2 => prop_oneof![Just(TenantStatus::Active), Just(TenantStatus::Suspended)].prop_map(Step::SetTenant),
+        1 => prop::sample::select(SecondFactorPolicy::ALL).prop_map(Step::SetRule),
         5 => any::<bool>().prop_map(|with_factor| Step::Verify { with_factor }),
         5 => any::<Index>().prop_map(Step::Issue),
         4 => any::<bool>().prop_map(|user| Step::Push { user }),
@@ -111,6 +114,7 @@ impl Simulation {
             status: TenantStatus::Active,
             session_version: 1,
             quota: Quota::default(),
+            second_factor: SecondFactorPolicy::Optional,
             is_deleted: false,
             version: 0,
         };
@@ -163,13 +167,16 @@ impl Simulation {
         self.users.push(Entry { record, effect });
     }
 
-    fn change_tenant(&mut self, status: TenantStatus) {
-        let mut record = self.tenant_in_identity().clone();
-        if record.status == status {
+    fn change_tenant(&mut self, change: impl FnOnce(&mut TenantRecord)) {
+        let before = self.tenant_in_identity();
+        let mut record = before.clone();
+        change(&mut record);
+        if record == *before {
             return;
         }
-        (record.status, record.version) = (status, record.version + 1);
-        let effect = if status == TenantStatus::Suspended { Effect::EndsAll } else { Effect::Nothing };
+        record.version += 1;
+        let suspends = record.status == TenantStatus::Suspended && before.status != record.status;
+        let effect = if suspends { Effect::EndsAll } else { Effect::Nothing };
         record.session_version += i64::from(effect == Effect::EndsAll);
         self.tenants.push(Entry { record, effect });
     }
@@ -188,7 +195,7 @@ impl Simulation {
             user_status: user.status,
             tenant_status: tenant.status,
             kept_session_id: user.kept_session_id,
-            has_factor: user.has_factor,
+            needs_factor: user.has_factor || tenant.second_factor.requires(user.role),
         })
     }
 
@@ -235,10 +242,12 @@ impl Simulation {
         }
     }
 
-    /// Returns whether the user has a factor according to the history, up to the stored record.
+    /// Returns whether the user has or must have a factor according to the history, up to the stored records.
     fn needs_factor(&self) -> bool {
-        let version = |user: &SubjectRecord| usize::try_from(user.version).unwrap();
-        self.user.as_ref().is_some_and(|user| self.users[version(user)].record.has_factor)
+        let (Some(user), Some(tenant)) = (&self.user, &self.tenant) else { return false };
+        let user = &self.users[usize::try_from(user.version).unwrap()].record;
+        let rule = self.tenants[usize::try_from(tenant.version).unwrap()].record.second_factor;
+        user.has_factor || rule.requires(user.role)
     }
 
     /// Returns whether the history of the account permits the session, up to the stored records.
@@ -282,7 +291,8 @@ impl Simulation {
             Step::Delete => self.change_user(Effect::EndsAll, |user| {
                 (user.status, user.is_deleted) = (UserStatus::Disabled, true);
             }),
-            Step::SetTenant(status) => self.change_tenant(status),
+            Step::SetTenant(status) => self.change_tenant(|tenant| tenant.status = status),
+            Step::SetRule(rule) => self.change_tenant(|tenant| tenant.second_factor = rule),
             Step::Verify { with_factor } => {
                 let (user, tenant) = (self.user_in_identity().clone(), self.tenant_in_identity().clone());
                 if user.status == UserStatus::Active && tenant.status == TenantStatus::Active {

@@ -5,8 +5,9 @@ use std::collections::BTreeMap;
 use axum::body::Body;
 use chrono::TimeDelta;
 use contract::device::{Decision, DeviceCodes, DeviceError};
+use contract::identity::SecondFactorPolicy;
 use contract::internal::{Credential, SubjectRecord, TenantRecord};
-use contract::session::SessionMethod;
+use contract::session::{AuthMethod, SessionMethod};
 use contract::{TenantStatus, UserStatus};
 use hashing::RawToken;
 use http::{Request, StatusCode};
@@ -178,6 +179,25 @@ async fn approval_yields_no_session_after_a_change_of_account_status() {
     let kept = SubjectRecord { credential_version: 2, kept_session_id: Some(session_id), ..newer(&login) };
     login.context.issue(&kept, &tenant()).await.unwrap();
     assert_eq!(login.approve().await, StatusCode::NO_CONTENT);
+    assert!(poll(&login.context, &login.codes).await.is_ok());
+}
+
+#[tokio::test]
+async fn a_session_without_the_factor_that_the_tenant_requires_approves_no_device() {
+    let login = DeviceLogin::start().await;
+    let earlier = start(&login.context).await;
+    let approved = decide(&login.context, &login.token, &earlier.user_code, Decision::Approve).await;
+    assert_eq!(approved.0, StatusCode::NO_CONTENT);
+    let everyone = TenantRecord { second_factor: SecondFactorPolicy::Everyone, version: 2, ..tenant() };
+    let with_factor = login.context.issue_with(&login.user, &everyone, AuthMethod::ALL).await.unwrap();
+    assert_eq!(poll(&login.context, &earlier).await.unwrap_err(), DeviceError::InvalidGrant);
+
+    let (status, body) =
+        decide(&login.context, &login.token, &login.codes.user_code, Decision::Approve).await;
+    let problem: contract::Problem = serde_json::from_slice(&body).unwrap();
+    assert_eq!((status, problem.code.as_str()), (StatusCode::FORBIDDEN, "reauthentication_required"));
+    let approved = decide(&login.context, &with_factor, &login.codes.user_code, Decision::Approve).await;
+    assert_eq!(approved.0, StatusCode::NO_CONTENT);
     assert!(poll(&login.context, &login.codes).await.is_ok());
 }
 

@@ -1,6 +1,7 @@
 //! Sessions over time, and under changes of account status.
 
 use chrono::TimeDelta;
+use contract::identity::SecondFactorPolicy;
 use contract::internal::{Credential, INTROSPECT, ISSUE_SESSION, Introspect, SubjectRecord, TenantRecord};
 use contract::session::AuthMethod;
 use contract::{Role, TenantStatus, UserStatus};
@@ -114,9 +115,27 @@ async fn a_user_with_a_second_factor_gets_a_session_only_after_it() {
 }
 
 #[tokio::test]
+async fn a_user_who_must_have_a_second_factor_gets_a_session_only_after_it() {
+    let context = Context::start().await;
+    let (member, before) = (subject(), tenant());
+    let admin = SubjectRecord { role: Role::Admin, ..subject() };
+    let administrators =
+        TenantRecord { second_factor: SecondFactorPolicy::Administrators, version: 2, ..before.clone() };
+    assert!(context.issue(&admin, &before).await.is_some());
+    // The record of the tenant is applied also by a request that gets no session.
+    for record in [&administrators, &before] {
+        assert!(context.issue(&admin, record).await.is_none(), "{record:?}");
+        assert!(context.issue_with(&admin, record, AuthMethod::ALL).await.is_some(), "{record:?}");
+        assert!(context.issue(&member, record).await.is_some(), "{record:?}");
+    }
+    let everyone = TenantRecord { second_factor: SecondFactorPolicy::Everyone, version: 3, ..before };
+    assert!(context.issue(&member, &everyone).await.is_none());
+}
+
+#[tokio::test]
 async fn an_identity_service_that_knows_no_second_factors_gets_no_session() {
     let context = Context::start().await;
-    for missing in ["/amr", "/subject/has_factor"] {
+    for missing in ["/amr", "/subject/has_factor", "/tenant/second_factor"] {
         let mut request = serde_json::json!({
             "subject": subject(), "tenant": tenant(), "method": "password", "amr": ["pwd"], "ip": null, "user_agent": null,
         });
