@@ -111,12 +111,15 @@ fn report_parse_error(error: clap::Error, out: &Output) -> Exit {
         ClapErrorKind::DisplayHelpOnMissingArgumentOrSubcommand | ClapErrorKind::MissingSubcommand => {
             out.print(&HelpText::from_group(&error))
         }
-        _ if out.is_json() => Err(help::usage_error(TREE, error)),
-        _ => {
-            // A failure to write to standard error cannot be reported anywhere else.
-            let _ = help::explained(TREE, error).print();
-            return Exit::Usage;
-        }
+        _ => match help::variable_error(TREE, error) {
+            Ok(error) => Err(error),
+            Err(error) if out.is_json() => Err(help::usage_error(TREE, error)),
+            Err(error) => {
+                // A failure to write to standard error cannot be reported anywhere else.
+                let _ = help::explained(TREE, error).print();
+                return Exit::Usage;
+            }
+        },
     };
     match printed {
         Ok(()) => Exit::Success,

@@ -11,7 +11,7 @@ mod switch;
 use chrono::{DateTime, Utc};
 use clap::Args;
 use contract::session::{SubjectType, Whoami};
-use contract::{Role, Scope, Secret, routes};
+use contract::{ProblemKind, Role, Scope, Secret, routes};
 use schemars::JsonSchema;
 use serde::Serialize;
 use tenancy::{TenantId, UserId};
@@ -21,10 +21,10 @@ use crate::framework::catalog::{Errors, Examples, Names, Requirement, Routes};
 use crate::framework::command::{Command, group};
 use crate::framework::configuration::ContextName;
 use crate::framework::context::Context;
-use crate::framework::credential::{self, API_KEY, TOKEN};
+use crate::framework::credential::{self, API_KEY, Credential, TOKEN};
 use crate::framework::credentials::Credentials;
 use crate::framework::environment;
-use crate::framework::error::{ErrorKind, Exit, Result};
+use crate::framework::error::{CliError, ErrorKind, Result};
 use crate::framework::output::{Cell, CommandOutput, ItemList, Row, Table, optional, text, time};
 
 group!(
@@ -62,18 +62,28 @@ impl Command for Logout {
     type Output = RevokedSession;
 
     const REQUIRES: Requirement = Requirement::Session;
-    // An unknown session is not an error of this command.
+    // A stored session that the service has deleted after its end is not an error of this command.
     const EXAMPLES: Examples = &[("Log out of the current tenant", "svc auth logout")];
     const AGENT_NOTES: &'static str = "Revokes the session in SVC_TOKEN if set, else the stored session of \
-        the tenant. A second run exits with status 4 because no session is stored. Exit status 11 with `credentials_unusable` means \
-        that the keyring does not return the token: the session stays active and stored.";
+        the tenant. A second run exits with status 4 because no session is stored. Exit status 11 means that nothing was revoked: \
+        with `credentials_unusable`, the keyring does not return the token; with `configuration_invalid`, SVC_TOKEN is not the token \
+        of a session.";
     const SEE_ALSO: Names = &["auth login", "auth switch", "auth sessions revoke"];
 
     async fn run(self, context: &Context) -> Result<Self::Output> {
-        let token = context.credential(Self::REQUIRES)?.secret;
-        match context.api()?.call(&routes::LOG_OUT, &[]).session(&token)?.execute().await {
-            Err(error) if error.exit != Exit::NotFound => return Err(error),
-            _ => {}
+        let Credential { secret: token, source, .. } = context.credential(Self::REQUIRES)?;
+        let revoked = context.api()?.call(&routes::LOG_OUT, &[]).session(&token)?.execute().await;
+        let is_unknown = |error: &CliError| error.code == ProblemKind::SessionNotFound.code();
+        match (revoked, source.variable()) {
+            (Err(error), None) if is_unknown(&error) => {}
+            (Err(error), Some(variable)) if is_unknown(&error) => {
+                return Err(ErrorKind::ConfigurationInvalid
+                    .with_message(format!("the token in {source} is not that of a session"))
+                    .with_remediation(format!(
+                        "Correct {variable}, or unset it to log out of the stored session."
+                    )));
+            }
+            (revoked, _) => revoked?,
         }
         let forgotten = Credentials::forget(&token)?;
         Ok(RevokedSession { revoked: true, forgotten })

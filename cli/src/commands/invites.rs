@@ -8,8 +8,8 @@ use contract::identity::{
 use contract::{ProblemKind, Role, Secret, routes};
 use tenancy::InviteId;
 
-use crate::framework::address::{self, IdRef};
-use crate::framework::api::{Api, ListLimit, Paging};
+use crate::framework::address::{IdOfEmail as _, InviteRef};
+use crate::framework::api::{Api, Paging};
 use crate::framework::arguments::{delivery_parser, enum_parser, role_parser};
 use crate::framework::catalog::{Errors, Examples, Names, Routes, SchemaOf, text_input};
 use crate::framework::command::{Command, ended, group};
@@ -224,9 +224,9 @@ impl Command for List {
 /// logged in with the password or a passkey in the last ten minutes.
 #[derive(Args)]
 pub(crate) struct Resend {
-    /// Invite id, or 4 or more characters of its start or end.
+    /// E-mail address or id of the invite, or 4 or more characters of the start or end of the id.
     #[arg(value_name = "INVITE_ID")]
-    invite: IdRef<InviteId>,
+    invite: InviteRef,
     /// How to deliver the invite token.
     #[arg(long, value_name = "HOW", default_value = "email", value_parser = delivery_parser())]
     delivery: Delivery,
@@ -238,7 +238,7 @@ impl Command for Resend {
     const ROUTES: Routes = Routes::Only(&[&routes::RESEND_INVITE, &routes::LIST_INVITES]);
     const ERRORS: Errors = ErrorKind::ADDRESS;
     const EXAMPLES: Examples = &[
-        ("Send the mail again", "svc invites resend 01890a5d-ac96-774b-bcce-b302099a8057"),
+        ("Send the mail again", "svc invites resend bob@acme.example"),
         ("Print a new token", "svc invites resend 01890a5d-ac96-774b-bcce-b302099a8057 --delivery response"),
     ];
     const AFTER_LOST_RESPONSE: Option<&'static str> = Some(
@@ -253,7 +253,7 @@ impl Command for Resend {
 
     async fn run(self, context: &Context) -> Result<Self::Output> {
         let api = context.connect(Self::REQUIRES).await?;
-        let id = self.invite.id::<Invite>(&api).await?;
+        let id = self.invite.id(&api).await?;
         let request = ResendInvite { delivery: self.delivery };
         let invite = api.call(&routes::RESEND_INVITE, &[&id]).json(&request)?.fetch().await;
         invite.inspect(|invite| announce_mail(context, invite))
@@ -266,9 +266,9 @@ impl Command for Resend {
 /// tenant. Asks for confirmation.
 #[derive(Args)]
 pub(crate) struct Revoke {
-    /// Invite id, or 4 or more characters of its start or end.
+    /// E-mail address or id of the invite, or 4 or more characters of the start or end of the id.
     #[arg(value_name = "INVITE_ID")]
-    invite: IdRef<InviteId>,
+    invite: InviteRef,
 }
 
 ended!(
@@ -286,7 +286,7 @@ impl Command for Revoke {
     const ROUTES: Routes = Routes::Only(&[&routes::REVOKE_INVITE, &routes::LIST_INVITES]);
     const ERRORS: Errors = ErrorKind::ADDRESS_AND_CONFIRMATION;
     const EXAMPLES: Examples = &[
-        ("Revoke an invite after confirmation", "svc invites revoke 01890a5d-ac96-774b-bcce-b302099a8057"),
+        ("Revoke an invite after confirmation", "svc invites revoke bob@acme.example"),
         ("Revoke an invite in a script", "svc invites revoke 01890a5d-ac96-774b-bcce-b302099a8057 --yes"),
     ];
     const AGENT_NOTES: &'static str = "Requires --yes without a terminal; pass it only if the user asked \
@@ -295,7 +295,7 @@ impl Command for Revoke {
 
     async fn run(self, context: &Context) -> Result<Self::Output> {
         let (api, prompt) = (context.connect(Self::REQUIRES).await?, context.prompt());
-        let invite = address::resolve::<Invite>(&self.invite, prompt, &api).await?;
+        let invite = self.invite.resolve(prompt, &api).await?;
         prompt.confirm(&format!("Revoke the invite of {}?", invite.label)).await?;
         api.call(&routes::REVOKE_INVITE, &[&invite.id]).execute().await?;
         Ok(RevokedInvite::new(invite.id))
@@ -310,14 +310,11 @@ fn announce_mail(context: &Context, invite: &Invite) {
 
 /// Names the pending invite of the address, if the credential may list invites.
 async fn with_invite_id(error: CliError, email: &str, api: &Api) -> CliError {
-    let filter = [("status", Some(InviteStatus::Pending.as_str()))];
-    let pending = api.list(routes::LIST_INVITES.path, &filter, ListLimit::All).await;
-    let pending: Vec<Invite> = pending.map(|list| list.items).unwrap_or_default();
-    match pending.iter().find(|invite| invite.email.eq_ignore_ascii_case(email.trim())) {
-        Some(Invite { invite_id, .. }) => error.with_remediation(format!(
+    match InviteId::find(email, api).await {
+        Ok(Invite { invite_id, .. }) => error.with_remediation(format!(
             "To send the mail again, run `svc invites resend {invite_id}`. To withdraw the invite, run `svc invites revoke \
              {invite_id}`."
         )),
-        None => error,
+        Err(_) => error,
     }
 }

@@ -307,9 +307,9 @@ impl Command for SetRole {
         ("Make a user an administrator", "svc users set-role bob@acme.example admin"),
         ("Make an administrator a member", "svc users set-role bob@acme.example member"),
     ];
-    const AGENT_NOTES: &'static str = "Applies to active sessions of the user too. An administrator has \
-        full access to the tenant: grant the role only if the user asked for it. The role of the last \
-        active administrator cannot be changed. The platform token cannot change roles.";
+    const AGENT_NOTES: &'static str = "Applies to active sessions of the user too. If the tenant requires a second factor of \
+        administrators, a new one must log in again. An administrator has full access to the tenant: grant the role only if the user \
+        asked for it. The role of the last active administrator cannot be changed. The platform token cannot change roles.";
     const SEE_ALSO: Names = &["users list", "users get", "users invite"];
 
     async fn run(self, context: &Context) -> Result<Self::Output> {

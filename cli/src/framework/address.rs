@@ -1,4 +1,4 @@
-//! Objects as people name them: users by e-mail address or id, other objects by id. A part of an id is sufficient if only one
+//! Objects as people name them: users and invites by e-mail address or id, other objects by id. A part of an id is sufficient if only one
 //! object matches.
 //!
 //! The ids are `UUIDv7`: the start is the time of creation, and the end is random. Both ends are accepted: tables show the start,
@@ -8,7 +8,7 @@ use std::fmt::{self, Display};
 use std::str::FromStr;
 
 use contract::ProblemKind;
-use contract::identity::{Invite, User};
+use contract::identity::{Invite, InviteStatus, User};
 use contract::routes::{self, Route};
 use contract::session::{ApiKey, Session};
 use serde::de::DeserializeOwned;
@@ -66,14 +66,19 @@ impl<I: Display> Display for IdRef<I> {
     }
 }
 
-/// A user by e-mail address or id.
+/// An object by e-mail address or id.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum UserRef {
+pub(crate) enum EmailOrId<I> {
     Email(String),
-    Id(IdRef<UserId>),
+    Id(IdRef<I>),
 }
 
-impl FromStr for UserRef {
+/// A user.
+pub(crate) type UserRef = EmailOrId<UserId>;
+/// An invite; by e-mail address only a pending one.
+pub(crate) type InviteRef = EmailOrId<InviteId>;
+
+impl<I: FromStr> FromStr for EmailOrId<I> {
     type Err = String;
 
     fn from_str(text: &str) -> std::result::Result<Self, String> {
@@ -203,32 +208,60 @@ impl<I: Copy + Display> IdRef<I> {
     }
 }
 
-impl UserRef {
-    /// Id of the user.
-    pub(crate) async fn id(&self, api: &Api) -> Result<UserId> {
+/// The id of an object that an e-mail address determines.
+pub(crate) trait IdOfEmail: Copy + Display {
+    type Object: Addressed<Id = Self>;
+
+    /// Finds the object with an e-mail address.
+    async fn find(email: &str, api: &Api) -> Result<Self::Object>;
+}
+
+impl IdOfEmail for UserId {
+    type Object = User;
+
+    async fn find(email: &str, api: &Api) -> Result<User> {
+        let filter = [("email", Some(email))];
+        let users: Vec<User> = api.list(User::LIST.path, &filter, ListLimit::OnePage).await?.items;
+        let missing = || {
+            let message = format!("no user has the e-mail address {email}");
+            CliError::from_kind(ProblemKind::NotFound, User::ROUTE.path, message)
+        };
+        users.into_iter().next().ok_or_else(missing)
+    }
+}
+
+impl IdOfEmail for InviteId {
+    type Object = Invite;
+
+    /// An address has at most one pending invite.
+    async fn find(email: &str, api: &Api) -> Result<Invite> {
+        let filter = [("status", Some(InviteStatus::Pending.as_str()))];
+        let pending: Vec<Invite> = api.list(Invite::LIST.path, &filter, ListLimit::All).await?.items;
+        let missing = || {
+            let message = format!("no pending invite has the e-mail address {email}");
+            CliError::from_kind(ProblemKind::NotFound, Invite::ROUTE.path, message)
+        };
+        let is_same = |invite: &Invite| invite.email.eq_ignore_ascii_case(email.trim());
+        pending.into_iter().find(is_same).ok_or_else(missing)
+    }
+}
+
+impl<I: IdOfEmail> EmailOrId<I> {
+    /// Id of the object.
+    pub(crate) async fn id(&self, api: &Api) -> Result<I> {
         match self {
-            Self::Email(email) => find_by_email(email, api).await.map(|user| user.user_id),
-            Self::Id(id) => id.id::<User>(api).await,
+            Self::Email(email) => I::find(email, api).await.map(|object| object.id()),
+            Self::Id(id) => id.id::<I::Object>(api).await,
         }
     }
 
     /// Id and e-mail address, for a question to a person.
-    pub(crate) async fn resolve(&self, prompt: Prompt, api: &Api) -> Result<Resolved<UserId>> {
+    pub(crate) async fn resolve(&self, prompt: Prompt, api: &Api) -> Result<Resolved<I>> {
         match self {
-            Self::Email(email) => find_by_email(email, api).await.map(Resolved::from),
-            Self::Id(id) => resolve::<User>(id, prompt, api).await,
+            Self::Email(email) => I::find(email, api).await.map(Resolved::from),
+            Self::Id(id) => resolve::<I::Object>(id, prompt, api).await,
         }
     }
-}
-
-async fn find_by_email(email: &str, api: &Api) -> Result<User> {
-    let filter = [("email", Some(email))];
-    let users = api.list(User::LIST.path, &filter, ListLimit::OnePage).await?.items;
-    let missing = || {
-        let message = format!("no user has the e-mail address {email}");
-        CliError::from_kind(ProblemKind::NotFound, User::ROUTE.path, message)
-    };
-    users.into_iter().next().ok_or_else(missing)
 }
 
 /// Finds the only object that matches.

@@ -322,12 +322,13 @@ impl Call<'_> {
 
     async fn read(&self, response: Response, request_id: &str) -> Result<ApiResponse> {
         let (status, headers) = (response.status(), response.headers().clone());
+        let path = self.api.base.service_path(response.url()).map(str::to_owned);
         let body = self.read_body(response).await?;
         let text = |name| headers.get(name).and_then(|value: &HeaderValue| value.to_str().ok());
         let retry_after = text(RETRY_AFTER).and_then(parse_retry_after);
         let response = ApiResponse::new(status, text(X_REQUEST_ID).unwrap_or(request_id), retry_after, &body);
         let source = self.api.credential.as_ref().map(|credential| credential.source.clone());
-        Ok(response.sent_with(source, self.idempotent).with_headers(headers))
+        Ok(response.sent_with(source, self.idempotent).for_path(path).with_headers(headers))
     }
 
     async fn read_body(&self, mut response: Response) -> Result<Vec<u8>> {

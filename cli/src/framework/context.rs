@@ -235,16 +235,16 @@ impl Context {
         let service = self.service()?;
         let tenant = self.tenant_setting()?.ok_or_else(|| not_logged_in(&service.to_string()))?.value;
         let of_service = |(_, session): &(&ContextName, &StoredSession)| session.is_of(service, &tenant);
-        let absent = || not_logged_in(&format!("tenant {tenant} of {service}"));
         if let Some((name, named)) = self.named_context()?
             && named.base_url.as_ref() == Some(service)
             && named.tenant.as_ref() == Some(&tenant)
         {
+            let absent = || not_logged_in(&format!("tenant {tenant} of {service} in context {name}"));
             return stored.all().filter(of_service).find(|(own, _)| *own == name).ok_or_else(absent);
         }
         let logins: Vec<_> = stored.all().filter(of_service).collect();
         match logins.as_slice() {
-            [] => Err(absent()),
+            [] => Err(not_logged_in(&format!("tenant {tenant} of {service}"))),
             [only] => Ok(*only),
             several => {
                 let names: Vec<_> =
@@ -270,7 +270,9 @@ fn not_logged_in(to: &str) -> CliError {
     let stored = Credentials::load().unwrap_or_default();
     let logins: BTreeSet<_> = stored
         .all()
-        .map(|(_, StoredSession { tenant, base_url, .. })| format!("tenant {tenant} of {base_url}"))
+        .map(|(name, StoredSession { tenant, base_url, email, .. })| {
+            format!("tenant {tenant} of {base_url} in context {name} ({email})")
+        })
         .collect();
     if logins.is_empty() {
         return error;

@@ -4,6 +4,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 
 use contract::{ProblemKind, Secret};
+use reqwest::header::HeaderValue;
 use tenancy::{TenantId, UserId};
 
 use crate::framework::environment;
@@ -36,9 +37,13 @@ impl Credential {
         self.source.variable() == Some(PLATFORM_TOKEN)
     }
 
-    fn from_variable(name: &'static str, file: Option<PathBuf>, secret: &str) -> Self {
+    fn from_variable(name: &'static str, file: Option<PathBuf>, secret: &str) -> Result<Self> {
         let source = CredentialSource::Variable { name, file };
-        Self { secret: Secret::new(secret), source, user: None, tenant: None }
+        if HeaderValue::try_from(secret).is_err() {
+            let message = format!("{source}: a credential has visible ASCII characters only");
+            return Err(ErrorKind::ConfigurationInvalid.with_message(message));
+        }
+        Ok(Self { secret: Secret::new(secret), source, user: None, tenant: None })
     }
 }
 
@@ -114,7 +119,7 @@ impl fmt::Display for CredentialSource {
 /// Credential in the variable, or in the file that `<name>_FILE` names.
 pub(crate) fn from_environment(name: &'static str) -> Result<Option<Credential>> {
     if let Some(raw) = environment::credential(name)? {
-        return Ok(Some(Credential::from_variable(name, None, raw.trim())));
+        return Credential::from_variable(name, None, raw.trim()).map(Some);
     }
     let file_variable = format!("{name}_FILE");
     let Some(path) = environment::credential(&file_variable)?.map(PathBuf::from) else {
@@ -128,7 +133,7 @@ pub(crate) fn from_environment(name: &'static str) -> Result<Option<Credential>>
     // A file of a secret has two lines while it is replaced, the current one first. Editors of Windows write a byte order mark.
     match raw.trim_start_matches('\u{feff}').lines().next().unwrap_or_default().trim() {
         "" => Err(invalid("the file is empty".to_owned())),
-        secret => Ok(Some(Credential::from_variable(name, Some(path.clone()), secret))),
+        secret => Credential::from_variable(name, Some(path.clone()), secret).map(Some),
     }
 }
 

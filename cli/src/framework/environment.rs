@@ -36,6 +36,12 @@ pub(crate) fn credential(name: &str) -> Result<Option<String>> {
     value.map_err(|_| ErrorKind::ConfigurationInvalid.with_message(format!("{name} is not valid UTF-8")))
 }
 
+/// Returns whether a variable is set to bytes that are no text.
+#[expect(clippy::disallowed_methods, reason = "the client reads environment variables only here")]
+pub(crate) fn is_not_utf8(name: &OsStr) -> bool {
+    std::env::var_os(name).is_some_and(|value| value.to_str().is_none())
+}
+
 /// Returns whether standard error is a terminal that interprets escape sequences.
 pub(crate) fn has_escape_sequences() -> bool {
     io::stderr().is_terminal() && text("TERM").is_some_and(|name| name != "dumb")

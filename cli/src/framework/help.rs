@@ -1,12 +1,14 @@
 //! Help texts: commands and options under headings, with the examples of the catalog.
 
 use std::collections::BTreeMap;
+use std::ffi::OsStr;
 
 use clap::builder::Str;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Arg, Command, ValueHint};
 
 use crate::framework::catalog::{CommandTree, HelpGroup, Topic, leaves};
+use crate::framework::environment;
 use crate::framework::error::{self, CliError};
 use crate::framework::output::wrapped;
 
@@ -227,6 +229,34 @@ fn with_hint(arg: Arg) -> Arg {
         }
         _ => arg,
     }
+}
+
+/// Converts the error of a variable with an invalid value. An error of the command line is returned as it is.
+pub(crate) fn variable_error(tree: CommandTree, mut error: clap::Error) -> Result<CliError, clap::Error> {
+    let Some(variable) = invalid_variable(tree, &error) else { return Err(error) };
+    let kind = error::ErrorKind::ConfigurationInvalid;
+    if error.kind() == ErrorKind::InvalidUtf8 {
+        return Ok(kind.with_message(format!("{variable} is not valid UTF-8")));
+    }
+    error.insert(ContextKind::InvalidArg, ContextValue::String(variable));
+    Ok(kind.with_message(usage_error(tree, error).message))
+}
+
+/// Returns the variable of an invalid value.
+fn invalid_variable(tree: CommandTree, error: &clap::Error) -> Option<String> {
+    let root = (tree.command)();
+    let mut variables = root.get_arguments().filter_map(|arg| Some((arg, arg.get_env()?)));
+    let (_, variable) = if error.kind() == ErrorKind::InvalidUtf8 {
+        // A path can have any bytes.
+        variables
+            .find(|&(arg, name)| arg.get_value_hint() != ValueHint::AnyPath && environment::is_not_utf8(name))
+    } else {
+        let (arg, value) = (error.get(ContextKind::InvalidArg)?, error.get(ContextKind::InvalidValue)?);
+        let (shown, value) = (arg.to_string(), value.to_string());
+        let is_set = |name: &OsStr| name.to_str().and_then(environment::text).as_deref() == Some(&*value);
+        variables.find(|&(arg, name)| is_shown_as(arg, &shown) && is_set(name))
+    }?;
+    variable.to_str().map(str::to_owned)
 }
 
 /// Adds to an error how to correct the command line.

@@ -147,6 +147,22 @@ fn users_are_found_by_e_mail_address() {
 }
 
 #[test]
+fn pending_invites_are_found_by_e_mail_address() {
+    for (command, request) in [("revoke", "DELETE"), ("resend", "POST")] {
+        let stub = Stub::new(service);
+        let result = run(&stub, &["invites", command, "Bob@acme.example"]);
+        assert_eq!(result.code, Some(0), "{result:?}");
+        let lines = stub.request_lines();
+        assert!(lines[0].starts_with("GET /api/v1/users/invites?status=pending"), "{lines:?}");
+        let of_bob = format!("{request} /api/v1/users/invites/{BOB}");
+        assert!(lines[1].starts_with(&of_bob) && lines.len() == 2, "{lines:?}");
+    }
+    let result = run(&Stub::new(service), &["invites", "revoke", "eve@acme.example"]);
+    assert_eq!((result.code, result.error()["code"].as_str()), (Some(3), Some("not_found")));
+    assert_eq!(result.error()["message"], "no pending invite has the e-mail address eve@acme.example");
+}
+
+#[test]
 fn error_for_a_member_names_the_user_id_as_the_alternative() {
     let stub = Stub::new(|_| problem(ProblemKind::Forbidden));
     let result = run(&stub, &["users", "get", "bob@acme.example"]);

@@ -177,6 +177,47 @@ fn use_context_changes_the_current_context_and_names_the_previous_one() {
 }
 
 #[test]
+fn a_login_warns_about_variables_with_other_values() {
+    let stub = Stub::new(service);
+    let client = Client::new().with_variable("SVC_TENANT", "umbrella");
+    let login = ["auth", "login", "--email", "ada@acme.example", "--password-stdin", "--base-url", &stub.url];
+    for (options, warns) in [(&["--tenant", "acme"][..], true), (&[], false)] {
+        let result = client.run_with(&[&login[..], options].concat(), "correct horse battery\n");
+        assert_eq!(result.code, Some(0), "{result:?}");
+        assert_eq!(result.stderr.contains("SVC_TENANT is set and takes precedence"), warns, "{result:?}");
+    }
+    let same = client.run(&["config", "use-context", "umbrella"]);
+    assert!(same.code == Some(0) && !same.stderr.contains("takes precedence"), "{same:?}");
+}
+
+#[test]
+fn an_address_with_a_space_is_the_same_account() {
+    let (stub, client) = (Stub::new(service), Client::new());
+    log_in(&client, &stub, "acme", &[]);
+    let login = ["auth", "login", "--email", " ada@acme.example ", "--tenant", "acme", "--password-stdin"];
+    let options = ["--base-url", &stub.url, "--output", "json"];
+    let again = client.run_with(&[&login[..], &options].concat(), "correct horse battery\n").json();
+    assert_eq!((&again["context"], &again["email"]), (&json!("acme"), &json!("ada@acme.example")));
+    assert_eq!(json(&client, &["config", "list"])["contexts"].as_array().unwrap().len(), 1);
+    let revoked = "POST /api/v1/auth/sessions/logout".to_owned();
+    assert!(stub.request_lines().contains(&revoked), "the first session is revoked");
+}
+
+#[test]
+fn an_error_without_a_login_names_the_contexts_of_the_others() {
+    let (stub, client) = (Stub::new(service), Client::new());
+    log_in(&client, &stub, "acme", &[]);
+    for (setting, value) in [("base-url", stub.url.as_str()), ("tenant", "acme")] {
+        json(&client, &["config", "set", setting, value, "--context", "second"]);
+    }
+    json(&client, &["config", "use-context", "second"]);
+    let error = assert_failed(&client.run(&["auth", "whoami", "-o", "json"]), 4, "not_logged_in");
+    assert!(error["message"].as_str().unwrap().ends_with("in context second"), "{error}");
+    let remediation = error["remediation"].as_str().unwrap();
+    assert!(remediation.contains("in context acme (ada@acme.example)"), "{error}");
+}
+
+#[test]
 fn set_and_unset_change_one_context_and_print_the_previous_value() {
     let client = Client::new();
     let set = |value: &str| json(&client, &["config", "set", "tenant", value, "--context", "staging"]);

@@ -348,3 +348,16 @@ fn a_platform_token_is_checked() {
     let (_, remediation) = report.expect_failed("platform_token", 4, "credential_invalid");
     assert!(remediation.contains("SVC_PLATFORM_TOKEN"), "{remediation}");
 }
+
+#[test]
+fn a_wrong_path_in_the_base_url_is_no_missing_object() {
+    let stub = Stub::new(|_| problem(ProblemKind::NotFound));
+    let client = Client::for_url(&format!("{}/x", stub.url)).with_variable("SVC_TOKEN", "svc_st_x");
+    for command in [&["users", "get", USER][..], &["api-keys", "revoke", USER, "--yes"], &["doctor"]] {
+        let result = client.run(&[command, &["--output", "json"]].concat());
+        let error = result.error();
+        assert_eq!((result.code, error["code"].as_str()), (Some(1), Some("unexpected_response")), "{error}");
+        assert!(error["message"].as_str().unwrap().contains("has no path /x/api/v1/"), "{error}");
+        assert!(error["remediation"].as_str().unwrap().contains("--base-url"), "{error}");
+    }
+}

@@ -68,6 +68,30 @@ fn a_credential_that_is_not_utf8_does_not_count_as_unset() {
 }
 
 #[test]
+fn an_invalid_value_of_a_variable_is_an_error_of_the_variable() {
+    use std::os::unix::ffi::OsStrExt as _;
+
+    let client = Client::new();
+    for (variable, value) in [
+        ("SVC_OUTPUT", &b"yaml"[..]),
+        ("SVC_TENANT", b"Acme!"),
+        ("SVC_TENANT", b"\xff"),
+        ("SVC_CONTEXT", b"\xff"),
+        ("SVC_BASE_URL", b"\xff"),
+        ("SVC_TOKEN", b"svc_st_a\nb"),
+    ] {
+        let mut command = client.command(&["users", "list"]);
+        let output = command.env(variable, std::ffi::OsStr::from_bytes(value)).output().unwrap();
+        let CommandResult { code, stderr, .. } = CommandResult::of(output);
+        assert_eq!(code, Some(11), "{stderr}");
+        assert!(stderr.contains(variable) && !stderr.contains("--"), "{stderr}");
+    }
+    let option = client.run(&["users", "list", "--output", "yaml"]);
+    assert_eq!(option.code, Some(2), "{option:?}");
+    assert!(option.stderr.contains("'--output <FORMAT>'"), "{option:?}");
+}
+
+#[test]
 fn a_token_file_can_have_a_byte_order_mark_and_the_line_of_the_previous_token() {
     let stub = Stub::new(|_| problem(ProblemKind::CredentialInvalid));
     let client = Client::for_url(&stub.url).with_variable("SVC_TOKEN_FILE", "token");

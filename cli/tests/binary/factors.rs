@@ -142,6 +142,15 @@ fn renames_a_passkey() {
 }
 
 #[test]
+fn an_app_has_no_name() {
+    let stub = Stub::new(service);
+    let app = "01890a5d-ac96-774b-bcce-b302099a8058";
+    let error = client(&stub).run(&["auth", "factors", "rename", app, "phone", "--output", "json"]).error();
+    assert_eq!(error["message"], format!("you have no passkey {app}"));
+    assert!(error["remediation"].as_str().unwrap().contains("apps have no name"), "{error}");
+}
+
+#[test]
 fn replaces_the_recovery_codes() {
     let stub = Stub::new(service);
     let codes = client(&stub).run(&["auth", "factors", "recovery-codes", "--output", "json"]);

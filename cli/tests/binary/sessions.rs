@@ -3,7 +3,7 @@
 use contract::ProblemKind;
 use serde_json::json;
 
-use crate::client::{Client, assert_valid_output};
+use crate::client::{Client, CommandResult, assert_valid_output};
 use crate::stub::{Stub, StubRequest, problem};
 use crate::terminal::run_at_terminal;
 
@@ -209,6 +209,28 @@ fn logout_revokes_and_removes_the_session() {
     assert_eq!(client.run(&["auth", "logout", "--output", "json"]).json()["forgotten"], true);
     assert_eq!(stub.requests()[1].header("x-session-id"), Some("svc_st_good"));
     assert_eq!(client.run(&["auth", "logout"]).code, Some(4));
+}
+
+#[test]
+fn logout_forgets_a_session_only_if_the_service_does_not_know_it_any_more() {
+    let (stub, other) = (Stub::new(service), Stub::new(|_| problem(ProblemKind::NotFound)));
+    let client = logged_in(&stub);
+    let logout = |token: &str, url: &str| {
+        let mut command = client.command(&["auth", "logout", "--base-url", url, "--output", "json"]);
+        CommandResult::of(command.env("SVC_TOKEN", token).output().unwrap())
+    };
+    for (token, url, code, name) in [
+        ("svc_st_good", format!("{}/x", other.url), 1, "unexpected_response"),
+        ("svc_st_good", other.url.clone(), 3, "not_found"),
+        ("svc_st_unknown", stub.url.clone(), 11, "configuration_invalid"),
+    ] {
+        let result = logout(token, &url);
+        assert_eq!((result.code, result.error()["code"].as_str()), (Some(code), Some(name)), "{token} {url}");
+    }
+    assert_eq!(client.run(&["auth", "whoami"]).code, Some(0), "the session is still stored");
+    let stored = std::fs::read_to_string(client.credentials()).unwrap();
+    std::fs::write(client.credentials(), stored.replace("svc_st_good", "svc_st_unknown")).unwrap();
+    assert_eq!(client.run(&["auth", "logout", "--output", "json"]).json()["forgotten"], true);
 }
 
 #[test]

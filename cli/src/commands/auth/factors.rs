@@ -4,7 +4,7 @@ use clap::Args;
 use contract::factors::{
     ConfirmTotp, Factor, FactorType, Factors as OwnFactors, NewTotp, RecoveryCodes, RenamePasskey,
 };
-use contract::{Secret, routes};
+use contract::{ProblemKind, Secret, routes};
 use qrcode::render::unicode::Dense1x2;
 use qrcode::{EcLevel, QrCode};
 use schemars::JsonSchema;
@@ -14,7 +14,7 @@ use tenancy::FactorId;
 use crate::framework::catalog::{Errors, Examples, Names, Routes};
 use crate::framework::command::{Command, ended, group};
 use crate::framework::context::Context;
-use crate::framework::error::{ErrorKind, Result};
+use crate::framework::error::{CliError, ErrorKind, Result};
 use crate::framework::output::{
     Cell, CommandOutput, Row, Table, escape, escape_lines, id, optional, text, time,
 };
@@ -204,7 +204,15 @@ impl Command for Rename {
     async fn run(self, context: &Context) -> Result<Self::Output> {
         let api = context.connect(Self::REQUIRES).await?;
         let call = api.call(&routes::RENAME_PASSKEY, &[&self.factor_id]);
-        call.json(&RenamePasskey { name: self.name })?.fetch().await
+        call.json(&RenamePasskey { name: self.name })?.fetch().await.map_err(|error: CliError| {
+            if error.code == ProblemKind::NotFound.code() {
+                return CliError { message: format!("you have no passkey {}", self.factor_id), ..error }
+                    .with_remediation(
+                        "List your passkeys: `svc auth factors list`. Authenticator apps have no name.",
+                    );
+            }
+            error
+        })
     }
 }
 

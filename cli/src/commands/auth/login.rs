@@ -13,6 +13,7 @@ use tenancy::{TenantId, UserId};
 
 use super::device_login;
 use super::factors::show_secret;
+use crate::commands::config::warn_about_overrides;
 use crate::framework::catalog::{Errors, Examples, Names, Routes, SchemaOf, text_input};
 use crate::framework::command::Command;
 use crate::framework::configuration::{Configuration, ContextName, CredentialStore};
@@ -191,6 +192,7 @@ impl Command for Login {
             let _ = context.api()?.call(&routes::LOG_OUT, &[]).session(&token)?.execute().await;
         }
         let result = result?;
+        warn_about_overrides(context, &result.context, Some(context.service()?), Some(&result.tenant_id));
         super::warn_about_credentials(context);
         Ok(result)
     }
@@ -209,7 +211,8 @@ impl Login {
             let question = format!("Password of {email} in {tenant}");
             context.prompt().secret(&question, "password", PasswordSource::OPTIONS).await?
         };
-        let request = identity::Login { email, password };
+        // Spaces around the address must not make another account of it.
+        let request = identity::Login { email: email.trim().to_owned(), password };
         let api = context.api()?;
         let call = api.call(&routes::LOG_IN, &[]).tenant(Some(tenant));
         let response = call.json(&request)?.send_any().await?;

@@ -73,7 +73,7 @@ impl Command for Switch {
     async fn run(self, context: &Context) -> Result<Self::Output> {
         let mut logins = stored_logins(context)?;
         if let Some(email) = &self.email {
-            logins.retain(|login| login.email.eq_ignore_ascii_case(email));
+            logins.retain(|login| login.email.eq_ignore_ascii_case(email.trim()));
         }
         let current = context.configuration()?.current();
         let others: Vec<_> = logins.iter().filter(|login| Some(&login.context) != current).collect();
@@ -97,7 +97,7 @@ impl Command for Switch {
             configuration.record_login(&name, &service, &tenant, None);
             Ok(())
         })?;
-        warn_about_overrides(context);
+        warn_about_overrides(context, &name, Some(&service), Some(&tenant));
         super::warn_about_credentials(context);
         Ok(CurrentLogin { context: name, base_url: service.to_string(), tenant_id: tenant, email })
     }

@@ -1,14 +1,18 @@
 //! Contexts: list, select, delete.
 
+use std::str::FromStr;
+
 use clap::Args;
 use schemars::JsonSchema;
 use serde::Serialize;
+use tenancy::TenantId;
 
 use crate::framework::catalog::{Examples, Names, Requirement};
 use crate::framework::command::Command;
 use crate::framework::configuration::{Configuration, ContextName};
 use crate::framework::context::Context;
 use crate::framework::credentials::Credentials;
+use crate::framework::endpoint::BaseUrl;
 use crate::framework::environment;
 use crate::framework::error::Result;
 use crate::framework::files::Directory;
@@ -96,17 +100,31 @@ impl Command for UseContext {
     const SEE_ALSO: Names = &["config list", "auth switch"];
 
     async fn run(self, context: &Context) -> Result<Self::Output> {
-        let previous = Directory::for_current_user()?
-            .update(|configuration: &mut Configuration| configuration.make_current(&self.name))?;
-        warn_about_overrides(context);
+        let (previous, named) =
+            Directory::for_current_user()?.update(|configuration: &mut Configuration| {
+                Ok((configuration.make_current(&self.name)?, configuration.get(&self.name)?.clone()))
+            })?;
+        warn_about_overrides(context, &self.name, named.base_url.as_ref(), named.tenant.as_ref());
         Ok(CurrentContext { context: self.name, previous })
     }
 }
 
-/// Warns about variables that take precedence over the current context.
-pub(in crate::commands) fn warn_about_overrides(context: &Context) {
-    for variable in ["SVC_CONTEXT", "SVC_BASE_URL", "SVC_TENANT"] {
-        if environment::text(variable).is_some() {
+/// Warns about variables with other values than the context that has become current.
+pub(in crate::commands) fn warn_about_overrides(
+    context: &Context,
+    name: &ContextName,
+    base_url: Option<&BaseUrl>,
+    tenant: Option<&TenantId>,
+) {
+    fn differs<T: FromStr + PartialEq>(variable: &str, value: Option<&T>) -> bool {
+        environment::text(variable).is_some_and(|text| text.parse::<T>().ok().as_ref() != value)
+    }
+    for (variable, differs) in [
+        ("SVC_CONTEXT", differs("SVC_CONTEXT", Some(name))),
+        ("SVC_BASE_URL", differs("SVC_BASE_URL", base_url)),
+        ("SVC_TENANT", differs("SVC_TENANT", tenant)),
+    ] {
+        if differs {
             context.out().warn(&format!("{variable} is set and takes precedence over the current context"));
         }
     }

@@ -18,6 +18,8 @@ pub(crate) struct ApiResponse {
     credential: Option<CredentialSource>,
     /// Whether the request can be repeated after a lost response.
     idempotent: bool,
+    /// Path of the request as the service must see it.
+    path: Option<String>,
     headers: HeaderMap,
     body: Vec<u8>,
 }
@@ -30,13 +32,19 @@ impl ApiResponse {
         body: &[u8],
     ) -> Self {
         let request_id = request_id.to_owned();
-        let (credential, headers) = Default::default();
-        Self { status, request_id, retry_after, credential, idempotent: false, headers, body: body.to_vec() }
+        let (credential, path, headers, idempotent) = Default::default();
+        let body = body.to_vec();
+        Self { status, request_id, retry_after, credential, idempotent, path, headers, body }
     }
 
     /// Sets the credential of the request, which errors name, and whether the request is idempotent.
     pub(super) fn sent_with(self, credential: Option<CredentialSource>, idempotent: bool) -> Self {
         Self { credential, idempotent, ..self }
+    }
+
+    /// Sets the path of the request as the service must see it.
+    pub(super) fn for_path(self, path: Option<String>) -> Self {
+        Self { path, ..self }
     }
 
     pub(super) fn with_headers(self, headers: HeaderMap) -> Self {
@@ -81,6 +89,8 @@ impl ApiResponse {
             return Ok(self);
         }
         let error = match serde_json::from_slice::<Problem>(&self.body) {
+            Ok(problem) if self.is_of_another_path(&problem) => ErrorKind::UnexpectedResponse
+                .with_message(format!("the base URL is wrong: the service has no path {}", problem.instance)),
             Ok(problem) => {
                 let is_uncertain =
                     !self.idempotent && ProblemKind::from_code(&problem.code).is_some_and(may_have_effect);
@@ -105,6 +115,13 @@ impl ApiResponse {
                 .with_message(format!("unexpected response body at {position} (HTTP {})", self.status))
                 .with_request_id(&self.request_id)
         })
+    }
+
+    /// Returns whether the service does not know the path that it has received, which is not that of the request: the base URL has a
+    /// path that no proxy removes, or a proxy changes it. No object is missing.
+    fn is_of_another_path(&self, problem: &Problem) -> bool {
+        problem.code == ProblemKind::NotFound.code()
+            && self.path.as_ref().is_some_and(|path| *path != problem.instance)
     }
 
     /// Error without a problem document: from a proxy, or from another service.
@@ -149,6 +166,20 @@ mod tests {
         let error = error_of(401, body);
         assert_eq!((error.code.as_str(), error.exit), ("login_failed", Exit::Authentication));
         assert_eq!(error.request_id.as_deref(), Some("r-2"));
+    }
+
+    #[test]
+    fn a_path_that_the_service_does_not_know_is_no_missing_object() {
+        let body = r#"{"type":"t","title":"","status":404,"detail":"","instance":"/x/api/v1/users/7","code":"not_found","request_id":"r"}"#;
+        for (path, code, exit) in [
+            ("/api/v1/users/7", "unexpected_response", Exit::Failed),
+            ("/x/api/v1/users/7", "not_found", Exit::NotFound),
+        ] {
+            let error =
+                response(404, body, true).for_path(Some(path.to_owned())).error_for_status().err().unwrap();
+            assert_eq!((error.code.as_str(), error.exit), (code, exit), "{path}");
+            assert_eq!(error.remediation.contains("--base-url"), code == "unexpected_response", "{path}");
+        }
     }
 
     #[test]

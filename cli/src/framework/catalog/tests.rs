@@ -6,14 +6,14 @@ use std::path::{Path, PathBuf};
 
 use clap::FromArgMatches;
 use serde_json::Value;
-use tenancy::{InviteId, KeyId};
+use tenancy::KeyId;
 
 use super::{
     CommandDescriptor, Document, Effect, Routes, VERSION, descriptor, leaves, summary, to_text,
     validation_errors,
 };
 use crate::commands::{CommandLine, TREE};
-use crate::framework::address::{IdRef, UserRef};
+use crate::framework::address::{IdRef, InviteRef, UserRef};
 use crate::framework::error::{ErrorKind, Exit};
 use crate::framework::help;
 
@@ -251,7 +251,7 @@ fn commands_that_take_a_part_of_an_id_can_fail_because_it_is_ambiguous() {
         let takes = command.get_arguments().any(|arg| {
             let parsed = arg.get_value_parser().type_id();
             parsed == TypeId::of::<UserRef>()
-                || parsed == TypeId::of::<IdRef<InviteId>>()
+                || parsed == TypeId::of::<InviteRef>()
                 || parsed == TypeId::of::<IdRef<KeyId>>()
         });
         let listed = codes(&descriptor(TREE, &name, false).unwrap()).contains("ambiguous_id");
