@@ -5,15 +5,12 @@ use transport::{HttpTransport, HttpTransportConfig, Metadata, Transport, Transpo
 #[tokio::main]
 async fn main() -> Result<(), TransportError> {
     let transport = HttpTransport::new(HttpTransportConfig::from_env()?);
-    // Reports a wrong address at the start. Without it, the first send connects.
+    // Reports a wrong address at the start. Without it, the first send connects. It does not verify the key.
     transport.connect().await?;
 
-    let login = Metadata { event_type: Some("USER_LOGIN".to_owned()), ..Metadata::default() };
-    let result = transport.send(&UdmEvent::new("firewall-7").with_metadata(login)).await;
-    match result.error {
-        None => println!("{} is stored", result.event_id),
-        Some(error) => eprintln!("{} is not stored: {error}", result.event_id),
-    }
+    let event = UdmEvent::new("firewall-7").with_metadata(Metadata::new("USER_LOGIN"));
+    let accepted = transport.send(&event).await.into_result()?;
+    println!("{} is stored", accepted.event_id);
 
     // A batch can have any length. With an id of the producer, sending an event again is safe.
     let events = [UdmEvent::new("firewall-7"), UdmEvent::new("firewall-8").with_event_id("boot-42")];
@@ -22,6 +19,7 @@ async fn main() -> Result<(), TransportError> {
     for failed in batch.results.iter().filter(|result| !result.success) {
         eprintln!("{} is not stored: {:?}", failed.event_id, failed.error);
     }
+    batch.into_result()?;
     transport.disconnect().await;
     Ok(())
 }

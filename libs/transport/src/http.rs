@@ -5,12 +5,14 @@ mod body;
 mod client;
 mod endpoint;
 mod linger;
+mod outage_log;
 mod pipeline;
 mod proxy;
 mod response;
 mod retry;
 mod token_file;
 
+use std::env::VarError;
 use std::fmt;
 use std::ops::RangeInclusive;
 use std::path::Path;
@@ -31,16 +33,18 @@ use self::batch::Event as _;
 use self::body::RequestBody;
 use self::client::{HttpClient, Post, parse_root_certificates};
 use self::linger::Linger;
+use self::outage_log::OutageLog;
 use self::response::HttpResponse;
 use self::retry::{RetryState, SystemClock};
 use self::token_file::TokenFile;
+use crate::in_flight::InFlight;
 use crate::{
     BatchProgress, BatchSendResult, OutgoingEvent, RequestLog, Secret, SendResult, TraceContext, Transport,
     TransportError, TransportErrorKind, UdmEvent,
 };
 
 pub use client::{begin_trace, is_not_tls, root_cause, tls_errors};
-pub use endpoint::Endpoint;
+pub use endpoint::{Endpoint, is_of_another_path};
 pub use pipeline::{BatchPipeline, PipelineSlot, SentBatch};
 pub use proxy::ProxyChoice;
 pub(crate) use retry::Clock;
@@ -72,16 +76,19 @@ impl HttpTransportConfig {
         Self { endpoint: endpoint.into(), api_key: None, timeout_sec: 30.0, max_retries: 3 }
     }
 
-    /// Configuration from the variables `SVC_BASE_URL` and `SVC_API_KEY`, as `svc` uses them. An empty variable counts as unset.
+    /// Configuration from the variables `SVC_BASE_URL` and `SVC_API_KEY`, as `svc` uses them. White space around a value is removed. An
+    /// empty variable counts as unset. Without `SVC_API_KEY`, requests have no credential and each send fails with 401, unless
+    /// [`with_token_file`](HttpTransport::with_token_file) follows.
     ///
     /// # Errors
     ///
     /// [`Configuration`](TransportErrorKind::Configuration) if `SVC_BASE_URL` is not set, or one of them is not UTF-8.
     #[expect(clippy::disallowed_methods, reason = "the caller asks for the environment")]
     pub fn from_env() -> Result<Self, TransportError> {
-        let read = |name: &str| match std::env::var_os(name).filter(|value| !value.is_empty()) {
-            Some(value) => value.into_string().map(Some).map_err(|_| format!("{name} is not valid UTF-8")),
-            None => Ok(None),
+        let read = |name: &str| match std::env::var(name) {
+            Ok(value) => Ok(Some(value.trim().to_owned()).filter(|value| !value.is_empty())),
+            Err(VarError::NotPresent) => Ok(None),
+            Err(VarError::NotUnicode(_)) => Err(format!("{name} is not valid UTF-8")),
         };
         let invalid = |message: String| TransportError::new(TransportErrorKind::Configuration, message);
         let endpoint = read("SVC_BASE_URL").map_err(invalid)?;
@@ -95,12 +102,16 @@ impl HttpTransportConfig {
 ///
 /// Connection errors, timeouts and the statuses 408, 429, 502, 503 and 504 are retried up to `max_retries` times:
 ///
-/// - While the service does not answer (no connection, no response, or 502 to 504), the three default retries follow after pauses of
-///   1, 10 and 30 s, each up to 50 % longer. If each attempt fails at once, a send gives up after 41 to 62 s, so an outage of up to
-///   41 s loses no event. More retries add pauses of 2, 4, 8 and 16 s before the last two. A single one follows after 1 s.
-/// - After other errors, such as a rate limit, a retry follows after `Retry-After` and jitter: up to 0.25 s, doubled with each retry.
-///   Retries after 429 do not count, unless `max_retries` is 0: a tenant above its quota waits for its turn.
-///   A `Retry-After` above 60 s makes the error final. It contains the time.
+/// - While the service does not answer (no connection, no response, or 502 to 504 from a proxy), and after a 429 without
+///   `Retry-After`, the three default retries follow after pauses of 1, 10 and 30 s, each up to 50 % longer. If each attempt fails at
+///   once, a send gives up after 41 to 62 s, so an outage of up to 41 s loses no event. If each attempt ends after 30 s without a
+///   response, a send gives up after 3 attempts, at most 110 s. More retries add pauses of 2, 4, 8 and 16 s before the last two. A
+///   single one follows after 1 s.
+/// - After other errors, a retry follows after `Retry-After` and jitter: up to 0.25 s, doubled with each retry. A `Retry-After` above
+///   60 s makes the error final. It contains the time.
+/// - Retries do not count while the service itself answers with `Retry-After` that its broker is not available
+///   (`dependency_unavailable`, `ack_timeout`, `stream_full`), or that the tenant is above a limit (`quota_exceeded`, `rate_limited`),
+///   unless `max_retries` is 0. Their jitter is at most 4 s, so a send continues soon after the end of an outage of the broker.
 /// - No attempt starts later than 100 s after the call, so that the service detects every repeated event. A process that is
 ///   suspended together with its clock can exceed it.
 ///
@@ -132,6 +143,8 @@ struct TransportState {
     total_timeout: Option<Duration>,
     /// Each request in flight has a permit.
     requests: Arc<Semaphore>,
+    in_flight: InFlight,
+    outage_log: Arc<OutageLog>,
 }
 
 /// What all requests have in common.
@@ -169,6 +182,8 @@ impl HttpTransport {
             jitter: Arc::new(Mutex::new(jitter)),
             total_timeout: None,
             requests: Arc::new(Semaphore::new(MAX_CONCURRENT_REQUESTS)),
+            in_flight: InFlight::default(),
+            outage_log: Arc::default(),
         };
         Self { shared, linger: None }
     }
@@ -324,9 +339,9 @@ impl HttpTransport {
     pub async fn send_batch_with_progress(
         &self,
         events: &[UdmEvent],
-        mut on_progress: impl FnMut(BatchProgress) + Send,
+        on_progress: impl FnMut(BatchProgress) + Send,
     ) -> BatchSendResult {
-        batch::deliver(&self.shared, events, &mut |progress, _| on_progress(progress)).await
+        self.deliver(events, on_progress).await
     }
 
     /// Sends events that are JSON already, without changing their bytes. Otherwise like
@@ -334,8 +349,17 @@ impl HttpTransport {
     pub async fn send_outgoing(
         &self,
         events: &[OutgoingEvent],
+        on_progress: impl FnMut(BatchProgress) + Send,
+    ) -> BatchSendResult {
+        self.deliver(events, on_progress).await
+    }
+
+    async fn deliver<E: batch::Event>(
+        &self,
+        events: &[E],
         mut on_progress: impl FnMut(BatchProgress) + Send,
     ) -> BatchSendResult {
+        let _sending = self.shared.in_flight.start();
         batch::deliver(&self.shared, events, &mut |progress, _| on_progress(progress)).await
     }
 }
@@ -398,7 +422,8 @@ impl TransportState {
         let client = self.client()?;
         let bearer = client.bearer().await?;
         let post = client.prepare(path, body, bearer.clone());
-        let response = self.post(&client, post, retries, &mut on_start).await?;
+        let mut response = self.post(&client, post, retries, &mut on_start).await?;
+        response.has_credential = bearer.is_some();
         match client.replaced_bearer(bearer.as_ref(), &response).await {
             Some(replaced) => {
                 let post = client.prepare(path, body, Some(replaced));
@@ -422,12 +447,17 @@ impl TransportState {
         on_start();
         let (response, upload) = client.post(post, retries.attempt_limits()).await;
         retries.record_upload(upload);
-        if let Err(TransportError {
-            kind: TransportErrorKind::Connection | TransportErrorKind::Timeout,
-            ..
-        }) = response
-        {
-            self.discard(client);
+        match &response {
+            Ok(response) => self.outage_log.record(self.clock.now(), response.outage().as_deref()),
+            Err(TransportError {
+                kind: TransportErrorKind::Connection | TransportErrorKind::Timeout,
+                message,
+                ..
+            }) => {
+                self.discard(client);
+                self.outage_log.record(self.clock.now(), Some(message));
+            }
+            Err(_) => {}
         }
         response
     }
@@ -460,7 +490,12 @@ impl Transport for HttpTransport {
         self.shared.client.lock().take();
     }
 
+    async fn flush(&self, timeout: Duration) -> usize {
+        self.shared.in_flight.wait(timeout).await
+    }
+
     async fn send(&self, event: &UdmEvent) -> SendResult {
+        let _sending = self.shared.in_flight.start();
         match (event.prepare(), &self.linger) {
             (Ok(event), Some(linger)) => linger.send(&self.shared, event.into_owned()).await,
             (Ok(event), None) => self.shared.send(&event).await,
@@ -470,6 +505,10 @@ impl Transport for HttpTransport {
 
     async fn send_batch(&self, events: &[UdmEvent]) -> BatchSendResult {
         self.send_batch_with_progress(events, |_| ()).await
+    }
+
+    async fn send_json(&self, events: &[OutgoingEvent]) -> BatchSendResult {
+        self.send_outgoing(events, |_| ()).await
     }
 
     async fn health_check(&self) -> bool {

@@ -4,15 +4,18 @@ use std::collections::HashSet;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use contract::{FieldError, ProblemKind};
 use parking_lot::Mutex;
+use udm::ParseError;
 use uuid::Uuid;
 
+use crate::in_flight::InFlight;
 use crate::{
     BatchProgress, BatchSendResult, OutgoingEvent, SendResult, Transport, TransportError, TransportErrorKind,
     UdmEvent,
 };
 
-/// Behavior of a [`MockTransport`]. By default, it accepts all events immediately.
+/// Behavior of a [`MockTransport`]. By default, it accepts all valid events immediately.
 #[derive(Clone, Debug, Default)]
 pub struct MockBehavior {
     /// All events fail.
@@ -29,11 +32,12 @@ pub struct MockBehavior {
     pub error: Option<TransportError>,
 }
 
-/// Records all events and responds as configured. Never retries.
+/// Records all events and responds as configured. Rejects events that are not valid, as the service does. Never retries.
 #[derive(Debug, Default)]
 pub struct MockTransport {
     behavior: Mutex<MockBehavior>,
     sent: Mutex<Sent>,
+    in_flight: InFlight,
 }
 
 /// The sent events, including failed ones.
@@ -50,9 +54,10 @@ impl Sent {
 }
 
 impl MockTransport {
-    /// Creates a transport. Without a behavior, it accepts all events.
+    /// Creates a transport. Without a behavior, it accepts all valid events.
     pub fn new(behavior: Option<MockBehavior>) -> Self {
-        Self { behavior: Mutex::new(behavior.unwrap_or_default()), sent: Mutex::default() }
+        let behavior = Mutex::new(behavior.unwrap_or_default());
+        Self { behavior, sent: Mutex::default(), in_flight: InFlight::default() }
     }
 
     /// Changes the behavior, for example to simulate an outage and its end.
@@ -115,6 +120,7 @@ impl MockTransport {
         if results.is_empty() {
             return BatchSendResult::from_results(results, None, None);
         }
+        let _sending = self.in_flight.start();
         self.wait().await;
         let batch_id = Some(Uuid::now_v7().to_string());
         let batch = BatchSendResult::from_results(results, batch_id, self.response_time());
@@ -131,7 +137,7 @@ impl MockTransport {
     fn record_outgoing(&self, sent: &mut Sent, event: &OutgoingEvent) -> SendResult {
         let index = sent.len();
         sent.outgoing.push(event.clone());
-        self.result(index, event.event_id().to_owned())
+        self.result(index, event)
     }
 
     fn record(&self, sent: &mut Sent, event: &UdmEvent) -> SendResult {
@@ -144,15 +150,19 @@ impl MockTransport {
         };
         let event_id = outgoing.event_id().to_owned();
         let index = sent.len();
-        sent.events.push(UdmEvent { event_id: Some(event_id.clone()), ..event.clone() });
-        self.result(index, event_id)
+        sent.events.push(UdmEvent { event_id: Some(event_id), ..event.clone() });
+        self.result(index, &outgoing)
     }
 
     /// Result of the event with this index among all sent events.
-    fn result(&self, index: usize, event_id: String) -> SendResult {
+    fn result(&self, index: usize, event: &OutgoingEvent) -> SendResult {
+        let event_id = event.event_id().to_owned();
         let MockBehavior { fail_all, fail_first, fail_event_ids, .. } = self.behavior();
         if fail_all || index < fail_first || fail_event_ids.contains(&event_id) {
             return SendResult::fail(event_id, self.error());
+        }
+        if let Err(error) = udm::parse(event.body().as_bytes()) {
+            return SendResult::fail(event_id, rejection(error));
         }
         let server_event_id = Uuid::new_v5(&Uuid::NAMESPACE_OID, event_id.as_bytes()).to_string();
         SendResult::ok(event_id, self.response_time(), Some(server_event_id))
@@ -177,6 +187,26 @@ impl MockTransport {
     }
 }
 
+/// Error of an event that the service rejects.
+fn rejection(error: ParseError) -> TransportError {
+    let message = error.to_string();
+    let (kind, message) = match error {
+        ParseError::NotJson(_) => (ProblemKind::MalformedJson, message),
+        ParseError::TooLarge => (ProblemKind::EventTooLarge, message),
+        ParseError::Invalid { errors, .. } => {
+            let described =
+                |error: &FieldError| format!("{} {}", error.pointer, error.message).trim().to_owned();
+            let errors: Vec<_> = errors.iter().map(described).collect();
+            (ProblemKind::ValidationFailed, format!("{message}: {}", errors.join("; ")))
+        }
+    };
+    TransportError {
+        status: Some(kind.status()),
+        code: Some(kind.code().to_owned()),
+        ..TransportError::new(TransportErrorKind::Status, message)
+    }
+}
+
 #[async_trait]
 impl Transport for MockTransport {
     async fn connect(&self) -> Result<(), TransportError> {
@@ -186,9 +216,14 @@ impl Transport for MockTransport {
 
     async fn disconnect(&self) {}
 
+    async fn flush(&self, timeout: Duration) -> usize {
+        self.in_flight.wait(timeout).await
+    }
+
     // Events are recorded before the latency, so that a canceled call is recorded too.
 
     async fn send(&self, event: &UdmEvent) -> SendResult {
+        let _sending = self.in_flight.start();
         let result = self.record(&mut self.sent.lock(), event);
         self.wait().await;
         result
@@ -196,6 +231,10 @@ impl Transport for MockTransport {
 
     async fn send_batch(&self, events: &[UdmEvent]) -> BatchSendResult {
         self.send_batch_with_progress(events, |_| ()).await
+    }
+
+    async fn send_json(&self, events: &[OutgoingEvent]) -> BatchSendResult {
+        self.send_outgoing(events, |_| ()).await
     }
 
     async fn health_check(&self) -> bool {
@@ -209,7 +248,7 @@ mod tests {
     use tokio::time::{Instant, timeout};
 
     use super::*;
-    use crate::{RawValue, new_event_id};
+    use crate::{Metadata, RawValue, new_event_id};
 
     fn mock(behavior: MockBehavior) -> MockTransport {
         MockTransport::new(Some(behavior))
@@ -236,6 +275,23 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn rejects_events_that_are_not_valid_as_the_service_does() {
+        let transport = MockTransport::new(None);
+        for (event, text) in [
+            (UdmEvent::new(""), "/source_id"),
+            (UdmEvent::new("fw").with_event_id("x y!"), "/event_id"),
+            (UdmEvent::new("fw").with_metadata(Metadata::new("user login")), "/metadata/event_type"),
+        ] {
+            let error = transport.send(&event).await.into_result().unwrap_err();
+            assert_eq!((error.status, error.code.as_deref()), (Some(422), Some("validation_failed")));
+            assert!(error.message.contains(text) && !error.retryable, "{error}");
+        }
+        let large = UdmEvent::new("fw").with_field("x", "x".repeat(256 * 1024));
+        let error = transport.send_batch(&[large]).await.into_result().unwrap_err();
+        assert_eq!((error.status, error.code.as_deref()), (Some(413), Some("event_too_large")));
+    }
+
+    #[tokio::test]
     async fn fail_first_counts_over_all_calls() {
         let transport = mock(MockBehavior { fail_first: 3, ..MockBehavior::default() });
         let event = UdmEvent::new("fw");
@@ -252,7 +308,7 @@ mod tests {
     async fn records_complete_events() {
         let transport = MockTransport::new(None);
         let event = UdmEvent::new("fw").with_event_id("a").with_field("later", 1);
-        transport.send(&event).await;
+        assert!(transport.send(&event).await.success);
         assert_eq!(transport.sent_events(), [event]);
     }
 
@@ -295,7 +351,7 @@ mod tests {
         let event = UdmEvent::new("fw");
         let start = Instant::now();
         assert_eq!(transport.send(&event).await.response_time_ms, Some(5000.0));
-        transport.send_batch(std::slice::from_ref(&event)).await;
+        assert!(transport.send_batch(std::slice::from_ref(&event)).await.success);
         assert_eq!(start.elapsed(), latency * 2);
 
         assert!(timeout(latency / 2, transport.send(&event)).await.is_err());

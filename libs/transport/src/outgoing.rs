@@ -1,5 +1,7 @@
 //! An event ready to be sent: its id and its JSON.
 
+use std::str::FromStr;
+
 use serde_json::value::{RawValue, to_raw_value};
 use udm::{find_event_id, with_text};
 use uuid::Uuid;
@@ -48,6 +50,32 @@ impl OutgoingEvent {
     /// JSON that is sent.
     pub fn body(&self) -> &str {
         self.body.get()
+    }
+}
+
+/// An event that is JSON already:
+///
+/// ```
+/// use transport::{MockTransport, OutgoingEvent, Transport, TransportError};
+///
+/// async fn report(transport: &dyn Transport) -> Result<(), TransportError> {
+///     let event: OutgoingEvent = r#"{ "source_id": "firewall-7", "metadata": { "event_type": "USER_LOGIN" } }"#.parse()?;
+///     transport.send_json(&[event]).await.into_result()?;
+///     Ok(())
+/// }
+/// # tokio::runtime::Runtime::new().unwrap().block_on(report(&MockTransport::new(None))).unwrap();
+/// ```
+impl FromStr for OutgoingEvent {
+    type Err = TransportError;
+
+    /// Parses JSON, as [`from_json`](Self::from_json) does with [`new_event_id`].
+    ///
+    /// # Errors
+    ///
+    /// [`TransportErrorKind::InvalidEvent`], also if the text is not JSON.
+    fn from_str(json: &str) -> Result<Self, TransportError> {
+        let body = RawValue::from_string(json.to_owned()).map_err(|error| invalid(error.to_string()))?;
+        Self::from_json(body, new_event_id)
     }
 }
 

@@ -7,8 +7,16 @@ use chrono::{DateTime, Utc};
 use contract::ProblemKind;
 use serde::{Serialize, Serializer};
 
-/// Result of sending one event.
+/// Result of sending one event. A program that ignores it loses events without notice:
+///
+/// ```compile_fail
+/// #![deny(unused_must_use)]
+/// async fn ignores_the_result(transport: &dyn transport::Transport, event: &transport::UdmEvent) {
+///     transport.send(event).await;
+/// }
+/// ```
 #[derive(Clone, Debug, PartialEq, Serialize)]
+#[must_use = "the event was possibly not accepted; use `into_result`"]
 #[non_exhaustive]
 pub struct SendResult {
     /// Whether the service accepted the event.
@@ -53,10 +61,31 @@ impl SendResult {
             server_event_id: None,
         }
     }
+
+    /// The accepted event, or the error. To send the event again after an error, set its id before the first send, or take it from
+    /// `event_id` of this result.
+    pub fn into_result(self) -> Result<Accepted, TransportError> {
+        let Self { event_id, server_event_id, error, .. } = self;
+        match error {
+            None => Ok(Accepted { event_id, server_event_id }),
+            Some(error) => Err(error),
+        }
+    }
+}
+
+/// An accepted event.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Accepted {
+    /// Id that the event was sent with.
+    pub event_id: String,
+    /// Id that the service assigned; the same for every retry.
+    pub server_event_id: Option<String>,
 }
 
 /// Result of sending a batch.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[must_use = "events were possibly not accepted; use `into_result`"]
 #[non_exhaustive]
 pub struct BatchSendResult {
     /// Whether all events were accepted.
@@ -93,6 +122,22 @@ impl BatchSendResult {
             batch_id,
             response_time_ms,
         }
+    }
+
+    /// The accepted events in the order of the batch, or the first error. Its message contains the number of failed events and the
+    /// id of the first one. To send only the failed events again, use `results`.
+    pub fn into_result(self) -> Result<Vec<Accepted>, TransportError> {
+        let Self { failed_events, total_events, results, .. } = self;
+        let of_event = |result: SendResult| {
+            let event_id = result.event_id.clone();
+            result.into_result().map_err(|error| {
+                let message = format!(
+                    "{failed_events} of {total_events} events are not stored; the first is {event_id}: {error}"
+                );
+                TransportError { message, ..error }
+            })
+        };
+        results.into_iter().map(of_event).collect()
     }
 }
 
@@ -163,7 +208,7 @@ pub enum TransportErrorKind {
     Timeout,
     /// A response with an error status, from the service or from a proxy.
     Status,
-    /// A response that is not one of the service.
+    /// A response that is not one of the service, or a request that the service has received at another path: the address is wrong.
     Protocol,
 }
 
@@ -179,7 +224,7 @@ pub struct TransportError {
     pub kind: TransportErrorKind,
     /// HTTP status; for an event of a batch, the status of the whole response.
     pub status: Option<u16>,
-    /// Stable code of the service: see [`contract::ProblemKind`].
+    /// Stable code of the service: that of a [`ProblemKind`](crate::ProblemKind).
     pub code: Option<String>,
     /// What happened and what to do. Contains no credential.
     pub message: String,

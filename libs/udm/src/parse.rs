@@ -51,7 +51,7 @@ pub enum ParseError {
     #[error("the event is not JSON: {0}")]
     NotJson(String),
     /// The event has more than [`MAX_EVENT_BYTES`].
-    #[error("an event has at most {MAX_EVENT_BYTES} bytes")]
+    #[error("an event has at most {MAX_EVENT_BYTES} bytes; of a document with events, send the events")]
     TooLarge,
     /// Fields are invalid.
     #[error("the event is invalid")]

@@ -214,7 +214,7 @@ impl HttpClient {
             }
             body.extend_from_slice(&chunk);
         }
-        Ok(HttpResponse::new(&response, body))
+        Ok(HttpResponse::new(&response, body, &self.endpoint))
     }
 
     fn timeout_error(&self) -> TransportError {
@@ -240,9 +240,7 @@ impl HttpClient {
         } else if tls_errors(error).any(is_not_tls) {
             let advice = "if it has no TLS on this port, use http://";
             (TransportErrorKind::Connection, format!("{endpoint} does not answer with TLS; {advice}"))
-        } else if tls_errors(error).any(is_untrusted) {
-            let advice =
-                "check the address, and pass a private certificate authority to `with_root_certificates`";
+        } else if let Some(advice) = tls_errors(error).find_map(untrusted_advice) {
             let kind = TransportErrorKind::UntrustedCertificate;
             (kind, format!("{endpoint} is not trusted: {cause}; {advice}"))
         } else if error.is_connect() {
@@ -372,9 +370,19 @@ pub fn is_not_tls(error: &rustls::Error) -> bool {
     matches!(error, rustls::Error::InvalidMessage(rustls::InvalidMessage::InvalidContentType))
 }
 
-/// Whether the client rejected the certificate of the server.
-fn is_untrusted(error: &rustls::Error) -> bool {
-    matches!(error, rustls::Error::InvalidCertificate(_))
+/// What to do if the client rejected the certificate of the server.
+fn untrusted_advice(error: &rustls::Error) -> Option<&'static str> {
+    use rustls::CertificateError::{Expired, ExpiredContext, NotValidYet, NotValidYetContext};
+    let rustls::Error::InvalidCertificate(reason) = error else { return None };
+    Some(match reason {
+        Expired | ExpiredContext { .. } => {
+            "the certificate has expired: renew it, and check the clock of this computer"
+        }
+        NotValidYet | NotValidYetContext { .. } => {
+            "the certificate is not valid yet: check the clock of this computer"
+        }
+        _ => "check the address, and pass a private certificate authority to `with_root_certificates`",
+    })
 }
 
 /// Innermost cause. The outer errors only repeat the URL.

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use contract::API_PREFIX;
+use contract::{API_PREFIX, Problem, ProblemKind};
 use url::{Host, Url};
 
 /// A validated address: http or https, host, optional port and path.
@@ -43,6 +43,11 @@ impl Endpoint {
         format!("{self}{API_PREFIX}{path}")
     }
 
+    /// Path of the URL of a request as the service must receive it: a proxy removes the path of the address.
+    pub fn service_path<'a>(&self, url: &'a Url) -> Option<&'a str> {
+        url.path().strip_prefix(&self.path)
+    }
+
     /// Returns whether requests are encrypted.
     pub fn is_https(&self) -> bool {
         self.url.scheme() == "https"
@@ -65,6 +70,12 @@ impl fmt::Display for Endpoint {
     }
 }
 
+/// Returns whether the service does not know the path that it has received, which is not that of the request: the address has a path
+/// that no proxy removes, or a proxy changes it. No object is missing. `path` is that of [`Endpoint::service_path`].
+pub fn is_of_another_path(problem: &Problem, path: Option<&str>) -> bool {
+    problem.code == ProblemKind::NotFound.code() && path.is_some_and(|path| path != problem.instance)
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
@@ -82,6 +93,15 @@ mod tests {
             ("https://[::1]:8443", "https://[::1]:8443/api/v1/events"),
         ] {
             assert_eq!(Endpoint::parse(text).unwrap().url("/events"), url);
+        }
+    }
+
+    #[test]
+    fn the_service_does_not_receive_the_path_of_the_address() {
+        for text in ["https://example.org", "https://example.org/svc/"] {
+            let endpoint = Endpoint::parse(text).unwrap();
+            let url = endpoint.url("/users?email=a").parse().unwrap();
+            assert_eq!(endpoint.service_path(&url), Some("/api/v1/users"), "{text}");
         }
     }
 

@@ -179,7 +179,8 @@ async fn deliver(
             }
         }
     };
-    batch::deliver(shared, &events, &mut on_change).await;
+    // The senders have the results.
+    let _ = batch::deliver(shared, &events, &mut on_change).await;
 }
 
 fn reply_with(reply: &mut Option<oneshot::Sender<SendResult>>, result: impl FnOnce() -> SendResult) {

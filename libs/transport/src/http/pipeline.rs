@@ -1,6 +1,7 @@
 //! Sends batches concurrently and returns their results in the order of the batches, so that a program can record how far it is.
 
 use std::collections::VecDeque;
+use std::fmt;
 use std::panic::resume_unwind;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -33,6 +34,7 @@ pub struct BatchPipeline<B> {
 }
 
 /// Permission to send one batch.
+#[derive(Debug)]
 pub struct PipelineSlot {
     request: Permit,
     window: Permit,
@@ -65,6 +67,12 @@ impl HttpTransport {
         let [requests, window] = [concurrency, concurrency * WINDOW].map(|n| Arc::new(Semaphore::new(n)));
         let (sent, returned) = (VecDeque::new(), Arc::default());
         BatchPipeline { state: self.shared.clone(), concurrency, requests, window, sent, returned }
+    }
+}
+
+impl<B> fmt::Debug for BatchPipeline<B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("BatchPipeline").field("concurrency", &self.concurrency).finish_non_exhaustive()
     }
 }
 
@@ -114,8 +122,10 @@ impl<B: AsRef<[OutgoingEvent]> + Send + Sync + 'static> BatchPipeline<B> {
         let PipelineSlot { request, window } = slot;
         let (state, returned) = (self.state.clone(), Arc::clone(&self.returned));
         let before = returned.load(Ordering::Relaxed) + self.sent.len();
+        let sending = state.in_flight.start();
         let mut task = JoinSet::new();
         task.spawn(async move {
+            let _sending = sending;
             let (mut duplicates, mut quarantined) = (0, 0);
             let mut on_change = |progress: BatchProgress, _: &[_]| {
                 (duplicates, quarantined) = (progress.duplicates, progress.quarantined);

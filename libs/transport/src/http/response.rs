@@ -3,12 +3,13 @@
 use std::fmt::Write;
 use std::time::{Duration, SystemTime};
 
-use contract::Problem;
-use contract::events::{AcceptedEvent, BatchResponse, EventResult};
+use contract::events::{AcceptedEvent, BatchResponse, EventResult, Health};
+use contract::{Problem, ProblemKind};
 use httpdate::parse_http_date;
-use reqwest::header::{DATE, HeaderMap, RETRY_AFTER};
+use reqwest::header::{DATE, HeaderMap, LOCATION, RETRY_AFTER};
 use reqwest::{Response, StatusCode};
 
+use super::endpoint::{Endpoint, is_of_another_path};
 use crate::{TransportError, TransportErrorKind};
 
 /// A complete response.
@@ -17,15 +18,25 @@ pub(super) struct HttpResponse {
     pub(super) status: StatusCode,
     retry_after: Option<Duration>,
     request_id: Option<String>,
+    /// Path of the request as the service must receive it.
+    path: Option<String>,
+    /// Target of a redirect.
+    location: Option<String>,
+    /// Whether the request had one.
+    pub(super) has_credential: bool,
     body: Vec<u8>,
 }
 
 impl HttpResponse {
-    pub(super) fn new(response: &Response, body: Vec<u8>) -> Self {
+    /// `endpoint` is the address of the request.
+    pub(super) fn new(response: &Response, body: Vec<u8>, endpoint: &Endpoint) -> Self {
         Self {
             status: response.status(),
             retry_after: retry_after(response.headers()),
             request_id: header(response.headers(), "x-request-id").map(str::to_owned),
+            path: endpoint.service_path(response.url()).map(str::to_owned),
+            location: header(response.headers(), LOCATION.as_str()).map(str::to_owned),
+            has_credential: true,
             body,
         }
     }
@@ -34,9 +45,20 @@ impl HttpResponse {
         self.request_id.as_deref()
     }
 
-    /// Result of `GET /health`.
+    /// Result of `GET /health`. Another web server does not respond as the service does.
     pub(super) fn health(&self) -> Result<(), TransportError> {
-        if self.status.is_success() { Ok(()) } else { Err(self.error()) }
+        if !self.status.is_success() {
+            return Err(self.error());
+        }
+        serde_json::from_slice::<Health>(&self.body).map(drop).map_err(|_| self.error())
+    }
+
+    /// The status, if the service or something that it depends on is not available.
+    pub(super) fn outage(&self) -> Option<String> {
+        let problem = || serde_json::from_slice::<Problem>(&self.body);
+        let is_overloaded = || problem().is_ok_and(|problem| problem.code == ProblemKind::Overloaded.code());
+        let is_outage = matches!(self.status.as_u16(), 502..=504) && !is_overloaded();
+        is_outage.then(|| format!("HTTP {}", self.status))
     }
 
     /// Result of `POST /events`.
@@ -62,10 +84,7 @@ impl HttpResponse {
     /// Error of one event of a batch.
     pub(super) fn event_error(&self, result: &EventResult) -> TransportError {
         let mut message = result.message.clone().unwrap_or_else(|| "the event was rejected".to_owned());
-        if let Some(pointer) = &result.pointer {
-            // Writing to a string cannot fail.
-            let _ = write!(message, " (at {pointer})");
-        }
+        add_pointer(&mut message, result.pointer.as_deref().unwrap_or_default());
         TransportError {
             code: result.code.clone(),
             retryable: result.retryable.unwrap_or(false),
@@ -80,14 +99,21 @@ impl HttpResponse {
                 "HTTP {} with an unexpected body; check that the endpoint is the address of the service",
                 self.status
             );
-            return TransportError {
-                kind: TransportErrorKind::Protocol,
-                retryable: false,
-                ..self.status_error(message)
-            };
+            return self.protocol_error(message);
         }
         match serde_json::from_slice::<Problem>(&self.body) {
+            Ok(problem) if is_of_another_path(&problem, self.path.as_deref()) => {
+                let path = problem.instance;
+                self.protocol_error(format!(
+                    "the address is wrong: the service has no path {path}; check the path of the address"
+                ))
+            }
             Ok(problem) => self.problem_error(problem),
+            Err(_) if self.status.is_redirection() => self.status_error(format!(
+                "HTTP {} redirects to {}; the service never redirects: use its address, with https:// if it has TLS",
+                self.status,
+                self.location.as_deref().unwrap_or("an unknown address")
+            )),
             Err(_) => self.status_error(format!(
                 "HTTP {} without a problem document, possibly from a proxy",
                 self.status
@@ -98,7 +124,12 @@ impl HttpResponse {
     fn problem_error(&self, problem: Problem) -> TransportError {
         let mut message = format!("{}: {}", problem.title, problem.detail);
         for field in &problem.errors {
-            let _ = write!(message, "; {} (at {})", field.message, field.pointer);
+            message.push_str("; ");
+            message.push_str(&field.message);
+            add_pointer(&mut message, &field.pointer);
+        }
+        if self.status == StatusCode::UNAUTHORIZED && !self.has_credential {
+            message.push_str("; the request had no credential: set `api_key` or a token file");
         }
         let retry_after = problem.retry_after_ms.map(Duration::from_millis);
         TransportError {
@@ -109,6 +140,11 @@ impl HttpResponse {
         }
     }
 
+    fn protocol_error(&self, message: String) -> TransportError {
+        let error = self.status_error(message);
+        TransportError { kind: TransportErrorKind::Protocol, retryable: false, ..error }
+    }
+
     fn status_error(&self, message: String) -> TransportError {
         TransportError {
             status: Some(self.status.as_u16()),
@@ -117,6 +153,14 @@ impl HttpResponse {
             retry_after: self.retry_after,
             ..TransportError::new(TransportErrorKind::Status, message)
         }
+    }
+}
+
+/// Adds the position of an error. An empty one is the whole event.
+fn add_pointer(message: &mut String, pointer: &str) {
+    if !pointer.is_empty() {
+        // Writing to a string cannot fail.
+        let _ = write!(message, " (at {pointer})");
     }
 }
 

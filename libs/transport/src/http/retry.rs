@@ -16,6 +16,8 @@ use crate::{TransportError, TransportErrorKind};
 const INITIAL_JITTER: Duration = Duration::from_millis(250);
 /// Upper limit of the jitter.
 const MAX_JITTER: Duration = Duration::from_secs(30);
+/// The same, while the service names the time of the next attempt: sending continues soon after the end of an outage of its broker.
+const MAX_WAIT_JITTER: Duration = Duration::from_secs(4);
 /// First pause while the service does not answer; doubles with each retry.
 const FIRST_OUTAGE_PAUSE: Duration = Duration::from_secs(1);
 /// Upper limit of the doubled pause.
@@ -59,7 +61,10 @@ pub(super) struct RetryState<'a> {
     started: Instant,
     /// Time of the last attempt that delivered an event, or of the start, without the time in which bodies were sent since then.
     last_progress: Instant,
+    /// Retries that count.
     retries: u32,
+    /// Retries that the service asked for. They do not count.
+    waits: u32,
     max_retries: u32,
     total_timeout: Option<Duration>,
     /// Whether an earlier attempt possibly stored events.
@@ -76,6 +81,7 @@ impl<'a> RetryState<'a> {
             started,
             last_progress: started,
             retries: 0,
+            waits: 0,
             max_retries,
             total_timeout: None,
             is_repeated: false,
@@ -121,8 +127,9 @@ impl<'a> RetryState<'a> {
 
     /// Pause before the next attempt. Returns the error if no attempt is left.
     pub(super) fn next_pause(&mut self, error: TransportError) -> Result<Duration, TransportError> {
-        // A tenant above its quota waits for its turn, also behind its other requests, so this is limited by time only.
-        let counts = error.status != Some(429) || self.max_retries == 0;
+        // Limited by time only: a tenant above its quota waits for its turn, also behind its other requests, and a broker that
+        // restarts costs no retries.
+        let counts = !names_next_attempt(&error) || self.max_retries == 0;
         if !error.retryable || counts && self.retries == self.max_retries {
             return Err(error);
         }
@@ -135,9 +142,9 @@ impl<'a> RetryState<'a> {
         {
             return Err(error);
         }
-        self.retries += u32::from(counts);
+        *if counts { &mut self.retries } else { &mut self.waits } += 1;
         self.is_repeated |= is_possibly_stored(&error);
-        tracing::debug!(retry = self.retries, ?pause, %error, "request failed; retrying");
+        tracing::debug!(retry = self.retries + self.waits, ?pause, %error, "request failed; retrying");
         Ok(pause)
     }
 
@@ -156,7 +163,7 @@ impl<'a> RetryState<'a> {
     /// Counts the retries from here, because the last attempt delivered a part of the batch. A service sends such responses
     /// while a tenant is above its quota. The deadline remains.
     pub(super) fn record_progress(&mut self) {
-        self.retries = 0;
+        (self.retries, self.waits) = (0, 0);
         self.last_progress = self.clock.now();
     }
 
@@ -187,11 +194,12 @@ impl<'a> RetryState<'a> {
     }
 
     /// Pause before the next attempt: `Retry-After` plus jitter, so that clients do not retry at the same time. While the service
-    /// does not answer, at least the pause of an outage, but at most half of the time that is left.
+    /// does not answer, and after a 429 without `Retry-After`, at least the pause of an outage, but at most half of the time that is
+    /// left.
     fn pause(&self, error: &TransportError) -> Duration {
         let floor = error.retry_after.unwrap_or_default();
         let mut jitter = self.jitter.lock();
-        if is_outage(error) {
+        if is_outage(error) || error.status == Some(429) && floor.is_zero() {
             let outage = outage_pause(self.retries, self.max_retries);
             let outage = outage + jitter.random_range(Duration::ZERO..=outage / 2);
             let outage = outage.min(self.time_to_start() / 2);
@@ -199,7 +207,12 @@ impl<'a> RetryState<'a> {
                 return outage;
             }
         }
-        floor + jitter.random_range(Duration::ZERO..=max_jitter(self.retries))
+        let max_jitter = if names_next_attempt(error) {
+            max_jitter(self.waits).min(MAX_WAIT_JITTER)
+        } else {
+            max_jitter(self.retries)
+        };
+        floor + jitter.random_range(Duration::ZERO..=max_jitter)
     }
 }
 
@@ -209,10 +222,22 @@ fn is_possibly_stored(error: &TransportError) -> bool {
     !matches!(error.status, Some(408 | 413 | 429))
 }
 
-/// Returns whether the service, or something that it depends on, does not answer, which typically takes as long as a restart.
+/// Returns whether the service does not answer, which typically takes as long as a restart.
 fn is_outage(error: &TransportError) -> bool {
     let overloaded = Some(ProblemKind::Overloaded.code());
-    matches!(error.status, None | Some(502..=504)) && error.code.as_deref() != overloaded
+    matches!(error.status, None | Some(502..=504))
+        && error.code.as_deref() != overloaded
+        && !names_next_attempt(error)
+}
+
+/// Returns whether the service itself answers that the tenant is above a limit, or that its broker accepts no events, and names the
+/// time of the next attempt. A proxy has no such codes.
+fn names_next_attempt(error: &TransportError) -> bool {
+    use ProblemKind::{AckTimeout, DependencyUnavailable, QuotaExceeded, RateLimited, StreamFull};
+    let kind = error.code.as_deref().and_then(ProblemKind::from_code);
+    let waits =
+        matches!(kind, Some(AckTimeout | DependencyUnavailable | QuotaExceeded | RateLimited | StreamFull));
+    waits && error.retry_after.is_some()
 }
 
 /// Minimum pause after this number of retries while the service does not answer: 1, 10 and 30 s for three retries.

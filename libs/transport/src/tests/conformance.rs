@@ -8,7 +8,9 @@ use serde_json::{Value, json};
 use uuid::Uuid;
 
 use super::server::{Rules, Server};
-use crate::{HttpTransport, MockBehavior, MockTransport, Transport, TransportErrorKind, UdmEvent};
+use crate::{
+    HttpTransport, MockBehavior, MockTransport, OutgoingEvent, Transport, TransportErrorKind, UdmEvent,
+};
 
 /// A transport to a service that accepts all events except those with the id `bad`.
 trait Subject {
@@ -121,6 +123,8 @@ conformance!(
     concurrent_tasks_share_one_transport(true),
     results_have_the_specified_fields(true),
     ready_service_is_healthy(true),
+    json_is_sent_unchanged(true),
+    without_a_send_in_flight_flush_returns_at_once(true),
     unavailable_service_is_not_healthy_and_connect_fails(false),
 );
 
@@ -267,6 +271,20 @@ async fn ready_service_is_healthy(subject: &dyn Subject) {
     assert!(subject.transport().health_check().await);
     assert!(subject.transport().connect().await.is_ok());
     assert!(subject.received_ids().is_empty());
+}
+
+async fn json_is_sent_unchanged(subject: &dyn Subject) {
+    let event: OutgoingEvent = r#"{ "source_id": "fw", "event_id": "a", "n": 1.50 }"#.parse().unwrap();
+    let sent = subject.transport().send_json(&[event]).await.into_result().unwrap();
+    assert_eq!(sent[0].event_id, "a");
+    let error = "{ \"source_id\": ".parse::<OutgoingEvent>().unwrap_err();
+    assert_eq!(error.kind, TransportErrorKind::InvalidEvent);
+}
+
+async fn without_a_send_in_flight_flush_returns_at_once(subject: &dyn Subject) {
+    let transport = subject.transport();
+    assert!(transport.send(&event("a")).await.success);
+    assert_eq!(transport.flush(Duration::MAX).await, 0);
 }
 
 async fn unavailable_service_is_not_healthy_and_connect_fails(subject: &dyn Subject) {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use tokio::net::{TcpListener, TcpSocket};
 use tokio::task::JoinSet;
 
-use super::server::{Rules, Server, Step, problem};
+use super::server::{Rules, Server, Step, problem, problem_at};
 use crate::{
     HttpTransport, HttpTransportConfig, Secret, Transport, TransportError, TransportErrorKind, UdmEvent,
 };
@@ -50,12 +50,49 @@ async fn error_contains_all_fields_of_the_problem() {
 }
 
 #[tokio::test]
+async fn an_error_of_the_whole_event_has_no_position() {
+    let Step::Respond(status, _, body) = problem(422, "validation_failed", None) else { panic!() };
+    let script = [Step::Respond(status, None, body.replace("\"/p\"", "\"\""))];
+    let (error, _) = error_of(&script, |_| ()).await;
+    assert_eq!(error.message, "Title: Detail.; wrong");
+}
+
+#[tokio::test]
+async fn a_request_without_a_credential_is_named_as_the_cause() {
+    for (key, named) in [(None, true), (Some(Secret::new("svc_ak_1")), false)] {
+        let script = [problem(401, "credential_invalid", None)];
+        let (error, _) = error_of(&script, |config| config.api_key.clone_from(&key)).await;
+        assert_eq!(error.message.contains("the request had no credential: set `api_key`"), named, "{error}");
+    }
+}
+
+#[tokio::test]
 async fn error_page_of_a_proxy_is_a_status_error() {
     let page = Step::Respond(502, None, "<html>Bad gateway</html>".into());
     let (error, requests) = error_of(&[page.clone(), page], |config| config.max_retries = 1).await;
     assert_eq!(requests, 2);
     assert_eq!((error.kind, error.status, error.code), (TransportErrorKind::Status, Some(502), None));
     assert_eq!(error.request_id.as_deref(), Some("r-header"));
+}
+
+#[tokio::test]
+async fn a_path_that_the_service_does_not_know_is_a_wrong_address_and_no_missing_object() {
+    let server = Server::scripted([problem_at("/api/v1/events", 404, "not_found", None)]).await;
+    let error = server.transport().send(&event()).await.error.unwrap();
+    assert_eq!((error.kind, error.code.as_deref()), (TransportErrorKind::Status, Some("not_found")));
+
+    let transport = server.transport_with(|config| config.endpoint.push_str("/wrong"));
+    let batch = transport.send_batch(&[event()]).await;
+    for (error, path) in [
+        (transport.send(&event()).await.error, "/events"),
+        (batch.results[0].error.clone(), "/events/batch"),
+        (transport.connect().await.err(), "/health"),
+    ] {
+        let error = error.unwrap();
+        assert_eq!((error.kind, error.retryable), (TransportErrorKind::Protocol, false), "{error}");
+        assert_eq!((error.status, error.code.as_deref()), (Some(404), None), "{error}");
+        assert!(error.message.contains(&format!("no path /wrong/api/v1{path};")), "{error}");
+    }
 }
 
 #[tokio::test]
@@ -140,6 +177,32 @@ async fn connecting_to_a_service_that_is_not_ready_fails() {
     let error = server.transport().connect().await.unwrap_err();
     assert_eq!((error.status, error.code.as_deref()), (Some(503), Some("dependency_unavailable")));
     assert_eq!(error.retry_after, Some(Duration::from_secs(1)));
+}
+
+#[tokio::test]
+async fn another_web_server_that_responds_to_everything_is_not_the_service() {
+    let server = Server::scripted([]).await;
+    let transport = server.transport_with(|config| config.endpoint.push_str("/welcome"));
+    let error = transport.connect().await.unwrap_err();
+    assert_eq!((error.kind, error.status), (TransportErrorKind::Protocol, Some(200)), "{error}");
+    assert!(!transport.health_check().await);
+}
+
+#[tokio::test]
+async fn results_become_a_result_of_rust() {
+    let rules = Rules { rejected_ids: ["bad".to_owned()].into(), ..Rules::default() };
+    let server = Server::with_rules(rules, []).await;
+    let transport = server.transport();
+    let bad = UdmEvent::new("fw").with_event_id("bad");
+    let accepted = transport.send(&event()).await.into_result().unwrap();
+    assert_eq!((accepted.event_id.as_str(), accepted.server_event_id.is_some()), ("a", true));
+    let error = transport.send(&bad).await.into_result().unwrap_err();
+    assert_eq!(error.status, Some(422));
+    let accepted = transport.send_batch(&[event()]).await.into_result().unwrap();
+    assert_eq!(accepted[0].event_id, "a");
+    let error = transport.send_batch(&[event(), bad]).await.into_result().unwrap_err();
+    assert!(error.message.starts_with("1 of 2 events are not stored; the first is bad: "), "{error}");
+    assert_eq!(error.code.as_deref(), Some("some_code"));
 }
 
 #[tokio::test]

@@ -49,6 +49,7 @@ async fn requests_and_waiting_results_are_limited() {
     let mut pipeline = server.transport().pipeline(1);
     send(&mut pipeline, "a").await;
     assert_eq!((pipeline.requests(), pipeline.slot().now_or_never().is_none()), (1, true));
+    assert_eq!(format!("{pipeline:?}"), "BatchPipeline { concurrency: 1, .. }");
 
     let permits = Arc::new(Semaphore::new(0));
     let server = Server::scripted([Step::Wait(Arc::clone(&permits))]).await;

@@ -55,7 +55,7 @@ async fn progress_contains_the_pause_before_a_retry() {
     let server = Server::scripted([Step::Respond(503, Some(7), String::new())]).await;
     let mut delays = Vec::new();
     let on_progress = |progress: BatchProgress| delays.extend(progress.retry_delay);
-    server.transport().send_batch_with_progress(&[UdmEvent::new("fw")], on_progress).await;
+    assert!(server.transport().send_batch_with_progress(&[UdmEvent::new("fw")], on_progress).await.success);
     assert_eq!(delays, server.clock.pauses());
     assert!(delays[0] >= Duration::from_secs(7));
 }
@@ -66,7 +66,7 @@ async fn progress_is_reported_after_each_request_of_a_long_batch() {
     let mut accepted = Vec::new();
     let events = vec![UdmEvent::new("fw"); 2500];
     let on_progress = |progress: BatchProgress| accepted.push(progress.accepted);
-    server.transport().send_batch_with_progress(&events, on_progress).await;
+    assert!(server.transport().send_batch_with_progress(&events, on_progress).await.success);
     assert_eq!(accepted, [1000, 2000, 2500]);
 }
 
@@ -77,6 +77,6 @@ async fn progress_contains_the_cause_of_a_pause() {
     let on_progress = |progress: BatchProgress| {
         causes.extend(progress.retry_delay.map(|_| progress.retry_cause));
     };
-    server.transport().send_batch_with_progress(&[UdmEvent::new("fw")], on_progress).await;
+    assert!(server.transport().send_batch_with_progress(&[UdmEvent::new("fw")], on_progress).await.success);
     assert_eq!(causes, [Some(ProblemKind::Overloaded), None]);
 }

@@ -45,8 +45,8 @@ async fn key_is_sent_only_with_events() {
     let server = Server::scripted([]).await;
     let transport = server.transport_with(|config| config.api_key = Some(Secret::new("svc_ak_1")));
     transport.connect().await.unwrap();
-    transport.send(&UdmEvent::new("fw")).await;
-    transport.send_batch(&[UdmEvent::new("fw")]).await;
+    assert!(transport.send(&UdmEvent::new("fw")).await.success);
+    assert!(transport.send_batch(&[UdmEvent::new("fw")]).await.success);
     let requests = server.requests();
     let sent: Vec<_> = requests
         .iter()
@@ -69,10 +69,10 @@ async fn key_is_sent_only_with_events() {
 #[tokio::test]
 async fn tenant_is_sent_with_events_if_set() {
     let server = Server::scripted([]).await;
-    server.transport().send(&UdmEvent::new("fw")).await;
+    assert!(server.transport().send(&UdmEvent::new("fw")).await.success);
     let transport = server.transport().for_tenant("acme".parse().unwrap());
-    transport.send(&UdmEvent::new("fw")).await;
-    transport.send_batch(&[UdmEvent::new("fw")]).await;
+    assert!(transport.send(&UdmEvent::new("fw")).await.success);
+    assert!(transport.send_batch(&[UdmEvent::new("fw")]).await.success);
     let requests = server.requests();
     let tenants: Vec<_> = requests.iter().map(|request| request.headers.get("x-tenant-id")).collect();
     assert_eq!(tenants[0], None);
@@ -102,7 +102,10 @@ async fn endpoint_may_contain_the_prefix_of_the_api() {
 async fn redirect_is_an_error_and_not_followed() {
     let server = Server::scripted([]).await;
     let transport = server.transport_with(|config| config.endpoint.push_str("/moved"));
-    assert_eq!(transport.send(&UdmEvent::new("fw")).await.error.unwrap().status, Some(307));
+    let error = transport.send(&UdmEvent::new("fw")).await.error.unwrap();
+    assert_eq!(error.status, Some(307));
+    assert!(error.message.contains("redirects to /api/v1/events; the service never redirects"), "{error}");
+    assert!(error.message.contains("https://"), "{error}");
     assert_eq!(server.requests().len(), 1);
 }
 
@@ -134,8 +137,8 @@ async fn invalid_event_does_not_affect_others() {
 async fn each_request_starts_a_trace() {
     let server = Server::scripted([]).await;
     let transport = server.transport();
-    transport.send(&UdmEvent::new("fw")).await;
-    transport.send(&UdmEvent::new("fw")).await;
+    assert!(transport.send(&UdmEvent::new("fw")).await.success);
+    assert!(transport.send(&UdmEvent::new("fw")).await.success);
     let requests = server.requests();
     let sent: Vec<_> =
         requests.iter().map(|request| request.headers["traceparent"].to_str().unwrap()).collect();
@@ -153,8 +156,8 @@ async fn requests_in_a_trace_are_children_of_the_given_span() {
     let server = Server::scripted([]).await;
     let span = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
     let transport = server.transport().in_trace(TraceContext::parse(span).unwrap());
-    transport.send(&UdmEvent::new("fw")).await;
-    transport.send_batch(&[UdmEvent::new("fw")]).await;
+    assert!(transport.send(&UdmEvent::new("fw")).await.success);
+    assert!(transport.send_batch(&[UdmEvent::new("fw")]).await.success);
     for request in server.requests() {
         assert_eq!(request.headers["traceparent"], span);
     }

@@ -65,6 +65,36 @@ async fn a_request_above_the_quota_waits_for_its_turn_within_its_time() {
 }
 
 #[tokio::test]
+async fn a_send_continues_soon_after_an_outage_of_the_broker_of_any_length() {
+    for kind in KINDS {
+        for code in ["dependency_unavailable", "ack_timeout", "stream_full"] {
+            for ended_at in [18, 40, 80].map(seconds) {
+                let unavailable = Box::new(problem(503, code, Some(1000)));
+                let server = Server::scripted([Step::Until(ended_at, unavailable)]).await;
+                assert_eq!(send(server.transport(), kind).await, [true, true], "{kind}, {code}");
+                let time = server.clock.elapsed();
+                assert!(time <= ended_at + seconds(5), "{kind}, {code}: {time:?}");
+                assert!(server.requests().len() <= 60, "{kind}, {code}: {}", server.requests().len());
+            }
+        }
+    }
+    let server = Server::scripted([problem(503, "dependency_unavailable", Some(1000))]).await;
+    assert!(!server.transport_with(|config| config.max_retries = 0).send(&event()).await.success);
+}
+
+#[tokio::test]
+async fn a_rate_limit_of_a_proxy_counts_and_has_growing_pauses() {
+    for retry_after in [None, Some(0), Some(1)] {
+        let server = Server::scripted(vec![Step::Respond(429, retry_after, String::new()); 9]).await;
+        let error = server.transport().send(&event()).await.error.unwrap();
+        let pauses = server.clock.pauses();
+        assert_eq!((error.status, pauses.len()), (Some(429), 3), "{retry_after:?}");
+        assert!(pauses.iter().all(|pause| *pause >= seconds(1)), "{retry_after:?}: {pauses:?}");
+        assert!(retry_after == Some(1) || pauses[2] >= seconds(30), "{retry_after:?}: {pauses:?}");
+    }
+}
+
+#[tokio::test]
 async fn max_retries_does_not_count_the_first_attempt() {
     for max_retries in 0..4 {
         let script = vec![problem(503, "overloaded", None); 9];
@@ -80,7 +110,7 @@ async fn max_retries_does_not_count_the_first_attempt() {
 #[tokio::test]
 async fn pauses_after_an_error_of_the_service_without_retry_after_are_limited_by_the_jitter() {
     let server = Server::scripted(vec![problem(503, "overloaded", None); 9]).await;
-    server.transport_with(|config| config.max_retries = 9).send(&event()).await;
+    assert!(server.transport_with(|config| config.max_retries = 9).send(&event()).await.success);
     let pauses = server.clock.pauses();
     assert_eq!(pauses.len(), 9);
     for (pause, limit) in pauses.into_iter().zip([250, 500, 1000, 2000, 4000, 8000, 16000, 30000, 30000]) {
@@ -176,7 +206,9 @@ async fn a_send_gives_up_after_the_documented_time_while_nothing_listens() {
 async fn any_number_of_retries_during_an_outage_ends_before_the_deadline() {
     for (max_retries, at_least) in [(1, 1), (2, 31), (4, 43), (5, 47), (8, 90), (20, 90)] {
         let server = Server::scripted([Step::Away(seconds(1000))]).await;
-        server.transport_with(|config| config.max_retries = max_retries).send(&event()).await;
+        assert!(
+            !server.transport_with(|config| config.max_retries = max_retries).send(&event()).await.success
+        );
         let pauses = server.clock.pauses();
         assert!(pauses[0] <= Duration::from_millis(1500), "{max_retries}: {pauses:?}");
         let time = server.clock.elapsed();
@@ -190,7 +222,7 @@ async fn total_timeout_shortens_the_pauses_of_an_outage() {
     let sent = server.transport().with_total_timeout(seconds(30)).send(&event()).await;
     assert!(sent.success, "{:?}", server.clock.pauses());
     let server = Server::scripted([Step::Away(seconds(1000))]).await;
-    server.transport().with_total_timeout(seconds(2)).send(&event()).await;
+    assert!(!server.transport().with_total_timeout(seconds(2)).send(&event()).await.success);
     assert_eq!(server.requests().len(), 4);
     assert!(server.clock.elapsed() < seconds(2));
 }
@@ -365,7 +397,7 @@ proptest! {
                 transport = transport.with_linger(Duration::from_millis(1)).unwrap();
                 join_all(events.iter().map(|event| transport.send(event))).await;
             } else {
-                transport.send_batch(&events).await;
+                drop(transport.send_batch(&events).await);
             }
             let mut first_attempts = HashMap::new();
             for request in server.requests() {

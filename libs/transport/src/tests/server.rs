@@ -52,12 +52,19 @@ pub(super) enum Step {
     Advance(Duration),
     /// Responds like a proxy without a service, until this virtual time, then continues with the next step.
     Away(Duration),
+    /// Responds with this step until this virtual time, then continues with the next step.
+    Until(Duration, Box<Self>),
 }
 
 /// Responds with a problem document.
 pub(super) fn problem(status: u16, code: &str, retry_after_ms: Option<u64>) -> Step {
+    problem_at("/", status, code, retry_after_ms)
+}
+
+/// The same, for a request to this path.
+pub(super) fn problem_at(path: &str, status: u16, code: &str, retry_after_ms: Option<u64>) -> Step {
     let body = json!({
-        "type": "about:blank", "title": "Title", "status": status, "detail": "Detail.", "instance": "/", "code": code,
+        "type": "about:blank", "title": "Title", "status": status, "detail": "Detail.", "instance": path, "code": code,
         "request_id": "r-1", "errors": [{"pointer": "/p", "code": "c", "message": "wrong"}],
         "retry_after_ms": retry_after_ms,
     });
@@ -232,7 +239,8 @@ async fn respond_to(shared: &Shared, request: &Request) -> Response {
         "/api/v1/events" | "/api/v1/events/batch" => post(shared, request).await,
         path => match path.strip_prefix("/moved") {
             Some(to) => Redirect::temporary(to).into_response(),
-            None => StatusCode::NOT_FOUND.into_response(),
+            None if path.starts_with("/welcome") => "<html>Welcome</html>".into_response(),
+            None => send(problem_at(path, 404, "not_found", None)),
         },
     }
 }
@@ -249,7 +257,11 @@ async fn post(shared: &Shared, request: &Request) -> Response {
                 shared.script.lock().push_front(Step::Away(until));
                 StatusCode::BAD_GATEWAY.into_response()
             }
-            Some(Step::Away(_)) => continue,
+            Some(Step::Until(until, step)) if shared.clock.elapsed() < until => {
+                shared.script.lock().push_front(Step::Until(until, step.clone()));
+                send(*step)
+            }
+            Some(Step::Away(_) | Step::Until(..)) => continue,
             Some(Step::Busy(retry_after, date)) => {
                 let mut response = StatusCode::SERVICE_UNAVAILABLE.into_response();
                 response.headers_mut().insert("retry-after", retry_after.parse().unwrap());

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use axum::serve::Listener;
-use rcgen::{CertifiedKey, KeyPair, generate_simple_self_signed};
+use rcgen::{CertificateParams, CertifiedKey, KeyPair, date_time_ymd};
 use rustls::ServerConfig;
 use rustls::pki_types::PrivateKeyDer;
 use tokio::net::{TcpListener, TcpStream};
@@ -20,7 +20,15 @@ pub(super) struct Authority(CertifiedKey<KeyPair>);
 
 impl Authority {
     fn new() -> Self {
-        Self(generate_simple_self_signed(["127.0.0.1".to_owned()]).unwrap())
+        Self::valid(2020, 2100)
+    }
+
+    /// Valid from the begin of a year to that of another one.
+    fn valid(from: i32, to: i32) -> Self {
+        let mut params = CertificateParams::new(["127.0.0.1".to_owned()]).unwrap();
+        (params.not_before, params.not_after) = (date_time_ymd(from, 1, 1), date_time_ymd(to, 1, 1));
+        let signing_key = KeyPair::generate().unwrap();
+        Self(CertifiedKey { cert: params.self_signed(&signing_key).unwrap(), signing_key })
     }
 
     fn pem(&self) -> String {
@@ -87,6 +95,20 @@ async fn sends_nothing_to_a_service_of_another_authority() {
     assert!(server.clock.pauses().is_empty());
     assert!(!server.transport().health_check().await);
     assert!(server.requests().is_empty());
+}
+
+#[tokio::test]
+async fn a_certificate_that_has_expired_or_is_not_valid_yet_is_named_as_the_cause() {
+    for (from, to, advice) in [(2020, 2021, "the certificate has expired"), (2099, 2100, "is not valid yet")]
+    {
+        let authority = Authority::valid(from, to);
+        let server = Server::over_tls(&authority).await;
+        let transport = server.transport().with_root_certificates(authority.pem().as_bytes()).unwrap();
+        let error = transport.connect().await.unwrap_err();
+        assert_eq!(error.kind, TransportErrorKind::UntrustedCertificate, "{error}");
+        assert!(error.message.contains(advice) && error.message.contains("check the clock"), "{error}");
+        assert!(!error.message.contains("with_root_certificates"), "{error}");
+    }
 }
 
 #[tokio::test]
