@@ -43,8 +43,10 @@ class Embedders(unittest.TestCase):
         self.assertEqual(enabled_by("transport", "test-util"), set())
         # A dependency of async-nats.
         self.assertEqual(enabled_by("consumer", "test-util"), {"tryhard"})
+        # For `consumer::shutdown_signal`.
+        self.assertEqual((enabled_by("transport", "signal"), enabled_by("consumer", "signal")), (set(), {"consumer"}))
         for library in MOST_PACKAGES:
-            for feature in ("process", "signal", "full"):
+            for feature in ("process", "full"):
                 self.assertEqual(enabled_by(library, feature), set(), f"{library}: {feature}")
             self.assertIn(library, enabled_by(library, "time"))
 

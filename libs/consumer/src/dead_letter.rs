@@ -24,11 +24,15 @@ pub(crate) struct Cause {
     pub(crate) reason: String,
 }
 
-/// Returns an error with its sources, in one line.
+/// Returns an error with its sources, in one line. Some errors contain the text of their source.
 pub(crate) fn reason(error: &(dyn Error + 'static)) -> String {
-    let errors =
-        successors(Some(error), |error: &&(dyn Error + 'static)| (*error).source()).map(ToString::to_string);
-    let line = errors.collect::<Vec<_>>().join(": ").replace(char::is_control, " ");
+    let errors = successors(Some(error), |error: &&(dyn Error + 'static)| (*error).source());
+    let line = errors.fold(String::new(), |line, error| match error.to_string() {
+        text if line.is_empty() => text,
+        text if line.ends_with(&text) => line,
+        text => format!("{line}: {text}"),
+    });
+    let line = line.replace(char::is_control, " ");
     line.chars().take(MAX_REASON).collect()
 }
 
@@ -62,4 +66,25 @@ pub(crate) async fn store(
     let stored = context.publish_with_headers(format!("udm.dlq.v1.{tenant}.{consumer}"), headers, payload);
     stored.await?.await?;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Debug, thiserror::Error)]
+    #[error("{text}")]
+    struct Layer {
+        text: &'static str,
+        source: Option<Box<Self>>,
+    }
+
+    #[test]
+    fn a_reason_has_the_text_of_each_source_once() {
+        let layer = |text, source| Layer { text, source: Some(Box::new(source)) };
+        let refused = || Layer { text: "connection\nrefused", source: None };
+        assert_eq!(reason(&layer("no database", refused())), "no database: connection refused");
+        let repeated = layer("no database: connection\nrefused", refused());
+        assert_eq!(reason(&repeated), "no database: connection refused");
+    }
 }

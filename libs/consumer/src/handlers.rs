@@ -26,7 +26,7 @@ use tracing_opentelemetry::OpenTelemetrySpanExt as _;
 
 use crate::event::Event;
 use crate::recovery::Starting;
-use crate::{BoxError, Failure};
+use crate::{BoxError, Config, Failure, Monitor};
 
 /// Number of handled events that are recognized when they are delivered again.
 const REMEMBERED_EVENTS: u64 = 100_000;
@@ -42,8 +42,22 @@ pub(crate) struct Handlers<H> {
     runtime: Handle,
     subscriber: Dispatch,
     turns: Turns,
-    /// Keys of the events that were handled last.
-    handled: Cache<String, ()>,
+    handled: Mutex<Handled>,
+    monitor: Monitor,
+}
+
+/// Keys of the events that were handled last.
+struct Handled {
+    keys: Cache<String, ()>,
+    /// When the durable, from which they were read, was created in each stream.
+    created: Vec<String>,
+}
+
+impl Handled {
+    fn since(created: Vec<String>) -> Self {
+        let keys = Cache::builder().max_capacity(REMEMBERED_EVENTS).eviction_policy(EvictionPolicy::lru());
+        Self { keys: keys.build(), created }
+    }
 }
 
 /// An attempt failed.
@@ -69,18 +83,24 @@ where
     F: Future<Output = Result<(), Failure>> + Send + 'static,
 {
     /// Panics outside of a Tokio runtime.
-    pub(crate) fn new(handler: H, max: usize, timeout: Option<Duration>, subscriber: Dispatch) -> Self {
+    pub(crate) fn new(handler: H, max: usize, config: &Config, subscriber: Dispatch) -> Self {
         Self {
             handler: Arc::new(handler),
             max: max.max(1),
-            timeout,
+            timeout: config.handler_timeout,
             runtime: Handle::current(),
             subscriber,
             turns: Turns::default(),
-            handled: Cache::builder()
-                .max_capacity(REMEMBERED_EVENTS)
-                .eviction_policy(EvictionPolicy::lru())
-                .build(),
+            handled: Mutex::new(Handled::since(Vec::new())),
+            monitor: config.monitor.clone(),
+        }
+    }
+
+    /// Forgets the handled events if the durable was created again since. A handler of before that has not returned is not remembered.
+    pub(crate) fn remember_since(&self, created: Vec<String>) {
+        let mut handled = self.handled.lock();
+        if handled.created != created {
+            *handled = Handled::since(created);
         }
     }
 
@@ -94,16 +114,17 @@ where
         let Some(first) = events.first() else { return Ok(()) };
         // A handler of an earlier session can still block: the events of a source are handled one after the other.
         let turn = self.turns.take(first).await;
+        let done = self.handled.lock().keys.clone();
         let mut keys = HashSet::new();
         let is_new = |event: &&Arc<Event>| {
             let key = event.unique_key();
-            !self.handled.contains_key(&key) && keys.insert(key)
+            !done.contains_key(&key) && keys.insert(key)
         };
         let events: Vec<_> = events.iter().filter(is_new).cloned().collect();
         if events.is_empty() {
             return Ok(());
         }
-        let (handler, done) = (Arc::clone(&self.handler), self.handled.clone());
+        let (handler, monitor) = (Arc::clone(&self.handler), self.monitor.clone());
         let (span, (begin, has_begun)) = (span(&events), oneshot::channel());
         let has_threads = self.runtime.runtime_flavor() == RuntimeFlavor::MultiThread;
         let handle = async move {
@@ -116,6 +137,7 @@ where
             let attempt = async { handler(events).await };
             let result = if has_threads { may_block(attempt).await } else { attempt.await };
             if result.is_ok() {
+                monitor.change(|status| status.handled += u64::try_from(keys.len()).unwrap_or_default());
                 for key in keys {
                     done.insert(key, ());
                 }
@@ -150,6 +172,11 @@ where
             }
             _ => pending().await,
         }
+    }
+
+    /// Returns whether a handler still runs.
+    pub(crate) fn is_running(&self) -> bool {
+        !self.turns.0.0.lock().is_empty()
     }
 
     /// Logs the handlers that have run for longer than `limit`, and again after each time twice as long.

@@ -32,9 +32,18 @@ pub(crate) struct Lanes {
 impl Delivery {
     /// Returns the key of the order: tenant and source. Messages without a source share a lane.
     fn lane(&self) -> String {
-        let tenant = self.message.subject.split('.').nth(3).unwrap_or_default();
-        let source = self.message.headers.as_ref().and_then(|headers| headers.get("ce-source"));
-        format!("{tenant} {}", source.map(HeaderValue::as_str).unwrap_or_default())
+        format!("{} {}", self.tenant(), self.header("ce-source"))
+    }
+
+    /// Empty if the subject contains none.
+    pub(crate) fn tenant(&self) -> &str {
+        self.message.subject.split('.').nth(3).unwrap_or_default()
+    }
+
+    /// Empty if the message does not have this header.
+    pub(crate) fn header(&self, name: &str) -> &str {
+        let value = self.message.headers.as_ref().and_then(|headers| headers.get(name));
+        value.map(HeaderValue::as_str).unwrap_or_default()
     }
 }
 
@@ -89,10 +98,20 @@ impl Lanes {
 
     /// Extends the time for an acknowledgement, so that the server does not deliver the events again.
     pub(crate) async fn extend_ack_time(&self) {
-        for message in self.held.values() {
-            if let Err(error) = message.ack_with(AckKind::Progress).await {
-                tracing::debug!(error, "failed to report progress");
-            }
+        answer_all(self.held.values(), AckKind::Progress).await;
+    }
+
+    /// Returns all events to the server, which delivers them at once to the next request.
+    pub(crate) async fn return_all(&self) {
+        answer_all(self.held.values(), AckKind::Nak(None)).await;
+    }
+}
+
+/// Sends an answer for each message. It has no effect for those that are acknowledged.
+pub(crate) async fn answer_all<'a>(messages: impl IntoIterator<Item = &'a Arc<Message>>, kind: AckKind) {
+    for message in messages {
+        if let Err(error) = message.ack_with(kind).await {
+            tracing::debug!(error, ?kind, "failed to answer for an event");
         }
     }
 }

@@ -10,10 +10,12 @@
 //!   until some of them are handled. [`Config::handler_timeout`] ends handlers that do not return.
 //! - [`run_batches`] passes several events of a source to one call of the handler.
 //! - [`Config::monitor`] shows whether the consumer is connected, its last error, and how many events it has handled.
-//! - Delivery is at least once. Events that this process has handled are skipped when they are delivered again; a restarted process
-//!   can handle the events a second time that the previous one handled last.
+//! - Delivery is at least once. Events that this process has handled are skipped when they are delivered again, until the durable is
+//!   created again, as by `svc consumers reset`. A restarted process can handle the events a second time that the previous one handled
+//!   last.
 //! - After a crash or a lost connection, reading continues after the acknowledgement time of the durable (30 s), so that
-//!   unacknowledged events come first, in their order. After a stop it continues at once.
+//!   unacknowledged events come first, in their order. After a stop it continues at once: events that wait for their next attempt are
+//!   returned to the broker. If handlers have not returned within [`Config::stop_timeout`], it continues as after a crash.
 //! - A durable with event types also delivers events of other types with the subject of `GENERIC_EVENT` (docs/consumers.md). They are
 //!   acknowledged without the handler.
 //! - The span of the handler belongs to the trace of the request that sent the event.
@@ -29,6 +31,9 @@
 //! | panics | after 5 panics, typically 7.5 s |
 //! | ends the process (abort, memory limit) | after 5 crashes in a row while its first attempt was the only one that ran |
 //! | blocks, or does not return | never, if the program ends with `stop`. A SIGKILL during the only attempt that runs is a crash |
+//!
+//! Pass [`shutdown_signal`] as `stop`: a SIGTERM that the program does not handle ends the process like a crash, so restarts count as
+//! crashes of the event that is being handled.
 //!
 //! A supervisor, such as Kubernetes or systemd, must restart the program after a crash. The events that were in flight are then tried one
 //! at a time before new ones are read. If one takes longer than 10 s, the next one starts too; for one that was running at the last
@@ -52,12 +57,13 @@
 //! # async fn insert(_: &str, _: &[u8]) -> std::io::Result<()> { Ok(()) }
 //! # async fn run() -> Result<(), ConsumerError> {
 //! let config = Config::new("nats://nats:4222", "archive", "password");
-//! let stop = async { tokio::signal::ctrl_c().await.unwrap_or_default() };
-//! consumer::run(config, stop, async |event| {
+//! consumer::run(config, consumer::shutdown_signal(), async |event| {
 //!     if event.payload.len() > 100_000 {
 //!         return Err(Failure::reject("too large for the archive"));
 //!     }
-//!     insert(&event.event_id, &event.payload).await.map_err(Failure::retry)
+//!     // Any error is a `Failure::Retry`.
+//!     insert(&event.event_id, &event.payload).await?;
+//!     Ok(())
 //! })
 //! .await
 //! # }
@@ -78,10 +84,14 @@ mod status;
 mod worker;
 
 use std::env::VarError;
+use std::fmt::{self, Debug, Formatter};
+use std::future::pending;
 use std::sync::Arc;
 use std::time::Duration;
 
 use async_nats::jetstream;
+#[cfg(unix)]
+use tokio::signal::unix::{self, SignalKind};
 
 pub use async_nats::{Event as ConnectionEvent, HeaderMap};
 pub use bytes::Bytes;
@@ -108,13 +118,14 @@ pub struct Config {
     pub options: ConnectOptions,
     /// Streams that contain the durable; `UDM` by default. `svc consumers create` prints them.
     pub streams: Vec<String>,
-    /// Largest number of events that are delivered and not handled yet, 256 by default. Each has up to 256 KiB.
+    /// Largest number of events that are delivered and not handled yet, 256 by default. Each has up to 256 KiB, and about 1 MiB is
+    /// requested at once. After a crash, all unacknowledged events are read first, as many as the previous process had.
     pub max_in_flight: usize,
     /// Time from the first failed attempt until an event that still fails becomes a dead letter, 3,600 s by default. `None` tries
     /// without limit, also an event that is rejected, or that makes the handler panic or end the process.
     pub retry_for: Option<Duration>,
     /// Time for the events that are in flight when the consumer stops or reading is interrupted, 20 s by default. The rest is
-    /// delivered again later.
+    /// delivered again later. A stop does not wait for events that wait for their next attempt.
     pub stop_timeout: Duration,
     /// Time after which the consumer ends with [`ConsumerError::Rejected`] while the broker rejects its login, for example because the
     /// password was replaced or the consumer was deleted; 60 s by default. At the start, only with
@@ -126,6 +137,26 @@ pub struct Config {
     pub handler_timeout: Option<Duration>,
     /// Shows the state of the consumer.
     pub monitor: Monitor,
+}
+
+/// Without credentials.
+impl Debug for Config {
+    fn fmt(&self, formatter: &mut Formatter<'_>) -> fmt::Result {
+        let address = |server: &str| server.rsplit('@').next().unwrap_or_default().to_owned();
+        formatter
+            .debug_struct("Config")
+            .field("servers", &self.servers.split(',').map(address).collect::<Vec<_>>())
+            .field("name", &self.name)
+            .field("options", &self.options)
+            .field("streams", &self.streams)
+            .field("max_in_flight", &self.max_in_flight)
+            .field("retry_for", &self.retry_for)
+            .field("stop_timeout", &self.stop_timeout)
+            .field("rejected_for", &self.rejected_for)
+            .field("handler_timeout", &self.handler_timeout)
+            .field("monitor", &self.monitor)
+            .finish()
+    }
 }
 
 impl Config {
@@ -186,12 +217,19 @@ impl Failure {
     }
 }
 
-/// The consumer cannot start, or cannot continue.
-#[derive(Debug, thiserror::Error)]
+/// Any error is a [`Failure::Retry`], so that `?` works in a handler.
+impl<E: Into<BoxError>> From<E> for Failure {
+    fn from(cause: E) -> Self {
+        Self::retry(cause)
+    }
+}
+
+/// The consumer cannot start, or cannot continue. `Debug` returns its text and that of its sources, because `main` prints it so.
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum ConsumerError {
-    /// The options of the connection are invalid.
-    #[error("invalid options of the connection to NATS: {0}")]
+    /// The configuration is invalid.
+    #[error("invalid configuration of the consumer: {0}")]
     Options(BoxError),
     /// The connection was lost, and could not be opened again within [`ConnectOptions::max_reconnects`] attempts.
     #[error(
@@ -233,7 +271,7 @@ pub enum ConsumerError {
     /// The system has no thread for the connection.
     #[error("failed to start the thread of the consumer")]
     Thread(#[source] std::io::Error),
-    /// The broker did not answer when the consumer started. The user may have no permission for the durable.
+    /// The broker did not answer within 10 s of the start. The user may have no permission for the durable.
     #[error(
         "failed to read consumer {name} of stream {stream}: check that the broker runs and the user has its permissions"
     )]
@@ -248,9 +286,61 @@ pub enum ConsumerError {
     },
 }
 
+impl Debug for ConsumerError {
+    fn fmt(&self, formatter: &mut Formatter<'_>) -> fmt::Result {
+        formatter.write_str(&dead_letter::reason(self))
+    }
+}
+
+/// Waits until the process gets SIGTERM, as from Kubernetes and systemd, or SIGINT (Ctrl-C); outside of Unix until Ctrl-C. The `stop`
+/// of [`run`].
+///
+/// # Panics
+/// In a Tokio runtime that was built without `enable_io` or `enable_all`.
+pub async fn shutdown_signal() {
+    #[cfg(unix)]
+    let terminated = async {
+        match unix::signal(SignalKind::terminate()) {
+            Ok(mut signal) => signal.recv().await,
+            Err(error) => {
+                tracing::warn!(%error, "failed to handle SIGTERM");
+                pending().await
+            }
+        }
+    };
+    #[cfg(not(unix))]
+    let terminated = pending::<Option<()>>();
+    let interrupted = async {
+        if let Err(error) = tokio::signal::ctrl_c().await {
+            tracing::warn!(%error, "failed to handle Ctrl-C");
+            pending::<()>().await;
+        }
+    };
+    tokio::select! {
+        _ = terminated => {}
+        () = interrupted => {}
+    }
+}
+
 /// Handles events until `stop` is ready, then waits for the events in flight. Reconnects without limit, unless
 /// [`ConnectOptions::max_reconnects`] sets one; at the start only with [`ConnectOptions::retry_on_initial_connect`]. Dropping the future
 /// ends everything without acknowledgements; a handler that blocks is finished.
+///
+/// Calls of the handler run at the same time, so each gets its own clone of what they share:
+///
+/// ```no_run
+/// # use consumer::{Config, ConsumerError};
+/// # use std::sync::Arc;
+/// # struct Database;
+/// # impl Database { async fn insert(&self, _: &[u8]) -> std::io::Result<()> { Ok(()) } }
+/// # async fn run(config: Config, database: Arc<Database>) -> Result<(), ConsumerError> {
+/// consumer::run(config, consumer::shutdown_signal(), move |event| {
+///     let database = Arc::clone(&database);
+///     async move { Ok(database.insert(&event.payload).await?) }
+/// })
+/// .await
+/// # }
+/// ```
 ///
 /// # Errors
 /// [`ConsumerError`] when the consumer cannot start, when its durable is deleted, when its login is rejected for
@@ -290,7 +380,7 @@ where
 /// # async fn insert_all(_: &[std::sync::Arc<consumer::Event>]) -> std::io::Result<()> { Ok(()) }
 /// # async fn run() -> Result<(), ConsumerError> {
 /// let config = Config::new("nats://nats:4222", "archive", "password");
-/// let stop = async { tokio::signal::ctrl_c().await.unwrap_or_default() };
+/// let stop = consumer::shutdown_signal();
 /// consumer::run_batches(config, 100, stop, async |events| insert_all(&events).await.map_err(Failure::retry)).await
 /// # }
 /// ```
@@ -310,8 +400,11 @@ where
     H: Fn(Vec<Arc<Event>>) -> F + Send + Sync + 'static,
     F: Future<Output = Result<(), Failure>> + Send + 'static,
 {
+    if config.streams.is_empty() {
+        return Err(ConsumerError::Options("`streams` is empty".into()));
+    }
     let subscriber = tracing::dispatcher::get_default(Clone::clone);
-    let handlers = Handlers::new(handler, max, config.handler_timeout, subscriber.clone());
+    let handlers = Handlers::new(handler, max, &config, subscriber.clone());
     let mut reader = reader::start(config, handlers, subscriber)?;
     tokio::select! {
         result = reader.result() => return result,

@@ -1,5 +1,6 @@
 //! How to connect to NATS: credentials, TLS, and what happens when the connection fails.
 
+use std::fmt::{self, Debug, Formatter};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -29,6 +30,16 @@ pub struct ConnectOptions {
     identity: Option<Arc<(Vec<CertificateDer<'static>>, PrivateKeyDer<'static>)>>,
     event_callback: Option<EventCallback>,
     pub(crate) retries_start: bool,
+}
+
+/// Without credentials.
+impl Debug for ConnectOptions {
+    fn fmt(&self, formatter: &mut Formatter<'_>) -> fmt::Result {
+        formatter
+            .debug_struct("ConnectOptions")
+            .field("retry_on_initial_connect", &self.retries_start)
+            .finish_non_exhaustive()
+    }
 }
 
 impl ConnectOptions {

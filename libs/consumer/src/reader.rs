@@ -15,10 +15,12 @@ use tokio::sync::{oneshot, watch};
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 use tracing::Dispatch;
 
+use crate::dead_letter;
 use crate::event::Event;
 use crate::handlers::Handlers;
 use crate::lead::Lead;
 use crate::session::Session;
+use crate::source::find_all;
 use crate::worker::Worker;
 use crate::{Config, ConsumerError, Failure};
 
@@ -26,6 +28,8 @@ use crate::{Config, ConsumerError, Failure};
 const PING_INTERVAL: Duration = Duration::from_secs(5);
 /// Delay before reading starts again after an error.
 const RESTART_DELAY: Duration = Duration::from_secs(1);
+/// Time for the first answer of the broker. Requests fail while it reloads its configuration.
+const START_TIME: Duration = Duration::from_secs(10);
 /// Time to send the last acknowledgements.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -161,16 +165,17 @@ where
     F: Future<Output = Result<(), Failure>> + Send + 'static,
 {
     let client = context.client();
-    let mut has_started = config.options.retries_start;
+    // When a broker that does not answer ends the consumer. `None`: it has answered.
+    let mut start_deadline = (!config.options.retries_start).then(Instant::now);
     loop {
         let mut lead = tokio::select! {
             () = &mut stop => return Ok(()),
             lead = Lead::take(&client, &config.name) => lead.map_err(|_| ConsumerError::Closed)?,
         };
-        config.monitor.change(|status| status.is_reading = true);
+        start_deadline = start_deadline.map(|_| Instant::now() + START_TIME);
         loop {
             breaks.mark_unchanged();
-            let session = read_session(config, context, worker, stop.as_mut(), breaks, &mut has_started);
+            let session = read_session(config, context, worker, stop.as_mut(), breaks, &mut start_deadline);
             let is_stopped = tokio::select! {
                 ended = session => ended?,
                 () = lead.answer() => true,
@@ -188,7 +193,6 @@ where
                 break;
             }
         }
-        config.monitor.change(|status| status.is_reading = false);
     }
 }
 
@@ -199,28 +203,35 @@ async fn read_session<H, F>(
     worker: &Worker<H>,
     mut stop: Pin<&mut impl Future<Output = ()>>,
     breaks: &mut watch::Receiver<()>,
-    has_started: &mut bool,
+    start_deadline: &mut Option<Instant>,
 ) -> Result<bool, ConsumerError>
 where
     H: Fn(Vec<Arc<Event>>) -> F + Send + Sync + 'static,
     F: Future<Output = Result<(), Failure>> + Send + 'static,
 {
+    let open = async {
+        let consumers = find_all(config, context).await?;
+        *start_deadline = None;
+        Ok::<_, ConsumerError>(Session::open(config, context, consumers).await)
+    };
     let opened = tokio::select! {
         () = &mut stop => return Ok(true),
-        opened = Session::open(config, context) => opened,
+        opened = open => opened,
     };
-    match opened {
-        Ok(session) => {
-            *has_started = true;
-            let Err(error) = session.run(worker, stop, breaks).await else { return Ok(true) };
-            config.monitor.failed(&error);
-            tracing::warn!(error, consumer = config.name, "reading events was interrupted");
-        }
-        Err(error @ ConsumerError::Unavailable { .. }) if *has_started => {
-            tracing::warn!(?error, consumer = config.name, "failed to continue reading events");
+    let ended = match opened {
+        Ok(Ok(session)) => session.run(worker, stop, breaks).await,
+        Ok(Err(error)) => Err(error),
+        Err(error @ ConsumerError::Unavailable { .. })
+            if start_deadline.is_none_or(|deadline| Instant::now() < deadline) =>
+        {
+            Err(dead_letter::reason(&error).into())
         }
         Err(error) => return Err(error),
-    }
+    };
+    config.monitor.change(|status| status.is_reading = false);
+    let Err(error) = ended else { return Ok(true) };
+    config.monitor.failed(&error);
+    tracing::warn!(error, consumer = config.name, "reading events was interrupted");
     Ok(false)
 }
 

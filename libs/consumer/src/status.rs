@@ -11,13 +11,14 @@ use tokio::sync::watch;
 pub struct Status {
     /// Whether there is a connection to a server that has accepted the credentials.
     pub is_connected: bool,
-    /// Whether this process reads. Otherwise it waits until another process of the consumer stops.
+    /// Whether the broker answers the requests of this process for events. Not without a connection, while another process of the consumer
+    /// reads, or while unacknowledged events of a process that crashed are awaited (31 s).
     pub is_reading: bool,
     /// Last error of the connection, of the server or of reading, for example `authorization violation`. It remains after a recovery.
     pub last_error: Option<String>,
     /// Number of events that are delivered and not acknowledged.
     pub in_flight: usize,
-    /// Number of acknowledged events, with skipped ones and without dead letters.
+    /// Number of events that the handler has handled. Those that are skipped and dead letters are not counted.
     pub handled: u64,
     /// Number of events that became dead letters.
     pub dead_letters: u64,
@@ -58,10 +59,10 @@ impl Monitor {
         self.change(|status| status.last_error = Some(error.to_string()));
     }
 
-    pub(crate) fn in_flight(&self, events: usize) {
+    pub(crate) fn progress(&self, events: usize, is_reading: bool) {
         self.0.send_if_modified(|status| {
-            let is_changed = status.in_flight != events;
-            status.in_flight = events;
+            let is_changed = (status.in_flight, status.is_reading) != (events, is_reading);
+            (status.in_flight, status.is_reading) = (events, is_reading);
             is_changed
         });
     }

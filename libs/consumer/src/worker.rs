@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use async_nats::connection::State;
 use async_nats::jetstream::Context;
-use tokio::time::{Instant, sleep};
+use tokio::sync::watch;
+use tokio::time::{Instant, timeout};
 
 use crate::dead_letter::{self, Cause};
 use crate::event::{Event, is_replay_for_other};
@@ -15,6 +16,7 @@ use crate::handlers::{Failed, Handlers};
 use crate::lanes::Delivery;
 use crate::marks::MAX_CRASHES;
 use crate::recovery::{Alone, Recovery, Start, Untried};
+use crate::source::Source;
 use crate::{Config, Failure, Monitor};
 
 /// Delay after the first failed attempt. It doubles up to the maximum.
@@ -31,6 +33,8 @@ pub(crate) struct Worker<H> {
     monitor: Monitor,
     /// How the next session starts.
     pub(crate) start: Cell<Start>,
+    /// Whether the process stops.
+    pub(crate) is_stopping: watch::Sender<bool>,
 }
 
 impl<H, F> Worker<H>
@@ -46,6 +50,7 @@ where
             handlers,
             monitor: config.monitor.clone(),
             start: Cell::new(Start::AfterProcess),
+            is_stopping: watch::Sender::default(),
         }
     }
 
@@ -54,10 +59,15 @@ where
         self.context.client().connection_state() == State::Connected
     }
 
+    /// Forgets the events that were handled before the durable of a stream was created again: they are handled again.
+    pub(crate) fn begin(&self, sources: &[Source]) {
+        self.handlers.remember_since(sources.iter().map(Source::created).collect());
+    }
+
     /// Records the progress of a session with this number of events in flight.
-    pub(crate) fn update(&self, recovery: &Recovery, events: usize) {
+    pub(crate) fn update(&self, recovery: &Recovery, events: usize, is_reading: bool) {
         self.start.set(recovery.next_start());
-        self.monitor.in_flight(events);
+        self.monitor.progress(events, is_reading);
     }
 
     /// Largest number of messages to process together.
@@ -65,17 +75,23 @@ where
         if recovery.is_over() { self.handlers.max } else { 1 }
     }
 
+    /// Returns whether a handler still runs, for example one that blocks its thread after its time limit.
+    pub(crate) fn has_running_handler(&self) -> bool {
+        self.handlers.is_running()
+    }
+
     /// Logs the handlers that have not returned.
     pub(crate) fn warn_of_long_calls(&self, limit: Duration) {
         self.handlers.warn_of_long_calls(limit, &self.name);
     }
 
-    /// Handles messages of one source until each is acknowledged: handled, skipped, or stored as a dead letter.
+    /// Handles messages of one source until each is acknowledged: handled, skipped, or stored as a dead letter. Returns `None` if the
+    /// process stops while one waits for its next attempt.
     pub(crate) fn process(
         &self,
         mut deliveries: Vec<Delivery>,
         recovery: &Rc<Recovery>,
-    ) -> impl Future<Output = Vec<Delivery>> {
+    ) -> impl Future<Output = Option<Vec<Delivery>>> {
         // Not in the future, which is polled later. Several messages are processed together only after the recovery.
         let mut untried = recovery.register();
         let recovery = Rc::clone(recovery);
@@ -84,9 +100,9 @@ where
                 self.try_together(&deliveries).await;
             }
             for delivery in &mut deliveries {
-                self.process_one(delivery, &recovery, &mut untried).await;
+                self.process_one(delivery, &recovery, &mut untried).await?;
             }
-            deliveries
+            Some(deliveries)
         }
     }
 
@@ -107,14 +123,19 @@ where
         delivery.is_selected && !is_replay_for_other(&delivery.message, &self.name)
     }
 
-    async fn process_one(&self, delivery: &mut Delivery, recovery: &Recovery, untried: &mut Option<Untried>) {
+    async fn process_one(
+        &self,
+        delivery: &mut Delivery,
+        recovery: &Recovery,
+        untried: &mut Option<Untried>,
+    ) -> Option<()> {
         let (outcome, alone) = match Event::parse(&delivery.message, delivery.number) {
             _ if !self.is_selected(delivery) => (Ok(()), Alone::default()),
-            Ok(event) => self.handle(event, delivery, recovery, untried).await,
+            Ok(event) => self.handle(event, delivery, recovery, untried).await?,
             Err(error) => (Err(Cause { attempts: 0, reason: error.to_string() }), Alone::default()),
         };
         if let Err(cause) = &outcome {
-            self.store_dead_letter(delivery, cause).await;
+            self.store_dead_letter(delivery, cause).await?;
         }
         // The next attempt can end the process, and with it an acknowledgement that was not sent.
         let acknowledged =
@@ -122,11 +143,11 @@ where
         if let Err(error) = acknowledged {
             tracing::warn!(error, "failed to acknowledge an event");
         }
-        self.monitor.change(|status| match &outcome {
-            Ok(()) => status.handled += 1,
-            Err(_) => status.dead_letters += 1,
-        });
+        if outcome.is_err() {
+            self.monitor.change(|status| status.dead_letters += 1);
+        }
         recovery.forget(delivery);
+        Some(())
     }
 
     async fn handle<'a>(
@@ -135,48 +156,66 @@ where
         delivery: &mut Delivery,
         recovery: &'a Recovery,
         untried: &mut Option<Untried>,
-    ) -> (Result<(), Cause>, Alone<'a>) {
+    ) -> Option<(Result<(), Cause>, Alone<'a>)> {
         // Once: an attempt that returned is no crash.
         let crashes = recovery.crashes(delivery);
         if self.retry_for.is_some() && crashes >= MAX_CRASHES {
             let attempts = u32::try_from(MAX_CRASHES).unwrap_or(u32::MAX);
             let reason = format!("the process ended {attempts} times while it handled the event");
-            return (Err(Cause { attempts, reason }), Alone::default());
+            return Some((Err(Cause { attempts, reason }), Alone::default()));
         }
         let event = [Arc::new(event)];
         let mut failures = Failures::new(self.retry_for);
         loop {
             let attempt = |starting| self.handlers.attempt(&event, starting);
             let (result, alone) = recovery.attempt(delivery, crashes, untried, attempt).await;
-            let Err(failed) = result else { return (Ok(()), alone) };
+            let Err(failed) = result else { return Some((Ok(()), alone)) };
             match failures.add(failed, Instant::now()) {
-                Next::GiveUp(cause) => return (Err(cause), alone),
+                Next::GiveUp(cause) => return Some((Err(cause), alone)),
                 Next::Retry { delay, reason } => {
                     tracing::warn!(
                         reason,
                         attempt = failures.attempts,
                         consumer = self.name,
                         event_id = event[0].event_id,
+                        source_id = event[0].source_id,
+                        tenant_id = event[0].tenant_id,
                         "failed to handle an event; it is tried again"
                     );
                     drop(alone);
                     drop(untried.take());
-                    sleep(delay).await;
+                    self.pause(delay).await?;
                 }
             }
         }
     }
 
-    /// Tries without limit: the event would be lost otherwise.
-    async fn store_dead_letter(&self, delivery: &Delivery, cause: &Cause) {
+    /// Waits until the next attempt. Returns `None` if the process stops: the next one makes it.
+    async fn pause(&self, delay: Duration) -> Option<()> {
+        let mut stopping = self.is_stopping.subscribe();
+        let is_stopping = timeout(delay, stopping.wait_for(|is_stopping| *is_stopping)).await.is_ok();
+        (!is_stopping).then_some(())
+    }
+
+    /// Tries until the process stops: the event would be lost otherwise.
+    async fn store_dead_letter(&self, delivery: &Delivery, cause: &Cause) -> Option<()> {
         for attempt in 1.. {
             match dead_letter::store(&self.context, &self.name, delivery, cause).await {
                 Ok(()) => break,
                 Err(error) => tracing::error!(error, consumer = self.name, "failed to store a dead letter"),
             }
-            sleep(delay(attempt)).await;
+            self.pause(delay(attempt)).await?;
         }
-        tracing::warn!(consumer = self.name, ?cause, "an event became a dead letter");
+        tracing::warn!(
+            consumer = self.name,
+            event_id = delivery.header("ce-id"),
+            source_id = delivery.header("ce-source"),
+            tenant_id = delivery.tenant(),
+            attempts = cause.attempts,
+            reason = cause.reason,
+            "an event became a dead letter"
+        );
+        Some(())
     }
 }
 

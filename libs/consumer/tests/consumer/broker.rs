@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use async_nats::HeaderMap;
 use async_nats::jetstream::consumer::{AckPolicy, Info, PullConsumer, pull};
-use async_nats::jetstream::{self, Context, stream};
+use async_nats::jetstream::{self, AckKind, Context, stream};
 use bus::{
     Connection, ConsumerRequests, DEAD_LETTER_STREAM, Durable, DurableDefinition, DurableFilter, Durables,
     EventContext, EventStreams, EventSubject, Login, Message, Profile, PublishLimits, Publisher,
@@ -14,6 +14,7 @@ use bus::{
 use bytes::Bytes;
 use chrono::DateTime;
 use consumer::{Config, ConsumerError, Event, Failure};
+use futures::TryStreamExt as _;
 use hashing::SystemEntropy;
 use parking_lot::Mutex;
 use service::Tasks;
@@ -96,6 +97,39 @@ impl Broker {
             };
             self.admin.create_consumer_on_stream(durable, stream).await.unwrap();
         }
+    }
+
+    /// Deletes the durable and creates it again, so that it delivers all events again.
+    pub(crate) async fn define_again(&self, ack_wait: Duration) {
+        for stream in &self.streams {
+            self.admin.delete_consumer_from_stream("consumer", stream).await.unwrap();
+        }
+        self.define_durable(ack_wait, 0).await;
+    }
+
+    /// Lets the broker deliver this number of events, and returns them to it, the last one first.
+    pub(crate) async fn return_all(&self, count: usize) {
+        let consumer: PullConsumer =
+            self.admin.get_consumer_from_stream("consumer", &self.streams[0]).await.unwrap();
+        let messages = consumer.fetch().max_messages(count).messages().await.unwrap();
+        let mut messages: Vec<_> = messages.try_collect().await.unwrap();
+        messages.reverse();
+        for message in messages {
+            message.double_ack_with(AckKind::Nak(None)).await.unwrap();
+        }
+    }
+
+    /// Adds or removes the imports for requests to the durable. Without them, a request has no responders, as during a reload.
+    pub(crate) async fn set_responders(&self, has_responders: bool) {
+        let streams = if has_responders { self.streams.as_slice() } else { &[] };
+        self.server.reload(&configuration(streams, PASSWORD)).unwrap();
+        let options = async_nats::ConnectOptions::with_user_and_password("consumer".into(), PASSWORD.into());
+        let client = options.connect(&self.server.url).await.unwrap();
+        wait_until("the broker has reloaded", async || {
+            let info = client.request("$JS.API.CONSUMER.INFO.UDM.consumer", Bytes::new()).await;
+            (info.is_ok() == has_responders).then_some(())
+        })
+        .await;
     }
 
     /// Replaces the password of the consumer.

@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 use rcgen::{CertifiedKey, generate_simple_self_signed};
 use rustls::crypto::CryptoProvider;
 use testkit::nats::NatsServer;
-use testkit::{DEADLINE, wait_until, within};
+use testkit::{DEADLINE, Disturbance, Forwarder, wait_until, within};
 use tokio::task::JoinSet;
 
 use super::broker::{Broker, Log, PASSWORD, Running};
@@ -64,12 +64,14 @@ async fn a_program_sees_the_state_and_each_change_of_the_connection() {
         ((status.handled, status.dead_letters, status.in_flight) == (2, 1, 0)).then_some(status)
     };
     let status = wait_until("the events are counted", counts).await;
-    assert_eq!((status.is_connected, status.last_error), (true, None));
+    assert_eq!((status.is_connected, status.is_reading, status.last_error), (true, true, None));
     let mut statuses = monitor.subscribe();
     broker.server.stop();
-    within(DEADLINE, "the loss", statuses.wait_for(|status| !status.is_connected)).await.unwrap();
+    let is_lost = statuses.wait_for(|status| !status.is_connected && !status.is_reading);
+    within(DEADLINE, "the loss", is_lost).await.unwrap();
     broker.server.restart().await.unwrap();
-    within(DEADLINE, "the recovery", statuses.wait_for(|status| status.is_connected)).await.unwrap();
+    let is_recovered = statuses.wait_for(|status| status.is_connected && status.is_reading);
+    within(DEADLINE, "the recovery", is_recovered).await.unwrap();
     assert!(monitor.status().last_error.is_some());
     wait_until("the program knows", async || {
         let changes = changes.lock();
@@ -100,12 +102,70 @@ async fn a_start_without_a_broker_fails_at_once_or_waits_for_it() {
 }
 
 #[tokio::test]
+async fn a_start_while_the_broker_reloads_waits_for_its_answer() {
+    let broker = Broker::start().await;
+    broker.publish("a", 0).await;
+    broker.set_responders(false).await;
+    let (config, log) = (broker.config(), Log::default());
+    let monitor = config.monitor.clone();
+    let running = start(config, &log);
+    wait_until("the request fails", async || monitor.status().last_error).await;
+    assert!(!monitor.status().is_reading);
+    broker.set_responders(true).await;
+    log.wait_for(1).await;
+    running.stop().await;
+}
+
+#[tokio::test]
+async fn large_events_are_read_over_a_slow_connection_without_a_second_delivery() {
+    const EVENTS: usize = 24;
+    let broker = Broker::start().await;
+    broker.define_durable(DEADLINE, 0).await;
+    for number in 0..EVENTS {
+        let json = format!(r#"{{"source_id":"a","note":"{}"}}"#, "x".repeat(250_000));
+        broker.publish_payload("acme", "a", u32::try_from(number).unwrap(), json, &[]).await;
+    }
+    let forwarder = Forwarder::start().await.unwrap();
+    forwarder.set_target(broker.server.url.rsplit(':').next().unwrap().parse().unwrap());
+    // At most 640 KB/s. The client library waits for a response for 7 s.
+    forwarder.disturb(Disturbance::Delayed(Duration::from_millis(100)));
+    let servers = format!("nats://{}", forwarder.address);
+    let (config, log) = (Config { servers: servers.clone(), ..broker.config() }, Log::default());
+    let running = start(config, &log);
+    log.wait_for(EVENTS).await;
+    assert_eq!(broker.info().await.delivered.consumer_sequence, EVENTS as u64);
+    running.stop().await;
+
+    // Those that a process has returned arrive before one of them is handled.
+    broker.define_again(DEADLINE).await;
+    broker.return_all(EVENTS).await;
+    let config = Config { servers, ..broker.config() };
+    let monitor = config.monitor.clone();
+    let _running = start(config, &Log::default());
+    wait_until("all are in flight", async || (monitor.status().in_flight == EVENTS).then_some(())).await;
+}
+
+#[tokio::test]
+async fn a_configuration_without_a_stream_is_rejected_with_a_reason() {
+    let error = error_of(Config { streams: Vec::new(), ..Config::new("nats://localhost", "a", "b") }).await;
+    assert_eq!(error.to_string(), "invalid configuration of the consumer: `streams` is empty");
+}
+
+#[test]
+fn a_configuration_is_printed_without_its_credentials() {
+    let text = format!("{:?}", Config::new("nats://user:secret-1@a:4222,b:4222", "archive", "secret-2"));
+    assert!(text.contains("archive") && text.contains("a:4222") && text.contains("b:4222"), "{text}");
+    assert!(!text.contains("secret"), "{text}");
+}
+
+#[tokio::test]
 async fn rejected_credentials_are_reported_by_name() {
     let broker = Broker::start().await;
     let options = ConnectOptions::with_user_and_password("consumer", "wrong");
     let config = Config { options: options.clone(), ..broker.config() };
-    let ConsumerError::Connect(error) = error_of(config).await else { panic!("connected") };
-    assert!(error.to_string().contains("authorization violation"), "{error}");
+    // What `main` prints.
+    let error = format!("{:?}", error_of(config).await);
+    assert!(error.starts_with("failed to connect to NATS: authorization violation"), "{error}");
     let config = Config { options: options.retry_on_initial_connect(), ..broker.config() };
     let monitor = config.monitor.clone();
     let _running = start(config, &Log::default());

@@ -1,7 +1,6 @@
 //! Handlers that end the process. The consumer is a separate process, which the test starts again after each crash.
 
 use std::fs::{File, OpenOptions, read_to_string};
-use std::future::pending;
 use std::io::Write as _;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
@@ -9,7 +8,7 @@ use std::sync::Arc;
 
 use consumer::{Config, Event, Failure};
 use tempfile::TempDir;
-use testkit::wait_until;
+use testkit::{DEADLINE, wait_until, within};
 use tokio::process::Child;
 
 use super::broker::{Broker, PASSWORD};
@@ -38,7 +37,8 @@ async fn the_process_of_a_consumer() {
     let mode = modes.into_iter().find(|known| mode == format!("{known:?}")).unwrap();
     let log = Arc::new(OpenOptions::new().append(true).open(log).unwrap());
     let config = Config::new(url, "consumer", PASSWORD);
-    let run = consumer::run(config, pending(), move |event| handle(event, Arc::clone(&log), mode));
+    let stop = consumer::shutdown_signal();
+    let run = consumer::run(config, stop, move |event| handle(event, Arc::clone(&log), mode));
     run.await.unwrap();
 }
 
@@ -141,6 +141,20 @@ async fn of_the_events_in_flight_only_those_that_end_the_process_become_dead_let
     }
     dead_letters.sort();
     assert_eq!(dead_letters, ["poison-a:1", "poison-b:1"]);
+}
+
+#[tokio::test]
+async fn a_process_that_gets_sigterm_acknowledges_its_events_and_ends_without_an_error() {
+    let broker = Broker::start().await;
+    broker.publish("a", 0).await;
+    let log = LogFile::new();
+    let mut process = start(&broker, &log, Mode::Log);
+    wait_until("the event is handled", async || (log.lines() == 1).then_some(())).await;
+    let kill = format!("kill -TERM {}", process.id().unwrap());
+    assert!(Command::new("sh").args(["-c", &kill]).status().unwrap().success());
+    let status = within(DEADLINE, "the end", process.wait()).await.unwrap();
+    assert!(status.success(), "{status}");
+    assert_eq!(broker.info().await.num_ack_pending, 0);
 }
 
 #[tokio::test]

@@ -3,14 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use async_nats::jetstream::AckKind;
 use async_nats::jetstream::consumer::PullConsumer;
 use consumer::{Config, ConsumerError, Failure};
-use futures::{StreamExt as _, TryStreamExt as _};
+use futures::StreamExt as _;
 use testkit::{DEADLINE, wait_until, within};
 use tokio::sync::Semaphore;
 
-use super::broker::{Broker, Log, Running};
+use super::broker::{ACK_WAIT, Broker, Log, Running};
 
 /// Starts a consumer. Its handler waits for a permit before each event.
 fn start_with_permits(config: Config, log: &Log) -> (Running, Arc<Semaphore>) {
@@ -94,13 +93,7 @@ async fn unacknowledged_events_are_handled_in_the_order_of_the_stream_even_if_an
     for number in 0..5 {
         broker.publish("a", number).await;
     }
-    let earlier: PullConsumer = broker.admin.get_consumer_from_stream("consumer", "UDM").await.unwrap();
-    let messages = earlier.fetch().max_messages(5).messages().await.unwrap();
-    let mut messages: Vec<_> = messages.try_collect().await.unwrap();
-    messages.reverse();
-    for message in messages {
-        message.ack_with(AckKind::Nak(None)).await.unwrap();
-    }
+    broker.return_all(5).await;
     broker.publish("a", 5).await;
     let log = Log::default();
     let (_running, permits) = start_with_permits(broker.config(), &log);
@@ -221,6 +214,53 @@ async fn the_next_process_of_a_rolling_update_reads_without_a_pause_when_the_pre
     assert_eq!([log.of("a"), next_log.of("a")].concat(), [0, 1, 2, 3, 4, 5, 6]);
     assert_eq!(broker.info().await.delivered.consumer_sequence, 7, "an event was delivered again");
     next.stop().await;
+}
+
+#[tokio::test]
+async fn a_stop_does_not_wait_for_a_failed_event_and_the_next_process_tries_it_first_without_a_pause() {
+    let broker = Broker::start().await;
+    // Both would take longer than the test.
+    broker.define_durable(2 * DEADLINE, 0).await;
+    let config = Config { stop_timeout: 2 * DEADLINE, max_in_flight: 4, ..broker.config() };
+    let log = Log::default();
+    let attempted = log.clone();
+    let running = Running::start(config.clone(), move |event| {
+        attempted.add(&event);
+        async { Err(Failure::retry("not available")) }
+    });
+    for number in 0..10 {
+        broker.publish("a", number).await;
+    }
+    // Too many for a further request.
+    wait_until_in_flight(&broker, 3).await;
+    log.wait_for(2).await;
+    running.stop().await;
+    let next_log = Log::default();
+    let (next, permits) = start_with_permits(config, &next_log);
+    permits.add_permits(100);
+    next_log.wait_for(10).await;
+    assert_eq!(next_log.of("a"), (0..10).collect::<Vec<_>>());
+    next.stop().await;
+    assert_eq!(broker.dead_letters().await, 0);
+}
+
+#[tokio::test]
+async fn after_the_durable_is_created_again_its_events_are_handled_again() {
+    let broker = Broker::start().await;
+    for number in 0..3 {
+        broker.publish("a", number).await;
+    }
+    // The producer has repeated an event: it is skipped.
+    broker.publish_with("a", 2, &[("Nats-Msg-Id", "later")]).await;
+    let (config, log) = (broker.config(), Log::default());
+    let monitor = config.monitor.clone();
+    let (_running, permits) = start_with_permits(config, &log);
+    permits.add_permits(100);
+    broker.wait_until_acknowledged(4).await;
+    assert_eq!((log.of("a"), monitor.status().handled), (vec![0, 1, 2], 3));
+    broker.define_again(ACK_WAIT).await;
+    broker.wait_until_acknowledged(4).await;
+    assert_eq!((log.of("a"), monitor.status().handled), (vec![0, 1, 2, 0, 1, 2], 6));
 }
 
 #[tokio::test]
