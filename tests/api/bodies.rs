@@ -38,7 +38,9 @@ async fn a_query_parameter_that_is_not_utf_8_is_an_error_on_every_route() {
     let admin = system.create_tenant("acme").await;
     let document: Value = system.client().get("/openapi.json").await.expect(200);
     let mut tried = 0;
-    for (path, operations) in document["paths"].as_object().unwrap() {
+    // A page is shown in spite of an invalid language.
+    let paths = document["paths"].as_object().unwrap().iter().filter(|(path, _)| *path != "/pages/{name}");
+    for (path, operations) in paths {
         for (method, operation) in operations.as_object().unwrap() {
             let bearer = if is_of_platform(operation) {
                 &*system.platform_token

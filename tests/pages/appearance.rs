@@ -217,7 +217,8 @@ async fn show_factors(look: &Look<'_>) {
     look.expect_readable("factors").await;
     browser.press(&format!("{PASSWORD}{ENTER}")).await;
     look.wait_for("#qr").await;
-    browser.press(&format!("{TAB}{TAB}1{ENTER}")).await;
+    browser.execute("document.getElementById('first-code').focus()").await;
+    browser.press(&format!("1{ENTER}")).await;
     look.wait_for("#first-code-error").await;
     look.expect_readable("factors-setup").await;
     let secret = "return document.getElementById('secret').textContent.replaceAll(' ', '')";

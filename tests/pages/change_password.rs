@@ -2,9 +2,11 @@
 
 use contract::Page;
 use contract::Secret;
+use contract::factors::{NewTotp, RecoveryCodes};
 use contract::identity::Login;
 use contract::session::Session;
-use testkit::{PASSWORD, wait_until};
+use serde_json::json;
+use testkit::{PASSWORD, totp_after, wait_until};
 
 use super::browser::{Browser, ENTER, TAB};
 
@@ -54,5 +56,27 @@ async fn a_user_changes_a_known_password_and_is_logged_out_everywhere() {
     browser.open("about:blank").await;
     browser.open(&browser.page("change-password")).await;
     wait_until("the form is shown", async || (browser.focus().await == "tenant").then_some(())).await;
+    browser.close().await;
+}
+
+#[tokio::test]
+async fn a_rejected_password_keeps_the_login_because_a_code_is_valid_once() {
+    let Some(browser) = Browser::start().await else { return };
+    let user = browser.system.create_tenant("acme").await;
+    let app: NewTotp = user.client.post("/auth/factors/totp", &json!(null)).await.expect(201);
+    let code = |steps| totp_after(app.secret.expose(), steps);
+    let confirmed = user.client.post("/auth/factors/totp/confirm", &json!({ "code": code(0) })).await;
+    confirmed.expect::<RecoveryCodes>(200);
+    browser.open(&format!("{}#tenant=acme&email={EMAIL}", browser.page("change-password"))).await;
+    wait_until("the form is shown", async || (browser.focus().await == "current").then_some(())).await;
+    let common = "password1234";
+    browser.press(&format!("{PASSWORD}{TAB}{TAB}{common}{TAB}{TAB}{common}{ENTER}")).await;
+    wait_until("the code is needed", async || (browser.focus().await == "otp").then_some(())).await;
+    browser.press(&format!("{}{ENTER}", code(1))).await;
+    browser.expect_field_error("password", "The password is too common.").await;
+    browser.execute("for (const id of ['password', 'again']) document.getElementById(id).value = ''").await;
+    browser.press(&format!("{NEW}{TAB}{TAB}{NEW}{ENTER}")).await;
+    browser.wait_for_text("Your password was changed").await;
+    assert_eq!(browser.execute("return document.title").await, "Your password was changed · svc");
     browser.close().await;
 }

@@ -75,6 +75,8 @@ async fn a_user_sees_the_device_and_approves_it_with_the_keyboard() {
 
     login.browser.press(&format!("{TAB}{ENTER}")).await;
     login.browser.wait_for_text("The device is connected").await;
+    login.browser.execute("location.reload()").await;
+    login.browser.wait_for_text("The device is connected").await;
     let session: DeviceSession = login.poll().await.expect(200);
     assert_eq!(session.session.user_id, login.user.user.user_id);
     // The session of the page is revoked.
@@ -95,7 +97,7 @@ async fn a_user_can_deny_a_device() {
 }
 
 #[tokio::test]
-async fn an_error_focuses_its_field_and_leaves_no_session() {
+async fn an_error_focuses_its_field_and_a_wrong_code_keeps_the_login_until_the_page_is_left() {
     let Some(login) = DeviceLogin::start().await else { return };
     login.browser.open(&login.codes.verification_uri).await;
     assert_eq!(login.browser.focus().await, "code");
@@ -107,9 +109,16 @@ async fn an_error_focuses_its_field_and_leaves_no_session() {
 
     login.browser.execute("document.activeElement.select()").await;
     login.browser.press(&format!("{PASSWORD}{ENTER}")).await;
-    let error = "No pending device has this code. Check the code and enter it again.";
+    let error = "The code is wrong, was already used, or is older than ten minutes.";
     login.browser.expect_field_error("code", error).await;
-    assert_eq!(login.session_methods().await.len(), 1);
+    assert_eq!(login.session_methods().await.len(), 2);
+    login.browser.execute("document.activeElement.select()").await;
+    login.browser.press(&format!("{}{ENTER}", login.codes.user_code)).await;
+    login.browser.wait_for_text("Connect this device?").await;
+    assert_eq!(login.session_methods().await.len(), 2, "the page has logged in once");
+    login.browser.open("about:blank").await;
+    wait_until("the session is revoked", async || (login.session_methods().await.len() == 1).then_some(()))
+        .await;
     login.browser.close().await;
 }
 
@@ -122,6 +131,37 @@ async fn the_link_to_a_password_reset_contains_the_account() {
     login.browser.wait_for_text("You receive a link").await;
     assert_eq!(login.browser.value("tenant").await, "acme");
     assert_eq!(login.browser.value("email").await, EMAIL);
+    login.browser.close().await;
+}
+
+#[tokio::test]
+async fn another_account_is_another_login() {
+    let Some(login) = DeviceLogin::start().await else { return };
+    login.browser.open(&login.browser.page("device")).await;
+    assert_eq!(login.browser.focus().await, "code");
+    login.browser.press(&format!("bcdf ghjk{TAB}acme{TAB}{EMAIL}{TAB}{PASSWORD}{ENTER}")).await;
+    login.browser.expect_field_error("code", "The code is wrong").await;
+    login.browser.execute("document.getElementById('email').focus()").await;
+    login.browser.press("x").await;
+    wait_until("the session is revoked", async || (login.session_methods().await.len() == 1).then_some(()))
+        .await;
+    login.browser.close().await;
+}
+
+#[tokio::test]
+async fn another_language_keeps_the_entries_except_the_password() {
+    let Some(login) = DeviceLogin::start().await else { return };
+    let browser = &login.browser;
+    browser.open(&browser.page("device")).await;
+    assert_eq!(browser.focus().await, "code");
+    browser.press(&format!("bcdf ghjk{TAB}acme{TAB}{EMAIL}{TAB}{PASSWORD}")).await;
+    browser.execute("document.querySelector('footer a[lang=de]').click()").await;
+    browser.wait_for_text("Gerät verbinden").await;
+    wait_until("the form is filled in", async || (browser.focus().await == "password").then_some(())).await;
+    for (field, value) in [("code", "bcdf ghjk"), ("tenant", "acme"), ("email", EMAIL), ("password", "")] {
+        assert_eq!(browser.value(field).await, value, "{field}");
+    }
+    assert_eq!(browser.address().await, browser.page("device"));
     login.browser.close().await;
 }
 

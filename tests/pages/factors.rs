@@ -73,13 +73,17 @@ async fn a_user_sets_up_an_app_by_keyboard_stores_the_codes_and_removes_the_app(
     let secret = shown_secret(&browser).await;
     let link = browser.execute("return document.getElementById('app-link').href").await;
     assert!(link.as_str().unwrap().starts_with("otpauth://totp/svc:admin%40acme"), "{link}");
-    // The link to an app on this device is before the field.
-    browser.press(&format!("{TAB}{TAB}12345{ENTER}")).await;
+    // The link to an app on this device is for touch screens only.
+    let link = "return document.getElementById('app-link').getClientRects().length";
+    assert_eq!(browser.execute(link).await, 0);
+    assert_eq!(browser.execute("return document.title").await, "Set up an authenticator app · svc");
+    browser.press(&format!("{TAB}12345{ENTER}")).await;
     browser.expect_field_error("first-code", "Enter the six digits that the app shows.").await;
     let typed = "document.getElementById('first-code').value = ''";
     browser.execute(typed).await;
     browser.press(&format!("{}{ENTER}", totp_after(&secret, 100))).await;
-    browser.expect_field_error("first-code", "The code is wrong").await;
+    let shown = browser.expect_field_error("first-code", "The code is wrong or has expired.").await;
+    assert!(!shown.contains("recovery"), "there are no recovery codes yet: {shown}");
     browser.execute(typed).await;
     let code = totp_after(&secret, 0);
     browser.press(&format!("{} {}{ENTER}", &code[..3], &code[3..])).await;
@@ -89,10 +93,17 @@ async fn a_user_sets_up_an_app_by_keyboard_stores_the_codes_and_removes_the_app(
     click(&browser, "print").await;
     assert_eq!(browser.execute("return document.title").await, "printed");
     assert_eq!(browser.execute("return document.getElementById('copy').hidden").await, false);
+    browser.execute("navigator.clipboard.writeText = () => Promise.reject(new Error())").await;
+    click(&browser, "copy").await;
+    browser.wait_for_text("Not copied. Select the text and copy it.").await;
+    // The codes are shown once: no link leaves them, and the browser asks.
+    let can_leave = "return [dispatchEvent(new Event('beforeunload', { cancelable: true })), !document.querySelector('footer').hidden]";
+    assert_eq!(browser.execute(can_leave).await, json!([false, false]));
 
     // The session of the set-up is without the factor, so a change needs a new login.
     click(&browser, "stored").await;
     browser.wait_for_text("Your second factor is set up.").await;
+    assert_eq!(browser.execute(can_leave).await, json!([true, true]));
     type_into(&browser, "password", &format!("{PASSWORD}{ENTER}")).await;
     type_into(&browser, "otp", &format!("{}{ENTER}", totp_after(&secret, 1))).await;
     browser.wait_for_text("Unused codes: 10").await;
@@ -131,7 +142,7 @@ async fn a_login_that_must_set_up_a_factor_leads_to_the_page_and_back() {
     browser.wait_for_text("Your organization requires a second factor.").await;
     let secret = shown_secret(&browser).await;
     assert!(!browser.address().await.contains("svc_ch_"), "the challenge is in the address bar");
-    browser.press(&format!("{TAB}{TAB}{}{ENTER}", totp_after(&secret, 0))).await;
+    browser.press(&format!("{TAB}{}{ENTER}", totp_after(&secret, 0))).await;
     assert_eq!(shown_codes(&browser).await.len(), 10);
     click(&browser, "stored").await;
     type_into(&browser, "password", &format!("{PASSWORD}{ENTER}")).await;
@@ -143,7 +154,14 @@ async fn a_login_that_must_set_up_a_factor_leads_to_the_page_and_back() {
     log_in_with_code(&browser, &totp_after(&secret, 1)).await;
     browser.execute("document.querySelector('#factors button').click()").await;
     click(&browser, "remove").await;
-    browser.wait_for_text("Add a passkey before you remove this factor.").await;
+    let error = "Add a passkey before you remove this factor.";
+    browser.wait_for_text(error).await;
+    // The error is of that attempt only.
+    browser.execute("document.querySelector('#factors button').click()").await;
+    browser.wait_for_text("you cannot remove the last one").await;
+    click(&browser, "keep").await;
+    let shown = browser.wait_for_text("Unused codes:").await;
+    assert!(!shown.contains(error), "{shown}");
     browser.close_after_errors().await;
 }
 
@@ -260,7 +278,7 @@ async fn a_person_adds_passkeys_logs_in_with_one_and_removes_them() {
     browser.wait_for_text("You have no second factor.").await;
     focus(&browser, "passkey-name").await;
     type_into(&browser, "passkey-name", &format!(" {ENTER}")).await;
-    browser.wait_for_text("An entry is not valid.").await;
+    browser.expect_field_error("passkey-name", "Fill in this field.").await;
     browser.execute("document.getElementById('passkey-name').value = ''").await;
     focus(&browser, "passkey-name").await;
     type_into(&browser, "passkey-name", &format!("laptop{ENTER}")).await;

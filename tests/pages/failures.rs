@@ -180,6 +180,7 @@ async fn request_reset_shows_each_failed_request() {
 #[tokio::test]
 async fn device_shows_each_failed_request() {
     let Some(visit) = Visit::start().await else { return };
+    visit.browser.run_before_load(STAY_LOGGED_IN).await;
     let approve = async |visit: &Visit| {
         let device = visit.browser.system.client().header("X-Tenant-ID", "acme");
         let codes: DeviceCodes = device.post("/auth/device/code", &json!({})).await.expect(200);
@@ -227,6 +228,7 @@ async fn change_password_shows_each_failed_request() {
     let done = "Your password was changed";
     // The change has revoked the session of the page too.
     visit.without_logout = done;
+    visit.browser.run_before_load(STAY_LOGGED_IN).await;
     let passwords = std::cell::Cell::new([PASSWORD, NEW]);
     let change = async |visit: &Visit| {
         let [current, new] = passwords.get();
@@ -310,6 +312,72 @@ async fn factors_shows_each_failed_request_of_a_change() {
         visit.fails_before("You are logged out on this page").await;
     };
     visit.fail_each_request("factors-change", 8, change).await;
+}
+
+#[tokio::test]
+async fn a_change_without_a_response_is_shown_as_possible() {
+    let Some(visit) = Visit::start().await else { return };
+    let browser = &visit.browser;
+    let account = format!("tenant=acme&email={EMAIL}");
+    let possible = "It is possible that your new password is already set.";
+    visit.proxy.fail(Target::Path("/auth/password/change"), Failure::Connection);
+    visit.open("change-password", &account).await;
+    visit.type_into("current", &format!("{PASSWORD}{TAB}{TAB}{NEW}{TAB}{TAB}{NEW}{ENTER}")).await;
+    browser.wait_for_text(possible).await;
+    // The next attempt uses a password that the change has possibly replaced.
+    visit.proxy.fail(Target::Path("/auth/password/login"), Failure::Problem(ProblemKind::LoginFailed));
+    visit.click("form .primary").await;
+    let shown = browser.wait_for_text("Login failed.").await;
+    assert!(shown.contains(possible), "{shown}");
+
+    let token = visit.invite("ada@acme.example").await;
+    visit.proxy.fail(Target::Path("/users/accept-invite"), Failure::Html(StatusCode::BAD_GATEWAY));
+    set_password(&visit, "accept-invite", &token, possible).await;
+
+    let device = browser.system.client().header("X-Tenant-ID", "acme");
+    let codes: DeviceCodes = device.post("/auth/device/code", &json!({})).await.expect(200);
+    visit.proxy.fail(Target::Path("/auth/device/decide"), Failure::Truncated);
+    visit.open("device", &format!("{account}&user_code={}", codes.user_code)).await;
+    visit.type_into("password", &format!("{PASSWORD}{ENTER}")).await;
+    browser.wait_for_text("Connect this device?").await;
+    visit.click("#approve").await;
+    browser.wait_for_text("Your decision may have arrived.").await;
+
+    visit.proxy.fail(Target::Path("/auth/factors/totp/confirm"), Failure::Connection);
+    visit.open("factors", &account).await;
+    visit.type_into("password", &format!("{PASSWORD}{ENTER}")).await;
+    browser.wait_for_text("You have no second factor.").await;
+    visit.click("#add").await;
+    browser.wait_for_text("Or type this secret into the app:").await;
+    browser.execute("document.getElementById('first-code').focus()").await;
+    visit.type_into("first-code", &format!("123456{ENTER}")).await;
+    let lost = "Your second factor may be set up already.";
+    browser.wait_for_text(lost).await;
+    // As after a set-up: the session is without the factor.
+    let expired = Failure::Problem(ProblemKind::ReauthenticationRequired);
+    visit.proxy.fail(Target::Path("/auth/factors/totp/confirm"), expired);
+    visit.click("#setup .primary").await;
+    let shown = browser.wait_for_text("Log in to set up or manage").await;
+    assert!(shown.contains(lost), "{shown}");
+
+    // A list changes nothing.
+    visit.proxy.fail(Target::Path("/auth/factors"), Failure::Connection);
+    visit.type_into("password", &format!("{PASSWORD}{ENTER}")).await;
+    let shown = browser.wait_for_text(UNREACHABLE).await;
+    assert!(!shown.contains("possible"), "{shown}");
+    visit.browser.close().await;
+}
+
+#[tokio::test]
+async fn without_a_network_the_page_names_it() {
+    let Some(visit) = Visit::start().await else { return };
+    let offline = "Object.defineProperty(navigator, 'onLine', { value: false })";
+    visit.browser.run_before_load(offline).await;
+    visit.proxy.fail(Target::Path("/auth/password/reset"), Failure::Connection);
+    visit.open("request-reset", "tenant=acme").await;
+    visit.type_into("email", &format!("{EMAIL}{ENTER}")).await;
+    visit.browser.wait_for_text("This device has no network connection.").await;
+    visit.browser.close().await;
 }
 
 #[tokio::test]
@@ -423,6 +491,10 @@ async fn every_page_works_in_a_browser_that_stores_no_data() {
         browser.page("accept-invite"),
         "the address still contains the token"
     );
+    for (language, text) in [("de", "Link gültig bis"), ("en", "Link valid until")] {
+        visit.click(&format!("footer a[lang={language}]")).await;
+        browser.wait_for_text(text).await;
+    }
     browser.press(&format!("{PASSWORD}{TAB}{TAB}{PASSWORD}{ENTER}")).await;
     browser.wait_for_text("Your account is ready").await;
     open("request-reset", "tenant=acme").await;

@@ -49,6 +49,7 @@ async fn a_person_requests_a_link_and_sets_a_new_password() {
 
     browser.open(&link).await;
     browser.wait_for_text("The link was already used").await;
+    assert_eq!(browser.link_to("sessions").await, "Log in");
     assert_eq!(browser.link_to("request-reset").await, "Reset your password");
     browser.close().await;
 }

@@ -91,13 +91,18 @@ async fn a_login_with_a_passkey_uses_the_authenticator_of_the_browser() {
         wait_until("the form is shown", async || (browser.focus().await == "password").then_some(())).await;
         browser.press(&format!("{PASSWORD}{ENTER}")).await;
         browser.wait_for_text("Use a passkey or enter a code to complete the login.").await;
-        wait_until("the field is focused", async || (browser.focus().await == "otp").then_some(())).await;
+        let button = "use-passkey";
+        wait_until("the button is focused", async || (browser.focus().await == button).then_some(())).await;
     };
     log_in().await;
+    // Without an app, the field is for a recovery code.
+    let state = "return [document.getElementById('use-passkey').className, document.querySelector('label[for=otp]').textContent]";
+    assert_eq!(browser.execute(state).await, json!(["primary", "Recovery code"]));
+    browser.wait_for_text("No access to any of these?").await;
     browser.expect_accessible("the second step with a passkey").await;
     // A person who does not pass the verification of the authenticator can try again.
     browser.set_verified(&authenticator, false).await;
-    browser.press(&format!("{TAB}{ENTER}")).await;
+    browser.press(ENTER).await;
     browser.wait_for_text("No passkey was used.").await;
     browser.set_verified(&authenticator, true).await;
     wait_until("the field is focused", async || (browser.focus().await == "otp").then_some(())).await;
@@ -179,6 +184,47 @@ async fn a_user_logs_out_all_other_devices() {
     client.get("/auth/session").await.expect_problem(401, "credential_invalid");
     browser.execute("location.reload()").await;
     browser.wait_for_text("Log out on this page").await;
+    browser.close().await;
+}
+
+#[tokio::test]
+async fn each_browser_has_its_own_row_and_name() {
+    let Some(browser) = Browser::start().await else { return };
+    let _user = browser.system.create_tenant("acme").await;
+    let iphone =
+        "Mozilla/5.0 (iPhone; CPU iPhone OS 17_0 like Mac OS X) AppleWebKit/605.1.15 (KHTML, like Gecko)";
+    let chrome = |system: &str, version: &str| {
+        format!(
+            "Mozilla/5.0 ({system}) AppleWebKit/537.36 (KHTML, like Gecko) Chrome/{version} Safari/537.36"
+        )
+    };
+    let agents = [
+        (format!("{iphone} Version/17.0 Mobile/15E148 Safari/604.1"), "Safari, iPhone"),
+        (format!("{iphone} CriOS/120.0.0.0 Mobile/15E148 Safari/604.1"), "Chrome, iPhone"),
+        (format!("{iphone} FxiOS/120.0 Mobile/15E148 Safari/605.1.15"), "Firefox, iPhone"),
+        (format!("{iphone} EdgiOS/120.0 Version/17.0 Mobile/15E148 Safari/604.1"), "Edge, iPhone"),
+        (format!("{iphone} OPiOS/16.0 Mobile/15E148 Safari/9537.53"), "Opera, iPhone"),
+        (chrome("Linux; Android 13", "115.0 SamsungBrowser/23.0"), "Samsung Internet, Android"),
+        (chrome("X11; CrOS x86_64 14541.0.0", "120.0.0.0"), "Chrome, ChromeOS"),
+        // The same names, but other browsers.
+        (chrome("Windows NT 10.0; Win64; x64", "119.0.0.0"), "Chrome, Windows"),
+        (chrome("Windows NT 10.0; Win64; x64", "120.0.0.0"), "Chrome, Windows"),
+    ];
+    let login = json!({ "email": EMAIL, "password": PASSWORD });
+    for (agent, _) in &agents {
+        let client = browser.system.client().header("X-Tenant-ID", "acme").header("User-Agent", agent);
+        client.post("/auth/password/login", &login).await.expect::<serde_json::Value>(200);
+    }
+    log_in(&browser).await;
+    let names =
+        "return [...document.querySelectorAll('#sessions bdi')].map((name) => name.textContent).sort()";
+    let names = browser.execute(names).await;
+    let names: Vec<_> = names.as_array().unwrap().iter().filter_map(serde_json::Value::as_str).collect();
+    let mut expected: Vec<_> = agents.iter().map(|(_, name)| *name).collect();
+    expected.sort_unstable();
+    // The session of the test is not of a browser.
+    let of_browsers: Vec<_> = names.into_iter().filter(|name| name.contains(", ")).collect();
+    assert_eq!(of_browsers, expected);
     browser.close().await;
 }
 

@@ -45,7 +45,7 @@ impl LoginResponse for PageLogin {
 
     fn new(app: &App, LoggedIn { session, email }: LoggedIn) -> Self {
         let IssuedSession { session_id, user_id, tenant_id, expires_at, recovery_codes, .. } = session;
-        let cookie = page_session_cookie(session_id.expose(), &app.public_url);
+        let cookie = page_session_cookie(session_id.expose(), &app.config.public_url);
         let email = email.as_str().to_owned();
         ([(SET_COOKIE, cookie)], Json(PageSession { user_id, tenant_id, email, expires_at, recovery_codes }))
     }
@@ -76,7 +76,7 @@ pub(super) async fn change(
     request: Request,
 ) -> Result<StatusCode, Problem> {
     // The credential is looked up before the body is read, so the request is counted on arrival.
-    app.limiter.count(&app.rate_limits.login, source(address)).await?;
+    app.limiter.count(&app.config.rate_limits.login, source(address)).await?;
     let (mut parts, body) = request.into_parts();
     let OptionalUser(caller) = OptionalUser::from_request_parts(&mut parts, &app).await?;
     let request = Request::from_parts(parts, body);
@@ -139,7 +139,7 @@ impl<T: DeserializeOwned + Send> FromRequest<App> for LimitedJson<T> {
         let (mut parts, body) = request.into_parts();
         let Ok(ClientAddress(address)) = ClientAddress::from_request_parts(&mut parts, app).await;
         let JsonBody(body) = JsonBody::<T>::from_request(Request::from_parts(parts, body), app).await?;
-        app.limiter.count(&app.rate_limits.login, source(address)).await?;
+        app.limiter.count(&app.config.rate_limits.login, source(address)).await?;
         Ok(Self(body))
     }
 }

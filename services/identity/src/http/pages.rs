@@ -7,10 +7,11 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, LazyLock};
 
 use askama::Template;
-use axum::extract::Path;
+use axum::extract::{Path, RawQuery};
 use axum::response::{IntoResponse, Redirect, Response};
+use axum::routing::{MethodRouter, get};
 use axum::{Extension, Json};
-use contract::identity::{PageLanguage, Version};
+use contract::identity::Version;
 use contract::{API_PREFIX, ProblemKind};
 use data_encoding::HEXLOWER;
 use http::header::{
@@ -19,7 +20,6 @@ use http::header::{
 };
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use service::Problem;
-use service::http::QueryParameters;
 use sha1::{Digest as _, Sha1};
 use url::Url;
 
@@ -77,10 +77,12 @@ const SCRIPT_TEXTS: &[&str] = &[
     "copy",
     "done.",
     "reset.account",
+    "device.undecided",
     "device.unknown",
     "error.",
     "factors.",
     "failed.",
+    "field.recovery_code",
     "limited.",
     "passkey.",
     "password.",
@@ -243,7 +245,7 @@ impl Pages {
     }
 
     /// Returns where a damaged address of a page leads: without a slash at its end, and with the fragment that a mail program has
-    /// made a part of the path.
+    /// made a part of the path. Without one, browsers keep the fragment of the address (RFC 9110, section 10.2.2).
     fn repaired(&self, name: &str) -> Option<Redirect> {
         let (page, fragment) =
             ["#", "%23"].iter().find_map(|mark| name.split_once(mark)).unwrap_or((name, ""));
@@ -251,12 +253,13 @@ impl Pages {
         let (known, _) = self.rendered.keys().find(|(known, _)| *known == page)?;
         let is_safe = |c: char| c.is_ascii_alphanumeric() || "=&_-.@+%".contains(c);
         let fragment: String = fragment.chars().filter(|c| is_safe(*c)).collect();
-        Some(Redirect::temporary(&format!("{API_PREFIX}/pages/{known}#{fragment}")))
+        let mark = if fragment.is_empty() { "" } else { "#" };
+        Some(Redirect::temporary(&format!("{API_PREFIX}/pages/{known}{mark}{fragment}")))
     }
 
     /// Returns a rendered page in the language of the request. A chosen language is kept in a cookie.
-    fn page(&self, name: &str, query: &PageLanguage, headers: &HeaderMap) -> Result<Response, Problem> {
-        let chosen = query.lang.as_ref().and_then(|tag| tag.parse::<Language>().ok());
+    fn page(&self, name: &str, query: Option<&str>, headers: &HeaderMap) -> Result<Response, Problem> {
+        let chosen = query.and_then(chosen_language);
         let language = chosen.unwrap_or_else(|| Language::from_headers(headers, self.default_language));
         let found = self.rendered.iter().find(|((known, of), _)| *known == name && *of == language);
         let (_, html) = found.ok_or(ProblemKind::NotFound)?;
@@ -264,6 +267,12 @@ impl Pages {
         Ok((negotiated("accept-language, cookie", language), cookie, document(HTML, html.clone()))
             .into_response())
     }
+}
+
+/// Returns the first shipped language of the parameters `lang` of a query. Others have no effect.
+fn chosen_language(query: &str) -> Option<Language> {
+    let parameters = url::form_urlencoded::parse(query.as_bytes());
+    parameters.filter(|(name, _)| name == "lang").find_map(|(_, tag)| tag.parse().ok())
 }
 
 fn negotiated(vary: &'static str, language: Language) -> [(HeaderName, HeaderValue); 2] {
@@ -278,7 +287,7 @@ const DOCS: &str = "/docs";
 pub(super) async fn page(
     Path(name): Path<String>,
     Extension(pages): Extension<Arc<Pages>>,
-    QueryParameters(query): QueryParameters<PageLanguage>,
+    RawQuery(query): RawQuery,
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
     match name.as_str() {
@@ -286,7 +295,7 @@ pub(super) async fn page(
         name if name.contains(['#', '%']) => {
             Ok(pages.repaired(name).ok_or(ProblemKind::NotFound)?.into_response())
         }
-        name => pages.page(name, &query, &headers),
+        name => pages.page(name, query.as_deref(), &headers),
     }
 }
 
@@ -309,10 +318,10 @@ pub(super) async fn file(
 /// `GET /`: links to the other pages.
 pub(super) async fn home(
     Extension(pages): Extension<Arc<Pages>>,
-    QueryParameters(query): QueryParameters<PageLanguage>,
+    RawQuery(query): RawQuery,
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
-    pages.page(HOME, &query, &headers)
+    pages.page(HOME, query.as_deref(), &headers)
 }
 
 /// `GET /docs`: public. Renders `/openapi.json` with Swagger UI.
@@ -320,22 +329,12 @@ pub(super) async fn docs(
     Extension(pages): Extension<Arc<Pages>>,
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
-    pages.page(DOCS, &PageLanguage::default(), &headers)
+    pages.page(DOCS, None, &headers)
 }
 
-/// `GET /.well-known/change-password`: where password managers send people.
-pub(super) async fn redirect_to_change_password() -> Redirect {
-    Redirect::temporary("/api/v1/pages/change-password")
-}
-
-/// `GET /device`: the short address that people type from a device. Browsers keep the fragment.
-pub(super) async fn redirect_to_device() -> Redirect {
-    Redirect::temporary("/api/v1/pages/device")
-}
-
-/// Other paths at which people look for the documentation.
-pub(super) async fn redirect_to_docs() -> Redirect {
-    Redirect::temporary("/api/v1/docs")
+/// Returns a route that leads to a page.
+pub(super) fn redirect(to: &'static str) -> MethodRouter {
+    get(move || async move { Redirect::temporary(to) })
 }
 
 /// `GET /problems/{code}`: public. The page contains texts of the problem table only, nothing from the request.

@@ -97,6 +97,8 @@ async fn a_page_links_to_the_other_language_and_a_cookie_keeps_the_choice() {
     let unknown = client.get("/pages/request-reset?lang=xx").await;
     assert!(unknown.body.contains("<h1>Reset your password</h1>"), "{unknown}");
     assert!(!unknown.headers.contains_key("set-cookie"));
+    let repeated = client.get("/pages/request-reset?lang=xx&lang=de&lang=en").await;
+    assert!(repeated.body.contains(german), "{repeated}");
     let problem = client.get("/problems/not_found").await.body;
     assert!(!problem.contains("?lang="), "a problem page has one language: {problem}");
 }
@@ -155,9 +157,12 @@ async fn paths_outside_the_api_lead_to_the_pages() {
     assert_eq!((home.status().as_u16(), &home.headers()["content-language"]), (200, &"en".parse().unwrap()));
     for (path, page) in [
         ("/docs", "/api/v1/docs"),
+        ("/docs/", "/api/v1/docs"),
         ("/api/v1", "/api/v1/docs"),
+        ("/api/v1/docs/", "/api/v1/docs"),
         ("/.well-known/change-password", "/api/v1/pages/change-password"),
         ("/device", "/api/v1/pages/device"),
+        ("/device/", "/api/v1/pages/device"),
     ] {
         let redirect = get(path).await;
         assert_eq!(
@@ -244,7 +249,9 @@ async fn a_damaged_address_leads_to_its_page() {
         reqwest::Client::builder().no_proxy().redirect(reqwest::redirect::Policy::none()).build().unwrap();
     let pages = format!("{}/api/v1/pages", system.base_url);
     for (damaged, location) in [
-        ("sessions/", "/api/v1/pages/sessions#"),
+        // Browsers keep the fragment of the address if this one has none.
+        ("sessions/", "/api/v1/pages/sessions"),
+        ("sessions%23", "/api/v1/pages/sessions"),
         ("accept-invite%23token=svc_iv_x", "/api/v1/pages/accept-invite#token=svc_iv_x"),
         ("accept-invite%2523token=svc_iv_x", "/api/v1/pages/accept-invite#token=svc_iv_x"),
         ("device%23%0d%0a<b>", "/api/v1/pages/device#b"),

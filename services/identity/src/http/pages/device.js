@@ -1,7 +1,7 @@
 // Shows the device request of a code, and connects the device or not.
 
 import * as page from "./page.js";
-import { bearer, logIn, logOut } from "./login.js";
+import { bearer, logIn, logOut, whileLoggedIn } from "./login.js";
 
 const form = document.querySelector("form");
 const { code, tenant, email, password } = form.elements;
@@ -17,9 +17,10 @@ function showRequest(device) {
   page.showSection("request");
 }
 
-async function device(path, body) {
+async function device(path, body, unknown) {
   try {
-    return await page.post(`auth/device/${path}`, { user_code: code.value, ...body }, bearer());
+    const request = { user_code: code.value, ...body };
+    return await whileLoggedIn(() => page.post(`auth/device/${path}`, request, bearer(), unknown));
   } catch (error) {
     if (error.code === "not_found") error.message = page.text("device.unknown");
     throw error;
@@ -28,16 +29,10 @@ async function device(path, body) {
 
 async function inspect() {
   await logIn({ tenant, email, password });
-  try {
-    showRequest(await device("inspect"));
-  } catch (error) {
-    await logOut();
-    throw error;
-  }
+  showRequest(await device("inspect"));
 }
 
-function showDecision(decision, isLoggedOut) {
-  page.forget();
+function showDecision({ decision, isLoggedOut }) {
   for (const item of document.querySelectorAll(".logged-out")) item.hidden = !isLoggedOut;
   for (const item of document.querySelectorAll(".still-logged-in")) item.hidden = isLoggedOut;
   page.showSection(decision === "approve" ? "approved" : "denied");
@@ -46,13 +41,12 @@ function showDecision(decision, isLoggedOut) {
 async function decide(decision) {
   try {
     const isLoggedOut = await page.busy(async () => {
-      await device("decide", { decision }).catch(async (error) => {
-        await logOut();
-        throw error;
-      });
+      await device("decide", { decision }, "device.undecided");
       return logOut();
     });
-    showDecision(decision, isLoggedOut);
+    const done = { decision, isLoggedOut };
+    page.finish(done);
+    showDecision(done);
   } catch (error) {
     page.showSection("task");
     page.showError(fieldOf(error.code), page.message(error));
@@ -62,7 +56,11 @@ async function decide(decision) {
 
 const fieldOf = (problem) => ({ login_failed: password, not_found: code })[problem] ?? page.codeOf(problem);
 
-page.onSubmit(form, { action: inspect, fieldOf });
 page.element("approve").addEventListener("click", () => decide("approve"));
 page.element("deny").addEventListener("click", () => decide("deny"));
-page.prefill(code, tenant, email, password);
+page.startAgain();
+if (page.result()) showDecision(page.result());
+else {
+  page.onSubmit(form, { action: inspect, fieldOf });
+  page.prefill(code, tenant, email, password);
+}

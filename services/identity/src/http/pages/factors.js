@@ -11,6 +11,7 @@ const firstCode = page.element("first-code");
 const passkeyName = page.element("passkey-name");
 const newName = page.element("new-name");
 const rows = page.element("factors");
+const footer = document.querySelector("footer");
 // Whether the login that must set up a factor can set up a passkey in place of an app.
 const canChoose = page.hasPasskeys() && passkey.canBeCreated();
 
@@ -18,6 +19,8 @@ const canChoose = page.hasPasskeys() && passkey.canBeCreated();
 let challenge = page.parameters.get("setup");
 // The new passkey that this login has sent. If no response arrives, only the same request gets one.
 let sent = null;
+// Whether the set-up of a factor got no response: its recovery codes are possibly lost.
+let isUnknown = false;
 // The factor that the person wants to rename or remove.
 let chosen;
 
@@ -30,9 +33,12 @@ const EXPIRED = {
   credential_invalid: "factors.expired",
   reauthentication_required: "factors.expired",
 };
+const expiredText = (code) => page.text(isUnknown ? "factors.unknown" : EXPIRED[code]);
 
 function showLogin(notice) {
   challenge = null;
+  isUnknown = false;
+  logOut();
   page.forget();
   page.element("notice").textContent = notice ?? "";
   page.element("notice").hidden = !notice;
@@ -55,6 +61,7 @@ function row(factor) {
       newName.value = factor.name ?? "";
       page.compose(page.element("removal-name"), "factors.removal", { name });
       page.clearErrors(renameForm);
+      page.element("list-error").hidden = true;
       page.showSection(section);
     });
   }
@@ -68,6 +75,7 @@ function showList() {
   page.element("log-out").hidden = Boolean(challenge);
   page.element("leave").hidden = !challenge;
   page.clearErrors(passkeyForm);
+  page.element("list-error").hidden = true;
   page.compose(page.element("list-account"), "done.account", account());
   page.showSection("list");
 }
@@ -97,6 +105,8 @@ async function setUp() {
   page.element("qr").src = `data:image/svg+xml;charset=utf-8,${encodeURIComponent(app.qr_code)}`;
   page.element("secret").textContent = app.secret.replace(/.{4}(?=.)/g, "$& ");
   page.element("app-link").href = app.uri;
+  // A browser without an app for such a link would leave the page. Telephones have one.
+  page.element("app-link").parentElement.hidden = !matchMedia("(pointer: coarse)").matches;
   firstCode.value = "";
   page.clearErrors(setupForm);
   page.showSection("setup");
@@ -104,7 +114,7 @@ async function setUp() {
 
 // Completes the login that must set up a factor. Returns the recovery codes.
 async function completeLogin(proof) {
-  const session = await page.post("auth/second-factor", { challenge, ...proof }, headers());
+  const session = await page.post("auth/second-factor", { challenge, ...proof }, headers(), "factors.unknown");
   adopt(session.session_id);
   challenge = null;
   page.forget();
@@ -115,7 +125,7 @@ async function completeLogin(proof) {
 async function confirmApp() {
   const code = firstCode.value;
   if (challenge) return completeLogin({ code });
-  const { recovery_codes: codes } = await page.post("auth/factors/totp/confirm", { code }, bearer());
+  const { recovery_codes: codes } = await page.post("auth/factors/totp/confirm", { code }, bearer(), "factors.unknown");
   // With the first factor, further changes need a login with it.
   if (codes.length) await logOut();
   return codes;
@@ -145,7 +155,7 @@ async function addPasskey() {
   if (challenge) return completeLoginWithPasskey();
   const options = await page.post("auth/factors/passkeys/options", undefined, bearer());
   const body = { challenge: options.challenge, ...(await createPasskey(options)) };
-  const { recovery_codes: codes } = await page.post("auth/factors/passkeys", body, bearer());
+  const { recovery_codes: codes } = await page.post("auth/factors/passkeys", body, bearer(), "factors.unknown");
   passkeyName.value = "";
   if (!codes) return list();
   // Further changes need a login with the factor.
@@ -161,7 +171,8 @@ async function rename() {
 
 async function confirm() {
   const codes = await confirmApp().catch((error) => {
-    throw error.code === "validation_failed" ? new page.Problem("second_factor_failed") : error;
+    const isWrong = ["validation_failed", "second_factor_failed"].includes(error.code);
+    throw isWrong ? new page.Problem(null, page.text("factors.wrong_code")) : error;
   });
   page.forget();
   if (codes.length) return showCodes(codes);
@@ -169,7 +180,15 @@ async function confirm() {
   page.element("left").prepend(`${page.text("factors.kept")} `);
 }
 
+// The codes are shown only once: the browser asks before it leaves them, and the page has no links.
+function warn(event) {
+  event.preventDefault();
+  event.returnValue = true;
+}
+
 function showCodes(codes) {
+  addEventListener("beforeunload", warn);
+  footer.hidden = true;
   page.element("recovery-codes").textContent = codes.join("\n");
   page.element("copy").textContent = page.text("copy");
   page.compose(page.element("codes-account"), "done.account", account());
@@ -178,6 +197,8 @@ function showCodes(codes) {
 
 // Where the person wanted to log in, or the list.
 async function continueAfterCodes() {
+  removeEventListener("beforeunload", warn);
+  footer.hidden = false;
   page.element("recovery-codes").textContent = "";
   const next = ["sessions", "device", "change-password"].find((name) => name === page.parameters.get("next"));
   if (next) {
@@ -196,7 +217,7 @@ async function remove() {
 }
 
 async function renew() {
-  const { recovery_codes: codes } = await page.post("auth/factors/recovery-codes", undefined, bearer());
+  const { recovery_codes: codes } = await page.post("auth/factors/recovery-codes", undefined, bearer(), "factors.codes_unknown");
   showCodes(codes);
 }
 
@@ -205,8 +226,9 @@ const inTime = (action) => async () => {
   try {
     return await action();
   } catch (error) {
-    if (!(error.code in EXPIRED)) throw error;
-    showLogin(page.text(EXPIRED[error.code]));
+    if (error.code in EXPIRED) return showLogin(expiredText(error.code));
+    isUnknown ||= Boolean(error.isPossible) && action !== rename;
+    throw error;
   }
 };
 
@@ -216,7 +238,7 @@ async function run(action) {
   try {
     page.element("status").textContent = (await page.busy(action)) ?? "";
   } catch (error) {
-    if (error.code in EXPIRED) return showLogin(page.text(EXPIRED[error.code]));
+    if (error.code in EXPIRED) return showLogin(expiredText(error.code));
     if (!bearer() && !(challenge && canChoose)) return page.showFailure(page.message(error));
     page.showSection("list");
     page.element("list-error").textContent = page.message(error);

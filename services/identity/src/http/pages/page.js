@@ -16,6 +16,8 @@ const TIMEOUT = 20_000;
 const api = new URL("../../..", import.meta.url);
 const texts = JSON.parse(document.body.dataset.texts);
 const status = document.getElementById("status");
+// What follows the heading of a section in the title of the tab.
+const product = document.title.slice(document.title.lastIndexOf(" · "));
 
 // Returns a text of the page, with values in its placeholders.
 export const text = (key, values = {}) =>
@@ -113,7 +115,10 @@ export function compose(target, key, values) {
 export function showSection(id) {
   status.textContent = "";
   for (const section of document.querySelectorAll("main > section")) section.hidden = section.id !== id;
-  element(id).querySelector("h1[tabindex]")?.focus();
+  const heading = element(id).querySelector("h1");
+  // Without the places where a long word can break.
+  document.title = heading.textContent.replace(/\u00ad/g, "") + product;
+  if (heading.hasAttribute("tabindex")) heading.focus();
 }
 
 // Shows what failed instead of the current section, and one way to continue: a reload, or the element with the id.
@@ -127,9 +132,9 @@ element("retry").addEventListener("click", () => location.reload());
 
 // An error that the page expects. Its message is for the person, in the language of the page.
 export class Problem extends Error {
-  constructor(code, content = text("error.other"), { challenge, public_key } = {}) {
+  constructor(code, content = text("error.other"), { challenge, methods, public_key } = {}) {
     super(texts[`problem.${code}`] ?? content);
-    Object.assign(this, { code, challenge, options: public_key });
+    Object.assign(this, { code, challenge, methods, options: public_key });
   }
 }
 
@@ -139,6 +144,9 @@ export function message(error) {
   console.error(error);
   return text("error.page");
 }
+
+// The texts of requests with an unknown result, unless the task has its own.
+const UNKNOWN = { PATCH: "error.unknown", DELETE: "error.unknown" };
 
 function parsed(content) {
   try {
@@ -172,7 +180,9 @@ function problemOf({ status, headers }, document) {
   return status >= 500 ? new Problem("dependency_unavailable") : new Problem(null, text("error.unexpected"));
 }
 
-export async function send(method, path, { body, headers, keepalive } = {}) {
+// Sends a request. Without a response of the service, it is possible that the service has processed it: the error then has the text
+// with the key `unknown` too.
+export async function send(method, path, { body, headers, keepalive, unknown = UNKNOWN[method] } = {}) {
   const json = body && { "content-type": "application/json" };
   const abortion = new AbortController();
   // Throws if the request is invalid, which is an error of the page itself.
@@ -183,22 +193,33 @@ export async function send(method, path, { body, headers, keepalive } = {}) {
     headers: { ...json, ...headers },
     body: body && JSON.stringify(body),
   });
+  // Without a network, no request arrives.
+  const isSent = navigator.onLine;
   const timer = setTimeout(() => abortion.abort(), TIMEOUT);
+  const failed = (problem) => {
+    if (unknown && isSent) problem.message += ` ${text(unknown)}`;
+    // The page logs out if any request has no result. Only a change can have been made.
+    throw Object.assign(problem, { isUnknown: method !== "GET" && isSent, isPossible: Boolean(unknown) && isSent });
+  };
   const unreachable = () => {
-    throw new Problem(null, text(abortion.signal.aborted ? "error.timeout" : "error.unreachable"));
+    const cause = navigator.onLine ? "error.unreachable" : "error.offline";
+    failed(new Problem(null, text(abortion.signal.aborted ? "error.timeout" : cause)));
   };
   try {
     const response = await fetch(request).catch(unreachable);
     if (response.status === 204) return null;
     const document = parsed(await response.text().catch(unreachable));
     if (response.ok && document) return document;
-    throw problemOf(response, document);
+    const problem = problemOf(response, document);
+    // A proxy responds in place of the service, or the service after its time limit.
+    if (response.status >= 500 && (!document?.code || document.code === "dependency_unavailable")) failed(problem);
+    throw problem;
   } finally {
     clearTimeout(timer);
   }
 }
 
-export const post = (path, body, headers) => send("POST", path, { body, headers });
+export const post = (path, body, headers, unknown) => send("POST", path, { body, headers, unknown });
 
 // The challenge of a login that needs a second factor, with the options of a passkey. It belongs to the account and the password in
 // the form.
@@ -219,13 +240,21 @@ function setChallenge(value) {
   element("otp")?.closest(".field").remove();
   const template = element("otp-field");
   if (passkeyLogin) passkeyLogin.hidden = Boolean(value) || !hasPasskeys();
+  const button = template?.closest("form").querySelector("button:not([type])");
+  if (button) button.className = "primary";
   if (!value) return;
   passkey.cancel();
   template.after(template.content.cloneNode(true));
+  const [otp, passkeyButton] = [element("otp"), element("use-passkey")];
   const isPasskeyPossible = Boolean(value.options) && passkey.isAvailable();
   element("otp-help").textContent = isPasskeyPossible ? text("passkey.required") : value.message;
-  element("use-passkey").hidden = !isPasskeyPossible;
-  element("use-passkey").addEventListener("click", usePasskeyAsFactor);
+  passkeyButton.hidden = !isPasskeyPossible;
+  passkeyButton.addEventListener("click", usePasskeyAsFactor);
+  if (value.methods.includes("totp")) return;
+  // Without an app, the passkey is the usual way, and the field is for a recovery code.
+  otp.labels[0].textContent = text("field.recovery_code");
+  otp.autocomplete = "off";
+  if (isPasskeyPossible) [passkeyButton.className, button.className] = ["primary", "secondary"];
 }
 
 // The fields that an assertion replaces.
@@ -287,8 +316,13 @@ async function suggestPasskeys() {
   else if (isExpired) suggestPasskeys();
 }
 
+const purposeOf = (input) => input.getAttribute("autocomplete") ?? "";
+// Whether a field names the account or has its current password.
+export const isOfLogin = (input) =>
+  ["tenant", "email", "username"].includes(input.id) || purposeOf(input) === "current-password";
+
 element("otp-field")?.closest("form").addEventListener("input", ({ target }) => {
-  if (target.id === "otp" || !challenge) return;
+  if (!challenge || !isOfLogin(target)) return;
   setChallenge(null);
   suggestPasskeys();
 });
@@ -390,7 +424,7 @@ for (const { elements } of document.forms) {
 function validate(form, needless) {
   if (form.elements.username) splitUserName(form.elements, form.elements.email);
   for (const input of form.querySelectorAll("input:not([readonly])")) {
-    if (["tenant", "email"].includes(input.id)) input.value = input.value.trim();
+    if (!purposeOf(input).endsWith("password")) input.value = input.value.trim();
     if (input.id === "tenant") input.value = input.value.toLowerCase();
     if (input.validity.valid || needless.includes(input.id)) continue;
     showError(input, text(input.validity.valueMissing ? "error.required" : input.dataset.invalid));
@@ -432,7 +466,7 @@ export function onSubmit(form, { check = () => {}, action, fieldOf = () => undef
     if (!form.querySelector("[aria-invalid]")) {
       await busy(action).then((result) => (status.textContent = result ?? ""), (error) => {
         // The password is right, and the form has the field for the next step.
-        if (error.code === "second_factor_required") element("otp").focus();
+        if (error.code === "second_factor_required") (form.querySelector("#use-passkey.primary") ?? element("otp")).focus();
         else showError(fieldOf(error.code), message(error));
       });
     }
@@ -459,8 +493,8 @@ export function offerCopy(id) {
   const copy = element("copy");
   copy.hidden = false;
   copy.addEventListener("click", async () => {
-    await navigator.clipboard.writeText(element(id).textContent);
-    copy.textContent = text("copied");
+    const write = navigator.clipboard.writeText(element(id).textContent);
+    copy.textContent = await write.then(() => text("copied"), () => text("copy.failed"));
   });
 }
 
@@ -468,6 +502,17 @@ export function offerCopy(id) {
 element("reset-link")?.addEventListener("click", ({ currentTarget }) => {
   link(currentTarget, { tenant: element("tenant").value, email: element("email").value });
 });
+
+// The page in another language has the same link and the same entries, except passwords and codes of a second factor.
+for (const anchor of document.querySelectorAll("footer a[hreflang]")) {
+  anchor.addEventListener("click", () => {
+    if (result()) return;
+    const inputs = ["tenant", "email", "code"].map(element).filter((input) => input && !input.readOnly);
+    const values = new URLSearchParams(fragment());
+    for (const { id, value } of inputs) values.set(id === "code" ? "user_code" : id, value);
+    anchor.hash = inputs.length ? values : fragment();
+  });
+}
 
 for (const button of document.querySelectorAll(".reveal")) {
   button.addEventListener("click", () => {

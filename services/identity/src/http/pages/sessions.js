@@ -27,14 +27,24 @@ function showLogin(notice) {
   page.prefill(tenant, email, password);
 }
 
+// Parts of user agents, with the name of the product if it is another one. Most agents also contain parts of later lines. Chrome, Firefox
+// and Opera have other parts on iOS.
+const BROWSERS = [
+  ["Edg", "Edge"], ["OPR", "Opera"], ["OPiOS", "Opera"], ["OPT/", "Opera"], ["SamsungBrowser", "Samsung Internet"],
+  ["FxiOS", "Firefox"], ["Firefox"], ["CriOS", "Chrome"], ["Chrome"], ["Safari"],
+];
+const SYSTEMS = [
+  ["Windows"], ["Android"], ["iPhone"], ["iPad"], ["CrOS", "ChromeOS"], ["Mac OS X", "macOS"], ["Linux"],
+];
+
 // The name of an approved device, or a short name of a browser. Other clients name themselves briefly.
 function clientName({ client_name: approved, user_agent: agent }) {
   if (approved) return approved;
   if (!agent) return page.text("unknown");
   if (!agent.startsWith("Mozilla/")) return agent;
   const first = (names) => names.find(([part]) => agent.includes(part))?.slice(-1)[0];
-  const browser = first([["Edg", "Edge"], ["OPR", "Opera"], ["Firefox"], ["Chrome"], ["Safari"]]);
-  const system = first([["Windows"], ["Android"], ["iPhone"], ["iPad"], ["Mac OS X", "macOS"], ["Linux"]]);
+  const browser = first(BROWSERS);
+  const system = first(SYSTEMS);
   return [browser, system].filter(Boolean).join(", ") || agent;
 }
 
@@ -80,7 +90,7 @@ function row(sessions) {
 function groups(sessions) {
   const byClient = new Map();
   for (const session of sessions) {
-    const client = JSON.stringify([clientName(session), methodOf(session), session.ip]);
+    const client = JSON.stringify([session.client_name, session.user_agent, methodOf(session), session.ip]);
     byClient.set(client, [...(byClient.get(client) ?? []), session]);
   }
   return [...byClient.values()];

@@ -52,7 +52,8 @@ function askForLink() {
 async function setPassword(token, account) {
   try {
     const options = [...form.querySelectorAll("[type=checkbox]")].map(({ id, checked }) => [id, checked]);
-    await page.post(action, { token, [field]: password.value, ...Object.fromEntries(options) });
+    const body = { token, [field]: password.value, ...Object.fromEntries(options) };
+    await page.post(action, body, undefined, "password.unknown");
   } catch (error) {
     if (error.code === "token_invalid") return rejectToken(error);
     throw error;
