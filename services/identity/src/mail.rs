@@ -110,7 +110,7 @@ pub(crate) fn message(from: &Mailbox, mail: &Mail, stamp: Stamp) -> Result<Messa
     };
     let mut message = builder
         .to(Mailbox::new(None, address(&mail.to)?))
-        .subject(mail.letter.subject())
+        .subject(literal(&mail.letter.subject()))
         .message_id(Some(message_id))
         .date(date.into())
         .raw_header(automatic)
@@ -130,6 +130,12 @@ fn from_header(from: &Mailbox) -> HeaderValue {
     let encoded =
         if encoded.contains("=?") { encoded.replace("?= <", "?=\r\n <") } else { encoded.to_owned() };
     HeaderValue::dangerous_new_pre_encoded(From::name(), from.to_string(), encoded)
+}
+
+/// Returns a text that mail programs show unchanged in the subject. The library encodes only words that are not ASCII, so a mail program
+/// would decode an encoded word (RFC 2047) in the name of a tenant to other text. A character of no width breaks it.
+fn literal(text: &str) -> String {
+    text.replace("=?", "=\u{200b}?")
 }
 
 /// Parses the sender of mails. Its domain is also part of message ids, which are ASCII.
@@ -296,6 +302,54 @@ mod tests {
             assert!(value("From").starts_with("=?utf-8?b?"), "{headers:?}");
             let encoded = headers.iter().filter(|(_, value)| value.contains("=?")).map(|(name, _)| name);
             assert!(encoded.clone().all(|name| name == "From" || name == "Subject"), "{headers:?}");
+        }
+    }
+
+    /// Decodes the encoded words of a header field (RFC 2047) and removes the characters of no width.
+    fn shown(field: &str) -> String {
+        let (mut shown, mut rest) = (String::new(), field);
+        while let Some((before, word)) = rest.split_once("=?") {
+            let parts: Vec<_> = word.splitn(4, '?').collect();
+            let &[_, encoding, content, after] = parts.as_slice() else { panic!("{field}") };
+            // White space between encoded words is not shown.
+            if !before.trim().is_empty() {
+                shown.push_str(before);
+            }
+            match encoding {
+                "b" => {
+                    let bytes = data_encoding::BASE64.decode(content.as_bytes()).unwrap();
+                    shown.push_str(&String::from_utf8(bytes).unwrap());
+                }
+                _ => shown.push_str(content),
+            }
+            rest = after.strip_prefix('=').unwrap();
+        }
+        shown.push_str(rest);
+        shown.replace('\u{200b}', "")
+    }
+
+    #[test]
+    fn mail_programs_show_names_and_addresses_in_headers_unchanged() {
+        let token = RawToken::generate(TokenKind::Invite, &SystemEntropy);
+        let names =
+            ["=?utf-8?b?QUJD?= Inc", "Söhne =?utf-8?q?Bank?= & Co", "==?utf-8?q?a?=?utf-8?q?b?=", "a =?"];
+        for (tenant_name, product) in names.into_iter().zip(["svc", "=?utf-8?q?Bank?=", "Söhne =?x", "A B"])
+        {
+            for inviter in ["=?utf-8?q?Paypal?=@evil.example", "ada@acme.example"] {
+                let from = Mailbox::new(Some(product.to_owned()), "svc@mail.example".parse().unwrap());
+                let tenant = tenant(tenant_name.to_owned());
+                let values = Values::new("bob@acme.example", &tenant, DateTime::UNIX_EPOCH);
+                let values = Values { inviter: Some(inviter), ..values };
+                let letter = letterhead(&[("SVC_PRODUCT_NAME", product)]).invite(&values, &token);
+                let subject = letter.subject().replace('\u{200b}', "");
+                assert!(subject.contains(inviter) && subject.contains(tenant_name), "{subject}");
+                let mail = Mail { to: "bob@acme.example".to_owned(), letter, token: None };
+                let stamp = Stamp { mail_id: OutboxId::generate(), date: DateTime::UNIX_EPOCH };
+                let headers = headers(&message(&from, &mail, stamp).unwrap());
+                let value = |name: &str| shown(&headers.iter().find(|header| header.0 == name).unwrap().1);
+                assert_eq!(value("Subject"), subject);
+                assert_eq!(value("From").replace('"', ""), format!("{product} <svc@mail.example>"));
+            }
         }
     }
 

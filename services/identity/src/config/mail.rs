@@ -13,9 +13,9 @@ use crate::mail::{MailDelivery, MailSettings, sender};
 
 service::variables! {
     struct MailVariables {
-        /// Sender of mails.
+        /// Sender of mails. An address without a name gets `SVC_PRODUCT_NAME` as its name.
         from: Mailbox =
-            Variable::new("SVC_MAIL_FROM", "mailbox").default("svc <no-reply@localhost>").required_with(sender),
+            Variable::new("SVC_MAIL_FROM", "mailbox").default("no-reply@localhost").required_with(sender),
         /// Mail server. `smtps` uses TLS from the start; `smtp` requires STARTTLS. Connections to loopback addresses and URLs with
         /// `?tls=none` are not encrypted. Without `SVC_SMTP_URL` and `SVC_MAIL_DIR`, no mail can be sent. A changed file is used for the
         /// next mail.
@@ -67,6 +67,11 @@ impl Variables for MailSettings {
 }
 
 impl MailSettings {
+    /// Names a sender without a name after the product.
+    pub(crate) fn set_sender_name(&mut self, product: &str) {
+        self.from.name.get_or_insert_with(|| product.to_owned());
+    }
+
     /// Sets the EHLO name: the host of the public URL, a domain name or an address literal (RFC 5321, section 4.1.4).
     pub(crate) fn set_ehlo_name(&mut self, public_url: &Url) {
         if let Some(MailDelivery::Smtp(smtp)) = &mut self.delivery {
@@ -103,6 +108,20 @@ mod tests {
             (smtp.hello, smtp.timeout),
             (ClientId::Domain("svc.example".to_owned()), Duration::from_secs(30))
         );
+    }
+
+    #[test]
+    fn a_sender_without_a_name_is_named_after_the_product() {
+        for (from, expected) in [
+            (None, "Acme Cloud <no-reply@localhost>"),
+            (Some("mail@acme.example"), "Acme Cloud <mail@acme.example>"),
+            (Some("Accounts <mail@acme.example>"), "Accounts <mail@acme.example>"),
+        ] {
+            let pairs = from.map(|from| ("SVC_MAIL_FROM", from));
+            let mut settings = MailSettings::load(&Environment::from_pairs(pairs)).unwrap();
+            settings.set_sender_name("Acme Cloud");
+            assert_eq!(settings.from.to_string(), expected);
+        }
     }
 
     #[test]

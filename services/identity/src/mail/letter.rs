@@ -67,15 +67,15 @@ struct Command {
 }
 
 /// The keys of the texts of one kind of mail.
-struct Keys {
-    title: &'static str,
-    lead: &'static str,
-    open: &'static str,
-    label: &'static str,
-    closing: &'static str,
+struct Keys<'a> {
+    title: &'a str,
+    lead: &'a str,
+    open: &'a str,
+    label: &'a str,
+    closing: &'a str,
 }
 
-const INVITE: Keys = Keys {
+const INVITE: Keys<'static> = Keys {
     title: "mail.invite.title",
     lead: "mail.invite.lead",
     open: "mail.invite.open",
@@ -83,15 +83,16 @@ const INVITE: Keys = Keys {
     closing: "mail.invite.closing",
 };
 /// If the inviting person is known.
-const INVITE_BY: Keys = Keys { title: "mail.invite.title_by", lead: "mail.invite.lead_by", ..INVITE };
-const RESET: Keys = Keys {
+const INVITE_BY: Keys<'static> =
+    Keys { title: "mail.invite.title_by", lead: "mail.invite.lead_by", ..INVITE };
+const RESET: Keys<'static> = Keys {
     title: "mail.reset.title",
     lead: "mail.reset.lead",
     open: "mail.reset.open",
     label: "mail.reset.label",
     closing: "mail.reset.closing",
 };
-const PASSWORD_CHANGED: Keys = Keys {
+const PASSWORD_CHANGED: Keys<'static> = Keys {
     title: "mail.changed.title",
     lead: "mail.changed.lead",
     open: "mail.changed.open",
@@ -99,7 +100,7 @@ const PASSWORD_CHANGED: Keys = Keys {
     closing: "mail.changed.closing",
 };
 
-const ADMIN_CHANGED: Keys = Keys {
+const ADMIN_CHANGED: Keys<'static> = Keys {
     title: "mail.admin_invited.title",
     lead: "mail.admin_invited.lead",
     open: "mail.admin_changed.open",
@@ -107,20 +108,11 @@ const ADMIN_CHANGED: Keys = Keys {
     closing: "mail.admin_changed.closing",
 };
 
-const FACTOR_CHANGED: Keys = Keys {
-    title: "mail.factor.totp_added.title",
-    lead: "mail.factor.totp_added.lead",
-    open: "mail.changed.open",
-    label: "mail.changed.label",
-    closing: "mail.changed.closing",
-};
-
-const API_KEY_CREATED: Keys = Keys {
+const API_KEY_CREATED: Keys<'static> = Keys {
     title: "mail.api_key.title",
     lead: "mail.api_key.lead",
-    open: "mail.admin_changed.open",
-    label: "mail.admin_changed.label",
     closing: "mail.api_key.closing",
+    ..ADMIN_CHANGED
 };
 
 /// The values that the texts of a mail can name.
@@ -203,23 +195,9 @@ impl Letterhead {
 
     /// The notice of a change of the second factors of `values.account` at `values.time`.
     pub(crate) fn factor_changed(self: &Arc<Self>, change: FactorChange, values: &Values<'_>) -> Letter {
-        let (title, lead) = match change {
-            FactorChange::TotpAdded => ("mail.factor.totp_added.title", "mail.factor.totp_added.lead"),
-            FactorChange::TotpRemoved => ("mail.factor.totp_removed.title", "mail.factor.totp_removed.lead"),
-            FactorChange::PasskeyAdded => {
-                ("mail.factor.passkey_added.title", "mail.factor.passkey_added.lead")
-            }
-            FactorChange::PasskeyRemoved => {
-                ("mail.factor.passkey_removed.title", "mail.factor.passkey_removed.lead")
-            }
-            FactorChange::RecoveryCodesReplaced => {
-                ("mail.factor.codes_replaced.title", "mail.factor.codes_replaced.lead")
-            }
-            FactorChange::RecoveryCodeUsed => ("mail.factor.code_used.title", "mail.factor.code_used.lead"),
-            FactorChange::Reset => ("mail.factor.reset.title", "mail.factor.reset.lead"),
-            FactorChange::Locked => ("mail.factor.locked.title", "mail.factor.locked.lead"),
-        };
-        self.with_sessions(&Keys { title, lead, ..FACTOR_CHANGED }, values)
+        let key = |part| format!("mail.factor.{}.{part}", change.as_str());
+        let (title, lead) = (key("title"), key("lead"));
+        self.with_sessions(&Keys { title: &title, lead: &lead, ..PASSWORD_CHANGED }, values)
     }
 
     /// The notice that `values.changed_by` changed the rights of `values.account` at `values.time`, to an administrator or, with
@@ -257,7 +235,7 @@ impl Letterhead {
     }
 
     /// A mail to set a new password, and then to check the sessions.
-    fn with_sessions(self: &Arc<Self>, keys: &Keys, values: &Values<'_>) -> Letter {
+    fn with_sessions(self: &Arc<Self>, keys: &Keys<'_>, values: &Values<'_>) -> Letter {
         let mut letter = self.letter(keys, values, &reset_page(values));
         let sessions = self.page(&format!("sessions#tenant={}", values.tenant.tenant_id));
         letter.action.other = Some((self.texts.get("mail.admin_changed.other").to_owned(), sessions));
@@ -267,7 +245,7 @@ impl Letterhead {
     /// A mail with a token for a page, or for a command. The token is in the fragment of the link, which browsers do not send.
     fn with_token(
         self: &Arc<Self>,
-        keys: &Keys,
+        keys: &Keys<'_>,
         values: &Values<'_>,
         (page, command): (&str, &str),
         token: &RawToken,
@@ -284,7 +262,7 @@ impl Letterhead {
         format!("{}{API_PREFIX}/pages/{page}", self.origin)
     }
 
-    fn letter(self: &Arc<Self>, keys: &Keys, values: &Values<'_>, page: &str) -> Letter {
+    fn letter(self: &Arc<Self>, keys: &Keys<'_>, values: &Values<'_>, page: &str) -> Letter {
         let time_format = self.texts.get("mail.time");
         let fill = |key| values.fill(self.texts.get(key), time_format);
         // Split before the values are filled in.
