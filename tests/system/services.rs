@@ -233,3 +233,22 @@ async fn an_api_key_is_created_while_identity_is_stopped_and_its_notice_is_maile
         "{text}"
     );
 }
+
+#[tokio::test]
+async fn the_log_of_ingest_contains_the_changes_of_a_consumer_of_all_tenants() {
+    let services = Services::prepare().await;
+    services.migrate_all().await;
+    let [_identity, _session, ingest] = services.start_all(&[]).await;
+    let client = api_client(&format!("http://{}", ingest.address)).bearer(&services.platform_token);
+    let platform = client.header("X-Request-Id", "req-7");
+    let consumer = json!({ "name": "archive", "all_tenants": true });
+    platform.post("/consumers", &consumer).await.expect::<Value>(201);
+    platform.delete("/consumers/archive").await.expect_empty(204);
+    let output = ingest.process.output();
+    let lines = output.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+    let lines = lines.filter(|line| line["message"] == "change of all tenants recorded");
+    let fields = ["about", "consumer", "actor", "request_id", "client_address"];
+    let changes: Vec<_> = lines.map(|line| fields.map(|field| line[field].clone())).collect();
+    let change = |about: &str| [about, "archive", "PlatformAdmin", "req-7", "127.0.0.1"].map(Value::from);
+    assert_eq!(changes, ["consumer_created", "consumer_deleted"].map(change), "{output}");
+}

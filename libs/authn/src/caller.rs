@@ -320,22 +320,6 @@ where
     }
 }
 
-/// A caller that is an administrator of the tenant.
-pub struct Admin(pub Caller);
-
-impl<S> FromRequestParts<S> for Admin
-where
-    S: Send + Sync,
-    Arc<dyn CredentialVerifier>: FromRef<S>,
-{
-    type Rejection = Problem;
-
-    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {
-        let caller = Caller::from_request_parts(parts, state).await?;
-        if caller.is_admin() { Ok(Self(caller)) } else { Err(ProblemKind::Forbidden.into()) }
-    }
-}
-
 /// A caller that is an administrator of the tenant with a recent password login, see [`Caller::require_recent_login`].
 pub struct RecentAdmin(pub Caller);
 
@@ -348,7 +332,10 @@ where
     type Rejection = Problem;
 
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {
-        let Admin(caller) = Admin::from_request_parts(parts, state).await?;
+        let caller = Caller::from_request_parts(parts, state).await?;
+        if !caller.is_admin() {
+            return Err(ProblemKind::Forbidden.into());
+        }
         caller.require_recent_login(<Arc<dyn Clock>>::from_ref(state).now())?;
         Ok(Self(caller))
     }

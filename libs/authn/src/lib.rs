@@ -1,7 +1,7 @@
 //! Verification of bearer credentials.
 //!
 //! The session service determines the owner of a credential. Other services query it by the digest of the token; ingest
-//! caches the result in [`CredentialCache`]. The extractors [`Caller`], [`AnyUser`], [`Admin`] and [`RecentAdmin`] show in the signature
+//! caches the result in [`CredentialCache`]. The extractors [`Caller`], [`AnyUser`] and [`RecentAdmin`] show in the signature
 //! of a handler which credential it requires.
 
 mod batcher;
@@ -17,8 +17,8 @@ mod token_review;
 pub use batcher::{IntrospectionBatcher, MAX_BATCH};
 pub use cache::{CredentialCache, CredentialWatch};
 pub use caller::{
-    Admin, AnyUser, Bearer, Caller, CredentialVerifier, Introspection, Introspector, RecentAdmin,
-    Unavailable, bearer,
+    AnyUser, Bearer, Caller, CredentialVerifier, Introspection, Introspector, RecentAdmin, Unavailable,
+    bearer,
 };
 pub use internal_client::InternalClient;
 pub use operator::{OperatorAccess, OperatorSettings, operator_only};

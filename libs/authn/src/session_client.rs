@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use contract::internal::{
     EXPORT_SUBJECT, ExportSubject, INTROSPECT, ISSUE_SESSION, Introspect, Introspected, IssueSession,
-    SubjectExport, SubjectRecord, TenantRecord, subject_path, tenant_path,
+    RECORD_CHANGE, RecordChange, SubjectExport, SubjectRecord, TenantRecord, subject_path, tenant_path,
 };
 use contract::session::IssuedSession;
 use hashing::TokenDigest;
@@ -59,6 +59,15 @@ impl SessionClient {
     pub async fn export(&self, request: &ExportSubject) -> Result<SubjectExport, Unavailable> {
         let response = self.0.send(Method::POST, EXPORT_SUBJECT, request).await?;
         response.error_for_status().map_err(unavailable)?.json().await.map_err(unavailable)
+    }
+
+    /// Records a change in ingest as an audit event.
+    ///
+    /// # Errors
+    /// The session service is not available: the event may be recorded.
+    pub async fn record_change(&self, change: &RecordChange) -> Result<(), Unavailable> {
+        self.0.send(Method::POST, RECORD_CHANGE, change).await?.error_for_status().map_err(unavailable)?;
+        Ok(())
     }
 
     /// Pushes the account status of a user. Idempotent.

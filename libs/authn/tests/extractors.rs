@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use authn::{
-    Admin, AnyCaller, AnyUser, Caller, CredentialVerifier, Introspection, PLATFORM_TOKEN, PlatformAdmin,
+    AnyCaller, AnyUser, Caller, CredentialVerifier, Introspection, PLATFORM_TOKEN, PlatformAdmin,
     PlatformSecret, RecentAdmin, Unavailable,
 };
 use axum::Router;
@@ -123,7 +123,6 @@ fn api(verifier: Credentials, platform_tokens: &str) -> Router {
     Router::new()
         .route("/caller", get(async |caller: Caller| caller.credential_label()))
         .route("/user", get(async |_: AnyUser| "user"))
-        .route("/admin", get(async |_: Admin| "admin"))
         .route("/recent", get(async |_: RecentAdmin| "recent"))
         .route("/platform", get(async |_: PlatformAdmin| "platform"))
         .route(
@@ -186,20 +185,19 @@ async fn each_route_accepts_its_kinds_of_callers() {
     let api = api(credentials, &platform);
 
     let (invalid, forbidden) = ("credential_invalid", "forbidden");
-    for (name, token, user_route, admin_route, recent_route, platform_route, any_route) in [
-        ("member", &member, "user", forbidden, forbidden, forbidden, "caller"),
-        ("admin", &admin, "user", "admin", "recent", forbidden, "caller"),
-        ("old admin", &old, "user", "admin", "reauthentication_required", forbidden, "caller"),
-        ("page", &page, invalid, invalid, invalid, forbidden, invalid),
-        ("key", &key, forbidden, forbidden, forbidden, forbidden, "caller"),
-        ("service account", &account, forbidden, forbidden, forbidden, invalid, "caller"),
-        ("platform", &platform, forbidden, forbidden, forbidden, "platform", "platform"),
-        ("unknown", &unknown, invalid, invalid, invalid, forbidden, invalid),
-        ("malformed", &malformed, invalid, invalid, invalid, invalid, invalid),
+    for (name, token, user_route, recent_route, platform_route, any_route) in [
+        ("member", &member, "user", forbidden, forbidden, "caller"),
+        ("admin", &admin, "user", "recent", forbidden, "caller"),
+        ("old admin", &old, "user", "reauthentication_required", forbidden, "caller"),
+        ("page", &page, invalid, invalid, forbidden, invalid),
+        ("key", &key, forbidden, forbidden, forbidden, "caller"),
+        ("service account", &account, forbidden, forbidden, invalid, "caller"),
+        ("platform", &platform, forbidden, forbidden, "platform", "platform"),
+        ("unknown", &unknown, invalid, invalid, forbidden, invalid),
+        ("malformed", &malformed, invalid, invalid, invalid, invalid),
     ] {
         for (path, expected) in [
             ("/user", user_route),
-            ("/admin", admin_route),
             ("/recent", recent_route),
             ("/platform", platform_route),
             ("/any", any_route),

@@ -14,7 +14,9 @@ use axum::routing::put;
 use axum::{Extension, Json, Router};
 use chrono::{DateTime, TimeDelta};
 use contract::identity::{Quota, SecondFactorPolicy};
-use contract::internal::{ExportSubject, IssueSession, SubjectRecord, TenantRecord};
+use contract::internal::{
+    ExportSubject, IngestChange, IssueSession, RecordChange, SubjectRecord, TenantRecord,
+};
 use contract::managed::{OperatorId, X_OPERATOR_ID};
 use contract::session::{AuthMethod, SessionMethod};
 use contract::{Role, TenantStatus, UserStatus};
@@ -25,7 +27,7 @@ use parking_lot::Mutex;
 use serde_json::json;
 use service::clock::ManualClock;
 use service::config::{Environment, Variables as _};
-use tenancy::UserId;
+use tenancy::{Actor, UserId};
 use testkit::{TokenReviews, service_account_token};
 use tokio::net::TcpListener;
 
@@ -253,6 +255,24 @@ async fn the_data_about_a_user_are_those_of_the_session_service() {
     assert_eq!(client.export(&request).await.unwrap().api_keys[0].name, "collector");
     let (client, _) = session_service(500, json!({})).await;
     assert!(client.export(&request).await.is_err());
+}
+
+#[tokio::test]
+async fn a_change_is_recorded_by_the_session_service_or_not() {
+    let change = RecordChange {
+        tenant_id: "acme".parse().unwrap(),
+        actor: Actor::PlatformAdmin,
+        change: IngestChange::ConsumerCreated,
+        consumer: Some("siem".parse().unwrap()),
+        ip: None,
+    };
+    let (client, requests) = session_service(204, json!(null)).await;
+    client.record_change(&change).await.unwrap();
+    assert_eq!(*requests.lock(), ["POST /internal/v1/changes"]);
+    for status in [404, 503] {
+        let (client, _) = session_service(status, json!({})).await;
+        assert!(client.record_change(&change).await.is_err(), "{status}");
+    }
 }
 
 #[tokio::test]

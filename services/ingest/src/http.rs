@@ -32,7 +32,7 @@ use service::Problem;
 use service::http::body::media_type;
 use service::http::{Api, Filters, HeldBody, RequestId, not_found};
 use service::telemetry;
-use tenancy::TenantId;
+use tenancy::{Actor, TenantId};
 use udm::MAX_EVENT_BYTES;
 
 use body::Sender;
@@ -103,16 +103,18 @@ impl FromRef<App> for PlatformSecret {
     }
 }
 
-/// The platform administrator, or an administrator of a tenant: `None` or the tenant.
-struct AnyAdmin(Option<TenantId>);
+/// The platform administrator, or an administrator of a tenant: `None` or the tenant, and who sent the request.
+struct AnyAdmin(Option<TenantId>, Actor);
 
 impl FromRequestParts<App> for AnyAdmin {
     type Rejection = Problem;
 
     async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, Problem> {
         match AnyCaller::from_request_parts(parts, app).await? {
-            AnyCaller::PlatformAdmin => Ok(Self(None)),
-            AnyCaller::Caller(caller) if caller.is_admin() => Ok(Self(Some(caller.tenant_id().clone()))),
+            AnyCaller::PlatformAdmin => Ok(Self(None, Actor::PlatformAdmin)),
+            AnyCaller::Caller(caller) if caller.is_admin() => {
+                Ok(Self(Some(caller.tenant_id().clone()), Actor::from(&caller)))
+            }
             AnyCaller::Caller(_) => Err(ProblemKind::Forbidden.into()),
         }
     }
@@ -167,7 +169,9 @@ async fn send_batch(
         Sender { budget: &app.body_budget, limits: &app.limits, caller: submission.caller.subject() };
     let body = sender.read(request, MAX_BATCH_BYTES, ProblemKind::BatchTooLarge).await?;
     let ingested = app.ingest_batch(Arc::new(submission), body.bytes, body.allowance, format, invalid).await;
-    let (batch, over_quota, memory) = ingested.map_err(|error| invalid_batch(error, invalid))?;
+    let (batch, over_quota, mut memory) = ingested.map_err(|error| invalid_batch(error, invalid))?;
+    // Large items take no memory beyond the body, but their results can be as long as they are.
+    memory.absorb(body.reservation);
     // Another poll writes the response.
     tokio::task::yield_now().await;
     batch_response(batch, over_quota, invalid, minimal, memory)

@@ -2,6 +2,7 @@
 
 mod account_status;
 pub(crate) mod api_keys;
+mod changes;
 pub(crate) mod credential_uses;
 pub(crate) mod device_grants;
 pub(crate) mod expiry;
@@ -13,7 +14,7 @@ use std::ops::Deref;
 use std::sync::Arc;
 
 use audit::Actor;
-use authn::{IntrospectionBatcher, PlatformSecret, ServiceSecret};
+use authn::IntrospectionBatcher;
 use bus::{Invalidation, InvalidationPublisher};
 use database::{Database, TenantTx};
 use hashing::Entropy;
@@ -21,8 +22,7 @@ use ratelimit::Limiter;
 use service::Clock;
 use tenancy::TenantId;
 
-use crate::config::RateLimits;
-use crate::domain::session::Lifetimes;
+use crate::config::Config;
 
 /// The use cases. A clone for each request shares the dependencies.
 #[derive(Clone)]
@@ -33,11 +33,8 @@ pub(crate) struct Dependencies {
     pub(crate) database: Database,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) entropy: Arc<dyn Entropy>,
-    pub(crate) lifetimes: Lifetimes,
-    pub(crate) service_secret: ServiceSecret,
-    pub(crate) platform_secret: PlatformSecret,
+    pub(crate) config: Config,
     pub(crate) limiter: Limiter,
-    pub(crate) rate_limits: RateLimits,
     pub(crate) introspection: IntrospectionBatcher,
     pub(crate) invalidations: InvalidationPublisher,
     /// The public origin, without a trailing slash.

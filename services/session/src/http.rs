@@ -12,7 +12,7 @@ use axum::Router;
 use axum::extract::FromRef;
 use axum::middleware::from_fn_with_state;
 use axum::routing::{get, post, put};
-use contract::internal::{EXPORT_SUBJECT, INTROSPECT, ISSUE_SESSION, SUBJECTS, TENANTS};
+use contract::internal::{EXPORT_SUBJECT, INTROSPECT, ISSUE_SESSION, RECORD_CHANGE, SUBJECTS, TENANTS};
 use contract::managed::PRODUCERS;
 use contract::routes;
 use service::Clock;
@@ -59,10 +59,11 @@ fn service_routes(app: App) -> Router {
         .route(ISSUE_SESSION, post(internal::issue))
         .route(INTROSPECT, post(internal::introspect))
         .route(EXPORT_SUBJECT, post(internal::export))
+        .route(RECORD_CHANGE, post(internal::record_change))
         .route(&format!("{SUBJECTS}/{{user_id}}"), put(internal::put_subject))
         .route(&format!("{TENANTS}/{{tenant_id}}"), put(internal::put_tenant))
         .fallback(not_found)
-        .layer(from_fn_with_state(app.service_secret.clone(), internal_only))
+        .layer(from_fn_with_state(app.config.service_secret.clone(), internal_only))
         .with_state(app)
 }
 
@@ -80,6 +81,6 @@ impl FromRef<App> for Arc<dyn Clock> {
 
 impl FromRef<App> for PlatformSecret {
     fn from_ref(app: &App) -> Self {
-        app.platform_secret.clone()
+        app.config.platform_secret.clone()
     }
 }

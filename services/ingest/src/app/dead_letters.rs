@@ -5,15 +5,18 @@ use contract::consumers::{
     ConsumerName, DeadLetter, DeletedDeadLetters, MAX_DEAD_LETTER_SEQUENCES, QuarantineDetails,
     ReplayedDeadLetters,
 };
+use contract::internal::IngestChange;
 use contract::{Page, ProblemKind};
 use data_encoding::BASE64;
 use serde_json::Value;
 use serde_json::value::{RawValue, to_raw_value};
 use service::Problem;
 use service::http::Paging;
-use tenancy::TenantId;
+use tenancy::{Actor, TenantId};
 use tokio::time::Instant;
 
+use super::changes::Changes;
+use super::consumers::problem;
 use super::{App, Numbers, PUBLISH_TIMEOUT, problem_kind, unavailable};
 
 /// A page ends when its events exceed this size.
@@ -29,7 +32,8 @@ impl App {
         consumer: &ConsumerName,
         paging: &Paging<u64>,
     ) -> Result<Page<DeadLetter>, Problem> {
-        page(&self.dead_letters(consumer).await?, None, consumer.as_str(), paging, &Numbers::PLAIN).await
+        let stored = self.dead_letters(consumer).await?;
+        page(&stored, None, consumer.as_str(), paging, &Numbers::PLAIN).await
     }
 
     /// Returns a page of the quarantined items of one tenant or of all, the oldest first, and the reservation of the request.
@@ -71,17 +75,20 @@ impl App {
     /// Deletes quarantined items of one tenant or of any.
     ///
     /// # Errors
-    /// 422 for too many numbers, 503 for too many requests of the tenant or without the broker: the request can be repeated.
+    /// 422 for too many numbers, 503 for too many requests of the tenant, or without the broker or an audit event: the request can be
+    /// repeated.
     pub(crate) async fn delete_quarantined(
         &self,
         tenant_id: Option<&TenantId>,
+        actor: Actor,
         sequences: &[u64],
         numbers: &Numbers,
     ) -> Result<DeletedDeadLetters, Problem> {
         check_number_of(sequences)?;
         let _reservation = self.audit.reserve(tenant_id)?;
         let stored = self.stored_dead_letters()?;
-        let result = delete(&stored, tenant_id, QUARANTINE, sequences, numbers).await?;
+        let mut changes = Changes::new(self, actor, IngestChange::QuarantinedDeleted, None);
+        let result = delete(&stored, tenant_id, sequences, numbers, &mut changes).await?;
         tracing::info!(tenant_id = tenant_id.map(TenantId::as_str), ?result, "quarantined items deleted");
         Ok(result)
     }
@@ -89,7 +96,7 @@ impl App {
     /// Stores dead letters as events again and deletes them.
     ///
     /// # Errors
-    /// 404 for an unknown consumer, 422 for too many numbers, 503 without the broker: the request can be repeated.
+    /// 404 for an unknown consumer, 422 for too many numbers, 503 without the broker or an audit event: the request can be repeated.
     pub(crate) async fn replay_dead_letters(
         &self,
         consumer: &ConsumerName,
@@ -97,20 +104,26 @@ impl App {
     ) -> Result<ReplayedDeadLetters, Problem> {
         check_number_of(sequences)?;
         let stored = self.dead_letters(consumer).await?;
-        if !self.has_consumer(consumer).await? {
+        let Some(durable) = self.durables().await?.get(consumer.as_str()).await.map_err(problem)? else {
             // All other consumers would skip the events.
             return Err(
                 Problem::new(ProblemKind::NotFound).detail("The consumer does not exist. Create it first.")
             );
-        }
+        };
+        // An earlier consumer of this name can have had another tenant.
+        let tenant_id = durable.definition.filter.tenant_id;
+        let change = IngestChange::DeadLettersReplayed;
+        let mut changes = Changes::new(self, Actor::PlatformAdmin, change, Some(consumer));
         let mut result = ReplayedDeadLetters { replayed: Vec::new(), skipped: Vec::new() };
         for &sequence in sequences {
-            let found = stored.get(None, consumer.as_str(), sequence).await.map_err(unavailable)?;
+            let found =
+                stored.get(tenant_id.as_ref(), consumer.as_str(), sequence).await.map_err(unavailable)?;
             let replay = found.and_then(|letter| Some((letter.replay().ok()?, letter)));
             let Some((message, letter)) = replay else {
                 result.skipped.push(sequence);
                 continue;
             };
+            changes.record(&letter.tenant_id).await?;
             let deadline = Instant::now() + PUBLISH_TIMEOUT;
             let published = self.publisher.publish(&letter.tenant_id, message, deadline).await;
             if let Err(PublishError::Misconfigured { .. }) = published {
@@ -128,7 +141,7 @@ impl App {
     /// Deletes dead letters.
     ///
     /// # Errors
-    /// 404 for an unknown consumer, 422 for too many numbers, 503 without the broker: the request can be repeated.
+    /// 404 for an unknown consumer, 422 for too many numbers, 503 without the broker or an audit event: the request can be repeated.
     pub(crate) async fn delete_dead_letters(
         &self,
         consumer: &ConsumerName,
@@ -136,7 +149,9 @@ impl App {
     ) -> Result<DeletedDeadLetters, Problem> {
         check_number_of(sequences)?;
         let stored = self.dead_letters(consumer).await?;
-        let result = delete(&stored, None, consumer.as_str(), sequences, &Numbers::PLAIN).await?;
+        let change = IngestChange::DeadLettersDeleted;
+        let mut changes = Changes::new(self, Actor::PlatformAdmin, change, Some(consumer));
+        let result = delete(&stored, None, sequences, &Numbers::PLAIN, &mut changes).await?;
         tracing::info!(%consumer, ?result, "dead letters deleted");
         Ok(result)
     }
@@ -145,12 +160,14 @@ impl App {
         DeadLetters::over(&self.nats, self.streams).map_err(unavailable)
     }
 
+    /// Returns the dead letters.
+    ///
     /// # Errors
     /// 404 if the consumer does not exist and has no dead letters, 503 without the broker.
     async fn dead_letters(&self, consumer: &ConsumerName) -> Result<DeadLetters, Problem> {
         let stored = self.stored_dead_letters()?;
-        let is_known = stored.first_from(None, consumer.as_str(), 0).await.map_err(unavailable)?.is_some();
-        if !is_known && !self.has_consumer(consumer).await? {
+        let first = stored.first_from(None, consumer.as_str(), 0).await.map_err(unavailable)?;
+        if first.is_none() && !self.has_consumer(consumer).await? {
             return Err(ProblemKind::NotFound.into());
         }
         Ok(stored)
@@ -179,17 +196,20 @@ async fn page(
     Ok(paging.page(items, |letter| letter.sequence))
 }
 
+/// Deletes dead letters of the consumer of the changes, or quarantined items.
 async fn delete(
     stored: &DeadLetters,
     tenant_id: Option<&TenantId>,
-    consumer: &str,
     sequences: &[u64],
     numbers: &Numbers,
+    changes: &mut Changes<'_>,
 ) -> Result<DeletedDeadLetters, Problem> {
+    let consumer = changes.consumer().map_or(QUARANTINE, ConsumerName::as_str);
     let mut result = DeletedDeadLetters { deleted: Vec::new(), skipped: Vec::new() };
     for &sequence in sequences {
         match stored.get(tenant_id, consumer, numbers.open(sequence)).await.map_err(unavailable)? {
             Some(letter) => {
+                changes.record(&letter.tenant_id).await?;
                 stored.delete(&letter).await.map_err(unavailable)?;
                 result.deleted.push(sequence);
             }

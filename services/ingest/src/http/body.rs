@@ -50,7 +50,7 @@ pub(super) struct ReceivedBody {
     /// The part of the quota of its tenant that its events can use.
     pub(super) allowance: Allowance,
     /// The memory is released when it is dropped.
-    _reservation: Reservation,
+    pub(super) reservation: Reservation,
 }
 
 impl Sender<'_> {
@@ -111,7 +111,7 @@ impl Sender<'_> {
             if trimmed(&bytes).len() > json {
                 return Err(exceeds(too_large, json, ""));
             }
-            return Ok(ReceivedBody { bytes, allowance, _reservation: reservation });
+            return Ok(ReceivedBody { bytes, allowance, reservation });
         }
         // Requests that arrived at the same time can have used it meanwhile.
         self.limits.check(tenant_id, quota)?;
@@ -135,7 +135,7 @@ impl Sender<'_> {
             return Err(exceeds(too_large, json, ", counted after decompression"));
         }
         reservation.shrink_to(bytes.len());
-        Ok(ReceivedBody { bytes, allowance, _reservation: reservation })
+        Ok(ReceivedBody { bytes, allowance, reservation })
     }
 }
 
@@ -405,6 +405,26 @@ mod tests {
         };
         assert_eq!(read().await, Err("overloaded"));
         assert_eq!(read().await, Err("quota_exceeded"));
+    }
+
+    #[tokio::test]
+    async fn received_bytes_count_also_if_the_client_does_not_complete_the_body() {
+        let quota = contract::identity::Quota { bytes_per_second: Some(1000), ..Default::default() };
+        for encoding in ["identity", "gzip"] {
+            let (caller, limits) = key_of("acme".parse().unwrap(), quota);
+            let budget = MemoryBudget::new(1 << 20);
+            let read = async || {
+                let reset = io::Error::from(io::ErrorKind::ConnectionReset);
+                let parts = stream::iter([Ok(Bytes::from(vec![b' '; 10_000])), Err(reset)]);
+                let request = Request::builder().header(CONTENT_ENCODING, encoding);
+                let request = request.body(Body::from_stream(parts)).unwrap();
+                let sender = Sender { budget: &budget, limits: &limits, caller: &caller };
+                let result = sender.read(request, 1 << 20, ProblemKind::EventTooLarge).await;
+                result.map(|body| body.bytes).map_err(|problem| problem.kind().code())
+            };
+            assert_eq!(read().await, Err("malformed_json"), "{encoding}");
+            assert_eq!(read().await, Err("quota_exceeded"), "{encoding}");
+        }
     }
 
     #[tokio::test]

@@ -30,7 +30,7 @@ pub(super) async fn create(
 /// `GET /consumers`: the platform administrator, or an administrator of a tenant for its consumers.
 pub(super) async fn list(
     State(app): State<App>,
-    AnyAdmin(tenant): AnyAdmin,
+    AnyAdmin(tenant, _): AnyAdmin,
     paging: Paging<ConsumerName>,
 ) -> Result<Json<Page<Consumer>>, Problem> {
     count(&app, tenant.as_ref())?;
@@ -48,7 +48,7 @@ pub(super) async fn accounts(
 /// `GET /consumers/{consumer_name}`: the platform administrator, or an administrator of its tenant.
 pub(super) async fn get(
     State(app): State<App>,
-    AnyAdmin(tenant): AnyAdmin,
+    AnyAdmin(tenant, _): AnyAdmin,
     Id(name): Id<ConsumerName>,
 ) -> Result<Json<Consumer>, Problem> {
     count(&app, tenant.as_ref())?;

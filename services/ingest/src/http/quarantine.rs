@@ -16,7 +16,7 @@ use crate::app::{App, Numbers, Stream};
 /// `GET /events/quarantine`.
 pub(super) async fn list(
     State(app): State<App>,
-    AnyAdmin(tenant): AnyAdmin,
+    AnyAdmin(tenant, _): AnyAdmin,
     Filtered { paging, filter }: Filtered<u64, QuarantineQuery>,
 ) -> Result<Response, Problem> {
     let numbers = numbers(&app, tenant.as_ref());
@@ -34,7 +34,7 @@ pub(super) async fn list(
 /// `GET /events/quarantine/{sequence}`.
 pub(super) async fn get(
     State(app): State<App>,
-    AnyAdmin(tenant): AnyAdmin,
+    AnyAdmin(tenant, _): AnyAdmin,
     Id(sequence): Id<u64>,
 ) -> Result<Response, Problem> {
     let numbers = numbers(&app, tenant.as_ref());
@@ -45,11 +45,15 @@ pub(super) async fn get(
 /// `POST /events/quarantine/delete`.
 pub(super) async fn delete(
     State(app): State<App>,
-    AnyAdmin(tenant): AnyAdmin,
+    AnyAdmin(tenant, actor): AnyAdmin,
     JsonBody(request): JsonBody<DeadLetterSequences>,
 ) -> Result<Json<DeletedDeadLetters>, Problem> {
+    // Each request can write an audit event.
+    if let Some(tenant_id) = &tenant {
+        app.audit.count_request(tenant_id)?;
+    }
     let numbers = numbers(&app, tenant.as_ref());
-    Ok(Json(app.delete_quarantined(tenant.as_ref(), &request.sequences, &numbers).await?))
+    Ok(Json(app.delete_quarantined(tenant.as_ref(), actor, &request.sequences, &numbers).await?))
 }
 
 /// Returns the numbers of items as the caller sees them: those of the stream count the items of all tenants.

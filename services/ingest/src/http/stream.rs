@@ -56,7 +56,7 @@ fn request(query: ReadEvents, headers: &HeaderMap, key: &PositionKey) -> Result<
     if query.event_type.len() > MAX_EVENT_TYPES {
         return Err(invalid("/event_type", "must occur at most 20 times"));
     }
-    if !query.event_type.iter().all(|name| bus::EventSubject::is_event_type(name)) {
+    if !query.event_type.iter().all(|name| bus::is_event_type(name)) {
         return Err(invalid(
             "/event_type",
             "must be 1 to 64 characters of A-Z, 0-9 and _, starting with a letter",

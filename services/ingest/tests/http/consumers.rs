@@ -1,6 +1,11 @@
 //! `/consumers`.
 
-use async_nats::jetstream::{self, consumer::PullConsumer};
+use std::time::Duration;
+
+use async_nats::jetstream::{
+    self,
+    consumer::{DeliverPolicy, PullConsumer},
+};
 use chrono::DateTime;
 use contract::Page;
 use contract::consumers::{Consumer, ConsumerAccounts, ConsumerStart, CreatedConsumer};
@@ -269,6 +274,8 @@ async fn invalid_definitions_are_rejected_with_the_field() {
         (json!({ "name": "a", "partitions": { "first": 2, "last": 1 } }), "/partitions"),
         (json!({ "name": "a", "partitions": { "first": 0, "last": 64 } }), "/partitions"),
         (json!({ "name": "a", "start": "yesterday" }), "/start"),
+        (json!({ "name": "a", "start": "2199-01-01T00:00:00Z" }), "/start"),
+        (json!({ "name": "a", "start": "2263-01-01T00:00:00Z" }), "/start"),
         (json!({ "name": "a", "ack_wait_seconds": 0 }), "/ack_wait_seconds"),
         (json!({ "name": "a", "ack_wait_seconds": 3601 }), "/ack_wait_seconds"),
         (json!({ "name": "a", "max_ack_pending": 0 }), "/max_ack_pending"),
@@ -311,9 +318,8 @@ async fn a_consumer_starts_at_all_events_at_new_ones_or_at_a_time_and_can_be_res
         ("a", "all", 1),
         ("n", "new", 0),
         ("t", "2026-01-01T00:00:00Z", 1),
-        ("f", "2199-01-01T00:00:00Z", 0),
+        ("fast-clock", (SystemClock.now() + Duration::from_secs(50)).to_rfc3339().as_str(), 0),
         ("before-nats", "1600-01-01T00:00:00Z", 1),
-        ("after-nats", "2263-01-01T00:00:00Z", 0),
     ] {
         let request = json!({
             "name": name, "tenant_id": "acme", "start": start, "ack_wait_seconds": 7, "max_ack_pending": 3,
@@ -322,16 +328,32 @@ async fn a_consumer_starts_at_all_events_at_new_ones_or_at_a_time_and_can_be_res
         assert_eq!((created.ack_wait_seconds, created.max_ack_pending), (7, 3));
         assert_eq!(created.pending, pending, "{start}");
     }
+    let context = jetstream::new(system.nats.connect("administrator").await.unwrap());
+    let new: PullConsumer = context.get_consumer_from_stream("n", "UDM").await.unwrap();
+    let policy = new.cached_info().config.deliver_policy;
+    assert_eq!(
+        policy,
+        DeliverPolicy::ByStartSequence { start_sequence: 2 },
+        "kept if a crash loses the state"
+    );
     let login = |content: &str| content.split("user: \"a\"").nth(1).unwrap()[..90].to_owned();
     let before: ConsumerAccounts = platform.get("/consumers/_accounts").await.expect(200);
     assert_eq!(deliver(&system, "a").await.len(), 1);
     let reset: Consumer = platform.post("/consumers/a/reset", &json!({ "to": "all" })).await.expect(200);
     assert_eq!((reset.pending, reset.ack_pending, reset.max_ack_pending), (1, 0, 3));
     let reset: Consumer = platform.post("/consumers/a/reset", &json!({ "to": "new" })).await.expect(200);
-    assert_eq!(reset.pending, 0);
+    assert_eq!((reset.pending, reset.start), (0, ConsumerStart::New));
+    let mut same = json!({ "name": "a", "tenant_id": "acme", "start": "new", "ack_wait_seconds": 7, "max_ack_pending": 3 });
+    platform.post("/consumers", &same).await.expect::<Consumer>(200);
+    same["start"] = "all".into();
+    platform.post("/consumers", &same).await.expect_problem(409, "consumer_exists");
     let after: ConsumerAccounts = platform.get("/consumers/_accounts").await.expect(200);
     assert_eq!(login(&before.content), login(&after.content), "the login remains");
-    platform.post("/consumers/a/reset", &json!({ "to": "x" })).await.expect_problem(422, "validation_failed");
+    for to in ["x", "2199-01-01T00:00:00Z"] {
+        let answer = platform.post("/consumers/a/reset", &json!({ "to": to })).await;
+        let problem = answer.expect_problem(422, "validation_failed");
+        assert_eq!(problem.errors[0].pointer, "/to");
+    }
     platform.post("/consumers/x/reset", &json!({ "to": "all" })).await.expect_problem(404, "not_found");
 }
 

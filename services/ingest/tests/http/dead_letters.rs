@@ -8,6 +8,8 @@ use contract::consumers::{DeadLetter, ReplayedDeadLetters};
 use serde_json::{Value, json};
 use testsystem::TestSystem;
 
+use super::changes::{abouts, recorded};
+
 const EVENT: &str = r#"{"sourceId":"fw 1/ä", "n":1.50}"#;
 
 struct Fixture {
@@ -107,6 +109,23 @@ async fn dead_letters_of_another_consumer_are_neither_listed_nor_replayed() {
     let result = fixture.replay("archive", &[other, 999]).await;
     assert_eq!((result.replayed, result.skipped), (vec![], vec![other, 999]));
     assert_eq!(fixture.list("other", "").await.items.len(), 1);
+}
+
+#[tokio::test]
+async fn a_consumer_of_one_tenant_does_not_get_what_an_earlier_one_of_its_name_left_of_another_tenant() {
+    let fixture = Fixture::start().await;
+    let left = fixture.store("archive", &[]).await;
+    let platform = fixture.system.platform_admin();
+    for (tenant, is_replayed) in [("beta", false), ("acme", true)] {
+        platform.delete("/consumers/archive").await.expect_empty(204);
+        assert_eq!(fixture.list("archive", "").await.items.len(), 1, "a deleted consumer keeps them");
+        let request = json!({ "name": "archive", "tenant_id": tenant });
+        platform.post("/consumers", &request).await.expect::<Value>(201);
+        let listed = fixture.list("archive", "").await.items;
+        assert_eq!(listed[0].tenant_id.as_str(), "acme", "an administrator can delete it");
+        let replayed = fixture.replay("archive", &[left]).await.replayed;
+        assert_eq!(replayed, if is_replayed { vec![left] } else { vec![] });
+    }
 }
 
 #[tokio::test]
@@ -275,6 +294,25 @@ async fn a_deleted_dead_letter_is_gone_and_those_of_another_consumer_are_skipped
     let left = fixture.list("archive", "").await.items;
     assert_eq!(left.iter().map(|letter| letter.sequence).collect::<Vec<_>>(), [second]);
     assert_eq!(fixture.list("other", "").await.items.len(), 1);
+}
+
+#[tokio::test]
+async fn replay_and_deletion_are_audit_events_of_the_tenant_of_the_dead_letters() {
+    let fixture = Fixture::start().await;
+    let admin = fixture.system.create_tenant("acme").await;
+    let client = fixture.system.platform_admin();
+    let mut sequences = Vec::new();
+    for id in ["1", "2", "3"] {
+        sequences.push(fixture.store("archive", &[("Nats-Msg-Id", id)]).await);
+    }
+    assert_eq!(fixture.replay("archive", &sequences[..2]).await.replayed, sequences[..2]);
+    client.delete("/consumers/archive").await.expect_empty(204);
+    let body = json!({ "sequences": [sequences[2]] });
+    client.post("/consumers/archive/dead-letters/delete", &body).await.expect::<Value>(200);
+    let records = recorded(&fixture.system, &admin.client).await;
+    // The consumer reads all tenants, so its creation and deletion are in the log only.
+    assert_eq!(abouts(&records), ["dead_letters_replayed", "dead_letters_deleted"]);
+    assert!(records.iter().all(|record| record.consumer.as_deref() == Some("archive")), "{records:?}");
 }
 
 #[tokio::test]

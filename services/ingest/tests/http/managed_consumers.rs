@@ -8,8 +8,11 @@ use contract::managed::{
 use contract::{ProblemKind, consumers::Consumer};
 use hashing::TokenDigest;
 use serde_json::{Value, json};
+use tenancy::Actor;
 use testsystem::{BLUE, GREEN, SystemWithOperator};
 use uuid::Uuid;
+
+use super::changes::{abouts, recorded};
 
 const UID: Uuid = Uuid::from_u128(1);
 const OTHER: Uuid = Uuid::from_u128(2);
@@ -107,10 +110,38 @@ async fn filter_and_limits_change_with_the_resource_while_tenant_and_start_canno
     assert_eq!((config.ack_wait.as_secs(), config.max_ack_pending), (60, 5));
     let stale: Conflict = operator.put(&path, &write(1, &json!({}))).await.expect(409);
     assert_eq!(stale, Conflict::Stale);
+    // A reset does not change what the operator compares with the resource.
+    let reset = json!({ "to": "new" });
+    running.system.platform_admin().post("/consumers/siem/reset", &reset).await.expect::<Consumer>(200);
+    operator.put(&path, &write(3, &change)).await.expect::<WrittenConsumer>(200);
     for change in [json!({ "start": "new" }), json!({ "tenant_id": "beta" }), json!({ "max_ack_pending": 0 })]
     {
         operator.put(&path, &write(3, &change)).await.expect_problem(422, "validation_failed");
     }
+}
+
+#[tokio::test]
+async fn a_change_of_the_operator_is_an_audit_event_and_an_equal_consumer_is_not_audited_again() {
+    let running = SystemWithOperator::start().await.unwrap();
+    let (admin, operator) = (running.system.create_tenant("acme").await, running.at_ingest(BLUE));
+    for generation in [1, 1, 2] {
+        let write = write(generation, &json!({}));
+        operator.put(&consumer_path(UID), &write).await.expect::<WrittenConsumer>(200);
+    }
+    operator.post(&login_path(UID), &reference(false)).await.expect::<WrittenConsumer>(200);
+    for is_final in [false, true, true] {
+        operator.delete(&deletion(UID, is_final)).await.expect_empty(204);
+    }
+    let records = recorded(&running.system, &admin.client).await;
+    let expected = [
+        "consumer_created",
+        "consumer_changed",
+        "consumer_login_replaced",
+        "consumer_login_removed",
+        "consumer_deleted",
+    ];
+    assert_eq!(abouts(&records), expected);
+    assert!(records.iter().all(|record| record.actor == Actor::System), "{records:?}");
 }
 
 #[tokio::test]

@@ -541,13 +541,15 @@ async fn the_numbers_of_a_tenant_do_not_count_the_items_of_others() {
 }
 
 #[tokio::test]
-async fn lists_of_quarantined_items_are_limited_per_tenant() {
+async fn lists_and_deletions_of_quarantined_items_are_limited_per_tenant() {
     let system = TestSystem::start_with(&[("SVC_LIMIT_AUDIT", "2/h")]).await.unwrap();
     let (acme, other) = (system.create_tenant("acme").await, system.create_tenant("other").await);
     for _ in 0..2 {
         list(&acme.client).await;
     }
     acme.client.get("/events/quarantine").await.expect_problem(429, "rate_limited");
+    let body = json!({ "sequences": [1] });
+    acme.client.post("/events/quarantine/delete", &body).await.expect_problem(429, "rate_limited");
     list(&other.client).await;
     for _ in 0..3 {
         list(&system.platform_admin()).await;

@@ -9,7 +9,7 @@ use futures::StreamExt as _;
 use http::Method;
 use http::header::CONTENT_TYPE;
 use serde_json::{Value, json};
-use testkit::{DEADLINE, TestResponse, wait_until, within};
+use testkit::{Client, DEADLINE, TestResponse, wait_until, within};
 use testsystem::{TestSystem, TestUser};
 
 use super::stream::messages;
@@ -72,29 +72,35 @@ async fn event_above_the_quota_is_rejected_until_the_announced_delay_has_passed(
 async fn a_batch_without_memory_takes_no_tokens_and_is_processed_when_responses_were_read() {
     let system = TestSystem::start().await.unwrap();
     let admin = system.create_tenant("acme").await;
-    set_quota(&system, "acme", json!({ "bytes_per_second": 300_000 })).await;
-    let send = async |line: &str| {
-        let request = admin.client.request(Method::POST, "/events/batch");
-        let request = request.header(CONTENT_TYPE, "application/x-ndjson").body(line.repeat(10_000));
+    let send = async |client: &Client, line: &str, count: usize| {
+        let request = client.request(Method::POST, "/events/batch");
+        let request = request.header(CONTENT_TYPE, "application/x-ndjson").body(line.repeat(count));
         within(DEADLINE, "the response", request.send()).await.unwrap()
     };
-    // Each result takes memory until the client has read it, and a tenant has 64 MiB.
+    // Each result takes memory until the client has read it, and a tenant has 64 MiB. Its pointer has twice the bytes of this name, and an
+    // item of this size takes no memory beyond the body.
+    let item = format!("{{\"source_id\":\"s\",\"{}\":1e999}}\n", "~".repeat(1024));
     let mut unread = Vec::new();
     loop {
-        let response = send("7\n").await;
+        let response = send(&admin.client, &item, 5000).await;
         if response.status() != 422 {
             break;
         }
         unread.push(response);
-        assert!(unread.len() < 100, "no response takes memory");
+        assert!(unread.len() < 20, "no response takes memory");
     }
-    // Twenty seconds of the quota.
-    for _ in 0..30 {
-        let refused = send("77777777777777777777\n").await;
+    set_quota(&system, "acme", json!({ "bytes_per_second": 10_000 })).await;
+    let (_, holder) = system.create_api_key(&admin, &json!({ "name": "limited" })).await;
+    // Each is twenty seconds of the quota.
+    for _ in 0..5 {
+        let refused = send(&holder, "77777777777777777777\n", 10_000).await;
         assert_eq!(refused.status(), 503, "the quota was used by batches that were not processed");
     }
     drop(unread);
-    wait_until("the memory is free", async || (send("7\n").await.status() == 422).then_some(())).await;
+    wait_until("the memory is free", async || {
+        (send(&holder, "7\n", 10_000).await.status() == 422).then_some(())
+    })
+    .await;
 }
 
 #[tokio::test]
@@ -304,6 +310,26 @@ async fn one_tenant_fills_its_share_of_the_stream_and_others_can_still_send() {
     assert!(problem.detail.contains("share of the event stream"), "{}", problem.detail);
     send_event(&beta, 200_000).await.expect::<AcceptedEvent>(202);
     system.client().get("/health").await.expect::<Value>(200);
+}
+
+#[tokio::test]
+async fn a_tenant_below_its_share_of_a_nearly_full_stream_gets_stream_full() {
+    let system = TestSystem::start_with(&[("SVC_STREAM_MAX_BYTES", "24MiB")]).await.unwrap();
+    let small = system.create_tenant("small").await;
+    for _ in 0..10 {
+        send_event(&small, 200_000).await.expect::<AcceptedEvent>(202);
+    }
+    // Each fills a third of the free space.
+    for number in 0..8 {
+        fill_stream(&system.create_tenant(&format!("tenant-{number}")).await).await;
+    }
+    let rejected = send_event(&small, 1).await;
+    let problem = rejected.expect_problem(503, "stream_full");
+    assert_eq!(problem.detail, "The event stream is full.");
+    assert_eq!(seconds(&rejected), 60);
+    let answer = send_batch(&small, 3).await;
+    let batch: BatchResponse = answer.expect(503);
+    assert!(batch.results.iter().all(|result| result.code.as_deref() == Some("stream_full")), "{answer}");
 }
 
 #[tokio::test]

@@ -8,13 +8,14 @@ use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
 use contract::ProblemKind;
 use contract::internal::{
-    ExportSubject, Introspect, Introspected, IssueSession, SubjectExport, SubjectRecord, TenantRecord,
+    ExportSubject, Introspect, Introspected, IssueSession, RecordChange, SubjectExport, SubjectRecord,
+    TenantRecord,
 };
 use contract::managed::{ManagedProducer, OperatorId, ProducerDeletion, StoredProducer};
 use hashing::TokenDigest;
 use http::StatusCode;
 use service::Problem;
-use service::http::{After, Id, JsonBody, QueryParameters, WriteError};
+use service::http::{After, Id, JsonBody, QueryParameters, RequestId, WriteError};
 use tenancy::{TenantId, UserId};
 use uuid::Uuid;
 
@@ -52,6 +53,16 @@ pub(super) async fn export(
     JsonBody(request): JsonBody<ExportSubject>,
 ) -> Result<Json<SubjectExport>, Problem> {
     Ok(Json(app.export_subject(request).await?))
+}
+
+/// `POST /internal/v1/changes`: 204.
+pub(super) async fn record_change(
+    State(app): State<App>,
+    request_id: RequestId,
+    JsonBody(change): JsonBody<RecordChange>,
+) -> Result<StatusCode, Problem> {
+    app.record_change(change, &request_id).await?;
+    Ok(StatusCode::NO_CONTENT)
 }
 
 /// `PUT /internal/v1/subjects/{user_id}`: 204, also if the stored version is newer.

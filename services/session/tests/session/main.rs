@@ -7,6 +7,7 @@
 
 mod account_status;
 mod api_keys;
+mod changes;
 mod context;
 mod credential_uses;
 mod device_login;
