@@ -211,7 +211,7 @@ grant select, insert, update on
 to svc_session;
 grant select, update on session.device_grants to svc_session;
 grant select, insert, update, delete on session.limits to svc_session;
-grant delete on session.producers to svc_session;
+grant delete on session.sessions, session.producers to svc_session;
 grant select on session.schema_migrations to svc_session;
 
 -- Functions of one tenant, for units of work of one statement. They set the tenant, so row-level security applies.
@@ -255,9 +255,10 @@ language sql stable as $$
 $$;
 
 -- Inserts a session and its messages. With versions, locks the user, and returns false without a change if the stored account status has
--- other versions or requires a second factor that the session lacks, or the user has `in_max` active sessions.
+-- other versions or requires a second factor that the session lacks, or the user has `in_max` active or `in_max_stored` stored sessions.
 create function session.insert_session(
-    in_session session.new_session, in_tenant_version bigint, in_subject_version bigint, in_max bigint, in_messages jsonb
+    in_session session.new_session, in_tenant_version bigint, in_subject_version bigint, in_max bigint, in_max_stored bigint,
+    in_messages jsonb
 )
 returns boolean
 language plpgsql set search_path = '' as $$
@@ -272,6 +273,8 @@ begin
         if not found or in_max <= (
             select count(*) from session.active_sessions(in_session.created_at) as active
             where active.user_id = in_session.user_id
+        ) or in_max_stored <= (
+            select count(*) from session.sessions where sessions.user_id = in_session.user_id
         ) then
             return false;
         end if;

@@ -8,7 +8,7 @@ use authn::{OperatorSettings, PlatformSecret, ServiceSecret};
 use bus::NatsSettings;
 use database::DatabaseSettings;
 use ratelimit::{Limit, Rate};
-use service::config::{Setting, Variable};
+use service::config::Variable;
 use service::http::ConnectionSettings;
 use service::process::{IDENTITY_URL, PUBLIC_URL, parse_origin};
 use url::Url;
@@ -38,14 +38,7 @@ service::variables! {
         pub identity_url: Url = IDENTITY_URL.required(),
         pub(crate) nats: NatsSettings,
         pub(crate) audit_personal: PiiPolicy = AUDIT_PERSONAL.required(),
-        /// Idle timeout of a session from a login with the password or a passkey.
-        pub(crate) session_idle: Duration = lifetime("SVC_SESSION_IDLE", "1h"),
-        /// Absolute lifetime of a session from a login with the password or a passkey.
-        pub(crate) session_max: Duration = lifetime("SVC_SESSION_MAX", "12h"),
-        /// Idle timeout of a session from a device login.
-        pub(crate) device_idle: Duration = lifetime("SVC_DEVICE_IDLE", "7d"),
-        /// Absolute lifetime of a session from a device login.
-        pub(crate) device_max: Duration = lifetime("SVC_DEVICE_MAX", "30d"),
+        pub(crate) lifetimes: Lifetimes,
         pub(crate) connections: ConnectionSettings,
         pub(crate) rate_limits: RateLimits,
     }
@@ -71,23 +64,6 @@ fn page_address(text: &str) -> Result<String, &'static str> {
     is_page
         .then(|| text.to_owned())
         .ok_or("must be http:// or https:// with a host, without user, query and fragment")
-}
-
-fn lifetime(name: &'static str, default: &'static str) -> Setting<Duration> {
-    Variable::new(name, "duration, 5m to 30d")
-        .default(default)
-        .duration(Duration::from_mins(5), Duration::from_hours(30 * 24))
-}
-
-impl Config {
-    pub(crate) fn lifetimes(&self) -> Lifetimes {
-        Lifetimes {
-            password_idle: self.session_idle,
-            password_max: self.session_max,
-            device_idle: self.device_idle,
-            device_max: self.device_max,
-        }
-    }
 }
 
 impl RateLimits {

@@ -73,7 +73,7 @@ pub fn build(config: Config, parts: Parts) -> Result<Routers, Box<dyn Error + Se
     let broker = config.nats.for_service(Session::NAME);
     let invalidations = InvalidationPublisher::start(broker.clone(), Arc::clone(&clock), &tasks)?;
     let publication = Publication { broker, database: database.clone(), clock: Arc::clone(&clock) };
-    publication.start(AuditStream::OfTenants, metrics, &tasks)?;
+    publication.start(AuditStream::OF_TENANTS, metrics, &tasks)?;
     let relay = Relay {
         queue: database.clone(),
         name: "api_key_report",
@@ -95,11 +95,8 @@ pub fn build(config: Config, parts: Parts) -> Result<Routers, Box<dyn Error + Se
         database,
         clock,
         entropy,
-        lifetimes: config.lifetimes(),
-        service_secret: config.service_secret,
-        platform_secret: config.platform_secret,
+        config: config.clone(),
         limiter: limiter.clone(),
-        rate_limits: config.rate_limits,
         introspection: IntrospectionBatcher::new(lookup, &tasks),
         invalidations,
         public_url: public_url.into(),

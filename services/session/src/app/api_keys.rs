@@ -33,13 +33,7 @@ const KEYS_OF_TENANT: Limit = Limit {
 
 impl From<InvalidApiKey> for Problem {
     fn from(error: InvalidApiKey) -> Self {
-        let pointer = match error {
-            InvalidApiKey::Name(_) => "/name",
-            InvalidApiKey::Scopes => "/scopes",
-            InvalidApiKey::SourceIds => "/source_ids",
-            InvalidApiKey::ExpiresAt => "/expires_at",
-        };
-        Self::new(ProblemKind::ValidationFailed).field(pointer, "invalid", error.to_string())
+        Self::new(ProblemKind::ValidationFailed).field(error.pointer, "invalid", error.message)
     }
 }
 
@@ -68,12 +62,8 @@ impl App {
         let tenant = Source::from(tx.tenant_id().as_str());
         self.limiter.count_in(tx.connection(), &KEYS_OF_TENANT, &tenant).await?;
         api_key::insert(&mut tx, id, token.digest(), &key, &creator.versions).await?;
-        let event = AuditEvent {
-            about: Some("api_key"),
-            key_id: Some(id),
-            ..AuditEvent::new(EventName::AuthnTokenCreated).credential(&token.digest())
-        };
-        tx.audit(event);
+        let event = AuditEvent::new(EventName::AuthnTokenCreated).about("api_key").key(id);
+        tx.audit(event.credential(&token.digest()));
         let created_at = tx.now();
         let notice = ApiKeyNotice {
             key_id: id,
@@ -150,9 +140,5 @@ impl App {
 
 /// The audit event of a revoked key.
 pub(crate) fn revoked(key_id: KeyId) -> AuditEvent {
-    AuditEvent {
-        about: Some("api_key"),
-        key_id: Some(key_id),
-        ..AuditEvent::new(EventName::AuthnTokenRevoked).always_recorded()
-    }
+    AuditEvent::new(EventName::AuthnTokenRevoked).about("api_key").key(key_id).always_recorded()
 }

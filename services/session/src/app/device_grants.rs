@@ -83,7 +83,7 @@ impl App {
         request: &StartDevice,
         ip: IpAddr,
     ) -> Result<DeviceCodes, Problem> {
-        self.limiter.count(&self.rate_limits.device, source(ip)).await?;
+        self.limiter.count(&self.config.rate_limits.device, source(ip)).await?;
         let now = self.clock.now();
         let device_code = RawToken::generate(TokenKind::DeviceCode, &*self.entropy);
         let name = |text: &Option<String>| text.as_deref().and_then(display_name);
@@ -139,7 +139,7 @@ impl App {
     ) -> Result<DeviceSession, OAuthError> {
         let invalid_grant = DeviceError::InvalidGrant;
         let device_code = RawToken::parse(TokenKind::DeviceCode, device_code).map_err(|_| invalid_grant)?;
-        let lookup = self.limiter.lock(&self.rate_limits.device, &source(device.ip)).await;
+        let lookup = self.limiter.lock(&self.config.rate_limits.device, &source(device.ip)).await;
         let now = self.clock.now();
         let polled = device_grant::poll(&self.database, device_code.digest(), now).await?;
         drop(lookup);
@@ -212,18 +212,13 @@ impl App {
             if request.decision == Decision::Approve && !account.permits_new_session(&user, amr_of(caller)) {
                 return Err(Problem::from(ProblemKind::ReauthenticationRequired));
             }
-            let decided = stored.grant.decide(request.decision, user).map_err(|_| unknown_code())?;
+            let decided = stored.grant.decide(request.decision, user).ok_or_else(unknown_code)?;
             device_grant::save(&mut tx, stored.grant_id, decided, amr_of(caller)).await?;
             let name = match request.decision {
                 Decision::Approve => EventName::AuthnTokenCreated,
                 Decision::Deny => EventName::AuthnTokenRevoked,
             };
-            let event = AuditEvent {
-                about: Some("device_grant"),
-                user_id: Some(user_id),
-                ..AuditEvent::new(name).credential(&stored.digest)
-            };
-            tx.audit(event);
+            tx.audit(AuditEvent::new(name).about("device_grant").user(user_id).credential(&stored.digest));
             Ok(tx.commit().await?)
         };
         self.limit_wrong_codes(address, decide).await
@@ -235,7 +230,7 @@ impl App {
         address: IpAddr,
         lookup: impl Future<Output = Result<T, Problem>>,
     ) -> Result<T, Problem> {
-        let (limit, source) = (&self.rate_limits.user_code(), source(address));
+        let (limit, source) = (&self.config.rate_limits.user_code(), source(address));
         let is_wrong = |problem: &Problem| problem.kind() == ProblemKind::NotFound;
         self.limiter.count_wrong(limit, source, lookup, is_wrong).await
     }
@@ -280,5 +275,5 @@ fn parse_user_code(input: &str) -> Result<UserCode, Problem> {
 
 fn unknown_code() -> Problem {
     Problem::new(ProblemKind::NotFound)
-        .detail("No pending device has this code. Check the code and enter it again.")
+        .detail("The code is wrong, was already used, or is older than ten minutes. Check it, or start the login on the device again.")
 }

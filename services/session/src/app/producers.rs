@@ -98,7 +98,7 @@ impl App {
 
 fn changed(producer: &Producer, about: &'static str) -> AuditEvent {
     let digest = service_account_digest(&producer.service_account);
-    AuditEvent { about: Some(about), ..AuditEvent::new(EventName::AuthzAdmin).credential(&digest) }
+    AuditEvent::new(EventName::AuthzAdmin).about(about).credential(&digest)
 }
 
 /// The operator sends valid producers only, because the API server validates the resources.

@@ -59,7 +59,8 @@ impl App {
         }
         let mut tx = self.begin(&tenant_id, Actor::User { user_id }).await?;
         // Stored records that are newer can still permit the session. Then logins of one tenant do not wait for its row.
-        let mut account = account_status::find_stored_for_update(&mut tx, &tenant, &subject).await?;
+        let mut account =
+            account_status::find_since_for_update(&mut tx, user_id, tenant.version, subject.version).await?;
         if account.is_none() {
             // A new transaction: the order of the locks is tenant, user, and the user can be locked already.
             drop(tx);
@@ -74,7 +75,8 @@ impl App {
         Ok(session)
     }
 
-    /// Issues a session in one statement if the records are the stored ones and the user has fewer than [`MAX_SESSIONS`], as usual.
+    /// Issues a session in one statement if the records are the stored ones and the user has fewer than [`MAX_SESSIONS`] active and few
+    /// ended ones, as usual.
     async fn issue_in_one_statement(
         &self,
         tenant: &TenantRecord,
@@ -90,7 +92,8 @@ impl App {
     }
 
     /// Creates a session of the transaction's actor. `account` is their locked status. Returns `None` if the account status
-    /// does not permit it. If the user would have more than [`MAX_SESSIONS`], revokes the least recently used ones.
+    /// does not permit it. If the user would have more than [`MAX_SESSIONS`], revokes the least recently used ones. If many have
+    /// ended, deletes those that ended first.
     pub(super) async fn create_session(
         &self,
         tx: &mut TenantTx,
@@ -101,16 +104,12 @@ impl App {
         let user_id = new.versions.user_id;
         let surplus = session::mark_surplus_revoked(tx, user_id, MAX_SESSIONS - 1).await?;
         if !surplus.is_empty() {
-            let event = AuditEvent {
-                about: Some("surplus_sessions"),
-                user_id: Some(user_id),
-                ..AuditEvent::new(EventName::AuthnTokenRevoked)
-            };
-            tx.audit(event);
+            tx.audit(AuditEvent::new(EventName::AuthnTokenRevoked).about("surplus_sessions").user(user_id));
         }
         for digest in surplus {
             self.invalidate(tx, Invalidation::Credential(digest));
         }
+        session::delete_ended(tx, user_id).await?;
         session::insert(tx, new, &draft.stored).await?;
         Ok(Some(draft.issued(tx.tenant_id())))
     }
@@ -127,7 +126,7 @@ impl App {
         let session = Session {
             id: SessionId::generate(),
             created_under: new.versions,
-            lifecycle: SessionLifecycle::start(&self.lifetimes, new.method, unit.now()),
+            lifecycle: SessionLifecycle::start(&self.config.lifetimes, new.method, unit.now()),
         };
         let event = AuditEvent {
             about: Some(new.method.as_str()),
@@ -213,11 +212,7 @@ impl App {
         let denied = device_grant::deny_approved(&mut tx, user_id).await?;
         // A repetition changes nothing. Otherwise a user could fill the audit stream.
         if revoked + denied > 0 {
-            let event = AuditEvent {
-                about: Some("all_sessions"),
-                user_id: Some(user_id),
-                ..AuditEvent::new(EventName::AuthnTokenRevoked)
-            };
+            let event = AuditEvent::new(EventName::AuthnTokenRevoked).about("all_sessions").user(user_id);
             tx.audit(event.always_recorded());
             self.invalidate(&mut tx, Invalidation::User(user_id));
         }

@@ -21,40 +21,41 @@ pub(crate) struct NewApiKey {
 }
 
 /// The invalid field of a request to create a key.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum InvalidApiKey {
-    #[error("{0}")]
-    Name(String),
-    #[error("must contain at least one scope")]
-    Scopes,
-    #[error(
-        "must be absent, or contain 1 to {MAX_SOURCES} sources, each of 1 to 256 bytes, not blank, without control characters"
-    )]
-    SourceIds,
-    #[error("must be in the future, at most {} days from now", MAX_LIFETIME.num_days())]
-    ExpiresAt,
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct InvalidApiKey {
+    /// Position of the field, as a JSON Pointer.
+    pub(crate) pointer: &'static str,
+    pub(crate) message: String,
 }
 
 impl NewApiKey {
     /// Validates a request. Duplicate scopes and sources are removed.
     pub(crate) fn validate(request: CreateApiKey, now: DateTime<Utc>) -> Result<Self, InvalidApiKey> {
-        let name = names::check(&request.name, MAX_NAME_CHARS).map_err(InvalidApiKey::Name)?;
+        let invalid = |pointer| move |message| InvalidApiKey { pointer, message };
+        let name = names::check(&request.name, MAX_NAME_CHARS).map_err(invalid("/name"))?;
         let scopes = sorted_unique(request.scopes);
         if scopes.is_empty() {
-            return Err(InvalidApiKey::Scopes);
+            return Err(invalid("/scopes")("must contain at least one scope".to_owned()));
         }
         let source_ids = match request.source_ids.map(sorted_unique) {
             None => Vec::new(),
             // An empty list is more likely an error of a script than a request for all sources.
-            Some(ids) if !are_source_ids(&ids) => return Err(InvalidApiKey::SourceIds),
+            Some(ids) if !are_source_ids(&ids) => {
+                let message = format!(
+                    "must be absent, or contain 1 to {MAX_SOURCES} sources, each of 1 to 256 bytes, not blank, without control characters"
+                );
+                return Err(invalid("/source_ids")(message));
+            }
             Some(ids) => ids,
         };
         // The precision of Postgres, which also has no leap seconds, so that the response equals the listed key.
         let expires_at = request.expires_at.unwrap_or(now + DEFAULT_LIFETIME).timestamp_micros();
-        let expires_at = DateTime::from_timestamp_micros(expires_at).ok_or(InvalidApiKey::ExpiresAt)?;
-        if expires_at <= now || expires_at > now + MAX_LIFETIME {
-            return Err(InvalidApiKey::ExpiresAt);
-        }
+        let expires_at = DateTime::from_timestamp_micros(expires_at)
+            .filter(|expires_at| *expires_at > now && *expires_at <= now + MAX_LIFETIME)
+            .ok_or_else(|| {
+                format!("must be in the future, at most {} days from now", MAX_LIFETIME.num_days())
+            })
+            .map_err(invalid("/expires_at"))?;
         Ok(Self { name: name.to_owned(), scopes, source_ids, expires_at })
     }
 }
@@ -113,13 +114,18 @@ mod tests {
         NewApiKey::validate(request, NOW)
     }
 
+    /// The invalid field.
+    fn rejected(change: impl FnOnce(&mut CreateApiKey)) -> &'static str {
+        validate(change).unwrap_err().pointer
+    }
+
     #[test]
     fn lifetime_is_ninety_days_by_default_and_one_year_at_most() {
         assert_eq!(validate(|_| ()).unwrap().expires_at, NOW + TimeDelta::days(90));
         let until = |at| validate(|request| request.expires_at = Some(at));
         assert_eq!(until(NOW + TimeDelta::days(365)).unwrap().expires_at, NOW + TimeDelta::days(365));
         for at in [NOW, NOW - TimeDelta::days(1), NOW + TimeDelta::days(365) + TimeDelta::microseconds(1)] {
-            assert_eq!(until(at), Err(InvalidApiKey::ExpiresAt), "{at}");
+            assert_eq!(until(at).unwrap_err().pointer, "/expires_at", "{at}");
         }
     }
 
@@ -143,7 +149,7 @@ mod tests {
             validate(|request| request.source_ids = Some(ids))
         };
         assert_eq!(with(MAX_SOURCES).unwrap().source_ids.len(), MAX_SOURCES);
-        assert_eq!(with(MAX_SOURCES + 1), Err(InvalidApiKey::SourceIds));
+        assert_eq!(with(MAX_SOURCES + 1).unwrap_err().pointer, "/source_ids");
     }
 
     #[test]
@@ -152,8 +158,7 @@ mod tests {
         let longest = "ü".repeat(MAX_NAME_CHARS);
         assert_eq!(validate(|request| request.name = longest.clone()).unwrap().name, longest);
         for name in ["", "  ", "a\nb", "a\u{202e}b", "https://evil.example", &"x".repeat(101)] {
-            let invalid = validate(|request| request.name = name.to_owned());
-            assert!(matches!(invalid, Err(InvalidApiKey::Name(_))), "{name}");
+            assert_eq!(rejected(|request| request.name = name.to_owned()), "/name", "{name}");
         }
     }
 
@@ -166,14 +171,14 @@ mod tests {
         let key = key.unwrap();
         assert_eq!(key.scopes, [Scope::EventsWrite, Scope::UsersRead]);
         assert_eq!(key.source_ids, ["a", "b"]);
-        assert_eq!(validate(|request| request.scopes = Vec::new()), Err(InvalidApiKey::Scopes));
+        assert_eq!(rejected(|request| request.scopes = Vec::new()), "/scopes");
     }
 
     #[test]
     fn rejects_source_ids_that_no_event_can_have() {
         let many = (0..=MAX_SOURCES).map(|n| n.to_string()).collect();
         for bad in [vec![" ".to_owned()], vec!["a\u{7}".to_owned()], vec!["x".repeat(257)], many] {
-            assert_eq!(validate(|request| request.source_ids = Some(bad)), Err(InvalidApiKey::SourceIds));
+            assert_eq!(rejected(|request| request.source_ids = Some(bad)), "/source_ids");
         }
     }
 

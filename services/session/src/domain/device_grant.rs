@@ -28,11 +28,6 @@ pub(crate) enum DeviceGrant<T> {
     Expired,
 }
 
-/// The grant cannot be decided: it is not pending.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the device grant is not pending")]
-pub(crate) struct GrantNotPending;
-
 impl<T> DeviceGrant<T> {
     /// Returns the state at a time: a pending or approved grant expires.
     pub(crate) fn at(self, now: DateTime<Utc>, expires_at: DateTime<Utc>) -> Self {
@@ -42,12 +37,12 @@ impl<T> DeviceGrant<T> {
         }
     }
 
-    /// Approves or denies a pending grant.
-    pub(crate) fn decide(self, decision: Decision, approval: T) -> Result<Self, GrantNotPending> {
+    /// Approves or denies a pending grant; `None` if it is not pending.
+    pub(crate) fn decide(self, decision: Decision, approval: T) -> Option<Self> {
         match (self, decision) {
-            (Self::Pending, Decision::Approve) => Ok(Self::Approved(approval)),
-            (Self::Pending, Decision::Deny) => Ok(Self::Denied),
-            _ => Err(GrantNotPending),
+            (Self::Pending, Decision::Approve) => Some(Self::Approved(approval)),
+            (Self::Pending, Decision::Deny) => Some(Self::Denied),
+            _ => None,
         }
     }
 
@@ -111,7 +106,7 @@ mod tests {
                 match step {
                     Step::Wait(seconds) => now += TimeDelta::seconds(seconds),
                     Step::Decide(decision) => {
-                        if let Ok(decided) = before.decide(decision, at) {
+                        if let Some(decided) = before.decide(decision, at) {
                             prop_assert!(now < expires_at);
                             decisions.push((decision, at));
                             grant = decided;

@@ -6,12 +6,18 @@ use std::time::Duration;
 use authn::PAGE_SESSION_LIFETIME;
 use chrono::{DateTime, TimeDelta, Utc};
 use contract::session::{AuthMethod, SessionMethod};
+use service::config::{Setting, Variable};
 use tenancy::SessionId;
 
 use super::account_status::{AccountStatus, AccountVersions};
 
 /// The maximum number of active sessions of a user. A new session revokes the least recently used one.
 pub(crate) const MAX_SESSIONS: i64 = 50;
+/// The number of stored sessions of a user from which a new session deletes the ones that ended first. A login must not fail, and rows of
+/// ended sessions are otherwise kept for a day.
+pub(crate) const MAX_STORED_SESSIONS: i64 = 200;
+/// The number of ended sessions that remain then. The following logins delete none.
+pub(crate) const KEPT_ENDED_SESSIONS: i64 = 100;
 /// Minimum time between two recorded uses of a credential: at most one write per minute.
 pub(crate) const TOUCH_INTERVAL: TimeDelta = TimeDelta::minutes(1);
 /// How long after its expiry a session is recorded as expired. The clocks of replicas differ, and a use before the idle timeout can be
@@ -33,13 +39,25 @@ pub(crate) struct NewSession {
     pub(crate) client_name: Option<String>,
 }
 
-/// The configured idle timeouts and absolute lifetimes of sessions, by login method.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Lifetimes {
-    pub(crate) password_idle: Duration,
-    pub(crate) password_max: Duration,
-    pub(crate) device_idle: Duration,
-    pub(crate) device_max: Duration,
+service::variables! {
+    /// The idle timeouts and absolute lifetimes of sessions, by login method.
+    #[derive(Clone, Copy, Debug)]
+    pub(crate) struct Lifetimes {
+        /// Idle timeout of a session from a login with the password or a passkey.
+        pub(crate) password_idle: Duration = lifetime("SVC_SESSION_IDLE", "1h"),
+        /// Absolute lifetime of a session from a login with the password or a passkey.
+        pub(crate) password_max: Duration = lifetime("SVC_SESSION_MAX", "12h"),
+        /// Idle timeout of a session from a device login.
+        pub(crate) device_idle: Duration = lifetime("SVC_DEVICE_IDLE", "7d"),
+        /// Absolute lifetime of a session from a device login.
+        pub(crate) device_max: Duration = lifetime("SVC_DEVICE_MAX", "30d"),
+    }
+}
+
+fn lifetime(name: &'static str, default: &'static str) -> Setting<Duration> {
+    Variable::new(name, "duration, 5m to 30d")
+        .default(default)
+        .duration(Duration::from_mins(5), Duration::from_hours(30 * 24))
 }
 
 /// A session with all values that determine whether it is active.

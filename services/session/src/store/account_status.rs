@@ -83,17 +83,8 @@ pub(crate) async fn find_for_update(
     find_since_for_update(tx, user_id, 0, 0).await
 }
 
-/// Like [`find_for_update`]; also `None` if the stored version of the tenant or the user is older than that of the record. Then the
-/// row can be locked.
-pub(crate) async fn find_stored_for_update(
-    tx: &mut TenantTx,
-    tenant: &TenantRecord,
-    subject: &SubjectRecord,
-) -> Result<Option<AccountStatus>, Error> {
-    find_since_for_update(tx, subject.user_id, tenant.version, subject.version).await
-}
-
-async fn find_since_for_update(
+/// Like [`find_for_update`]; also `None` if the stored version of the tenant or the user is older. Then the row can be locked.
+pub(crate) async fn find_since_for_update(
     tx: &mut TenantTx,
     user_id: UserId,
     tenant_version: i64,

@@ -2,7 +2,7 @@
 
 use chrono::{DateTime, TimeDelta, Utc};
 use contract::internal::{SubjectRecord, TenantRecord};
-use contract::session::{AuthMethod, SessionMethod};
+use contract::session::{AuthMethod, Session as ListedSession, SessionMethod};
 use database::{Database, Error, TenantCall, TenantTx};
 use hashing::TokenDigest;
 use serde_json::Value;
@@ -11,7 +11,8 @@ use tenancy::{SessionId, TenantId, UserId};
 
 use crate::domain::account_status::AccountVersions;
 use crate::domain::session::{
-    EXPIRY_DELAY, MAX_SESSIONS, NewSession, Session, SessionLifecycle, TOUCH_INTERVAL,
+    EXPIRY_DELAY, KEPT_ENDED_SESSIONS, MAX_SESSIONS, MAX_STORED_SESSIONS, NewSession, Session,
+    SessionLifecycle, TOUCH_INTERVAL,
 };
 
 /// A session with the digest of its token.
@@ -29,7 +30,7 @@ pub(crate) async fn insert(tx: &mut TenantTx, new: &NewSession, stored: &StoredS
 }
 
 /// Inserts a session in one statement with the messages of the call. Returns `None` without a change if these are not the
-/// stored records, or the user has [`MAX_SESSIONS`].
+/// stored records, or the user has [`MAX_SESSIONS`] active or [`MAX_STORED_SESSIONS`] stored ones.
 pub(crate) async fn insert_if_stored(
     call: TenantCall,
     records: (&TenantRecord, &SubjectRecord),
@@ -54,7 +55,7 @@ async fn call_insert(
     let inserted = sqlx::query_scalar!(
         r#"-- session.insert
         select session.insert_session(
-            row($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15)::session.new_session, $16, $17, $18, $19
+            row($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15)::session.new_session, $16, $17, $18, $19, $20
         ) as "inserted!""#,
         id.0,
         tenant_id.as_str(),
@@ -74,6 +75,7 @@ async fn call_insert(
         records.map(|(tenant, _)| tenant.version),
         records.map(|(_, subject)| subject.version),
         MAX_SESSIONS,
+        MAX_STORED_SESSIONS,
         messages,
     )
     .fetch_one(executor)
@@ -108,6 +110,28 @@ pub(crate) async fn mark_surplus_revoked(
         TOUCH_INTERVAL as _
     );
     Ok(digests.fetch_all(tx.connection()).await?)
+}
+
+/// Deletes the sessions of a user that are not active, except the [`KEPT_ENDED_SESSIONS`] that ended or were used last. Those that have
+/// just expired remain until their audit event is written.
+pub(crate) async fn delete_ended(tx: &mut TenantTx, user_id: UserId) -> Result<(), Error> {
+    let statement = sqlx::query!(
+        "-- session.delete_ended
+        delete from session.sessions
+        where session_id = any(array(
+            select session_id
+            from session.sessions
+            where user_id = $1 and (valid_until > $3 or valid_until is null) and session_id not in (
+                select active.session_id from session.active_sessions($3) as active where active.user_id = $1
+            )
+            order by coalesce(inactive_since, last_seen_at) desc, session_id desc
+            offset $2
+        ))",
+        user_id.0,
+        KEPT_ENDED_SESSIONS,
+        tx.now()
+    );
+    tx.execute(statement).await.map(drop)
 }
 
 /// Returns the id, tenant and user of the session with this token, in any state.
@@ -308,48 +332,16 @@ pub(crate) async fn erase_user(tx: &mut TenantTx, user_id: UserId) -> Result<(),
     tx.execute(statement).await.map(drop)
 }
 
-/// A session as the API shows it.
-struct ListedRow {
-    session_id: SessionId,
-    created_at: DateTime<Utc>,
-    last_seen_at: DateTime<Utc>,
-    expires_at: DateTime<Utc>,
-    idle_expires_at: DateTime<Utc>,
-    method: SessionMethod,
-    amr: Vec<AuthMethod>,
-    ip: Option<String>,
-    user_agent: Option<String>,
-    client_name: Option<String>,
-}
-
-impl From<ListedRow> for contract::session::Session {
-    fn from(row: ListedRow) -> Self {
-        Self {
-            id: row.session_id,
-            created_at: row.created_at,
-            last_seen_at: row.last_seen_at,
-            expires_at: row.expires_at,
-            idle_expires_at: row.idle_expires_at,
-            method: row.method,
-            amr: row.amr,
-            ip: row.ip,
-            user_agent: row.user_agent,
-            client_name: row.client_name,
-            current: false,
-        }
-    }
-}
-
 /// Selects sessions as the API shows them: the span name of the statement, its end, and the parameters.
 macro_rules! listed {
     ($name:literal, $end:literal, $($parameter:expr),+ $(,)?) => {
         sqlx::query_as!(
-            ListedRow,
+            ListedSession,
             "-- " + $name + r#"
             select
-                session_id as "session_id!: SessionId", created_at as "created_at!", last_seen_at as "last_seen_at!",
+                session_id as "id!: SessionId", created_at as "created_at!", last_seen_at as "last_seen_at!",
                 expires_at as "expires_at!", idle_expires_at as "idle_expires_at!", method as "method!: SessionMethod",
-                amr as "amr!: Vec<AuthMethod>", ip, user_agent, client_name
+                amr as "amr!: Vec<AuthMethod>", ip, user_agent, client_name, false as "current!"
             "# + $end,
             $($parameter),+
         )
@@ -361,8 +353,8 @@ pub(crate) async fn list_stored(
     tx: &mut TenantTx,
     user_id: UserId,
     limit: i64,
-) -> Result<Vec<contract::session::Session>, Error> {
-    let rows = listed!(
+) -> Result<Vec<ListedSession>, Error> {
+    let sessions = listed!(
         "session.list_stored",
         "from session.sessions
         where user_id = $1
@@ -371,7 +363,7 @@ pub(crate) async fn list_stored(
         user_id.0,
         limit
     );
-    Ok(rows.fetch_all(tx.connection()).await?.into_iter().map(From::from).collect())
+    Ok(sessions.fetch_all(tx.connection()).await?)
 }
 
 /// Returns a user's active sessions after a given one, oldest first.
@@ -380,8 +372,8 @@ pub(crate) async fn list(
     user_id: UserId,
     after: Option<SessionId>,
     limit: i64,
-) -> Result<Vec<contract::session::Session>, Error> {
-    let rows = listed!(
+) -> Result<Vec<ListedSession>, Error> {
+    let sessions = listed!(
         "session.list",
         "from session.active_sessions($4)
         where user_id = $1 and ($2::uuid is null or session_id > $2)
@@ -392,7 +384,7 @@ pub(crate) async fn list(
         limit,
         tx.now()
     );
-    Ok(rows.fetch_all(tx.connection()).await?.into_iter().map(From::from).collect())
+    Ok(sessions.fetch_all(tx.connection()).await?)
 }
 
 /// Returns the number of sessions of all tenants that are neither revoked nor expired.

@@ -7,6 +7,7 @@ use contract::session::AuthMethod;
 use contract::{Role, TenantStatus, UserStatus};
 use hashing::{RawToken, SystemEntropy, TokenKind};
 use http::StatusCode;
+use service::Clock as _;
 
 use crate::context::{Context, SERVICE_TOKEN, subject, tenant};
 
@@ -235,6 +236,40 @@ async fn many_logins_within_a_minute_do_not_revoke_a_session_in_use() {
         context.issue(&user, &tenant()).await.unwrap();
     }
     assert!(context.is_active(&in_use).await);
+}
+
+#[tokio::test]
+async fn a_login_deletes_the_sessions_of_its_user_that_ended_first_if_many_are_stored() {
+    let context = Context::start().await;
+    let (user, other_user) = (subject(), subject());
+    let kept = context.issue(&user, &tenant()).await.unwrap();
+    let mut superuser = context.database.superuser().await.unwrap();
+    let mut end_others = async |round: usize| {
+        // Revoked, or created before a change of the password.
+        let end = [
+            "update session.sessions set inactive_since = $1 where inactive_since is null and digest <> $2",
+            "update session.sessions set credential_version = 0, last_seen_at = $1 where inactive_since is null and digest <> $2",
+        ][round % 2];
+        let end = sqlx::query(end).bind(context.clock.now()).bind(kept.digest().as_bytes().to_vec());
+        end.execute(&mut superuser).await.unwrap();
+    };
+    context.issue(&other_user, &tenant()).await.unwrap();
+    let mut last_rows = 0;
+    for round in 0..5 {
+        for _ in 0..45 {
+            assert!(context.issue(&user, &tenant()).await.is_some());
+        }
+        context.clock.advance(TimeDelta::seconds(1));
+        end_others(round).await;
+        last_rows = context.count_rows("sessions").await;
+        assert!(last_rows <= 201, "{last_rows}");
+    }
+    assert!(last_rows > 100, "recently ended sessions are stored: {last_rows}");
+    assert!(context.is_active(&kept).await, "an active session is not deleted");
+    let mut connection = context.database.superuser().await.unwrap();
+    let of_other = sqlx::query_scalar("select count(*) from session.sessions where user_id = $1");
+    let of_other: i64 = of_other.bind(other_user.user_id.0).fetch_one(&mut connection).await.unwrap();
+    assert_eq!(of_other, 1, "another user ends no sessions of this one");
 }
 
 #[tokio::test]
