@@ -1,6 +1,7 @@
 //! `svc-ingest accounts`, next to a nats-server that includes the file.
 
 use std::path::Path;
+use std::process::Command;
 
 use async_nats::jetstream::context::ConsumerInfoErrorKind;
 use bus::{Config, Connection, ConsumerLogins, Created, DurableFilter, Durables, EventStreams, Profile};
@@ -131,9 +132,38 @@ async fn a_keeper_that_ended_between_the_file_and_the_reload_reloads_when_it_sta
     assert!(logins.wait_until_usable(&created.durable, password.expose()).await, "{}", again.output());
 }
 
-/// ingest with two streams, which reaches the broker through a forwarder, and a keeper of the accounts.
+#[tokio::test]
+async fn a_file_that_is_lost_or_changed_is_written_again_and_the_server_reads_it() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("consumers.conf");
+    assert!(accounts(&["init"], &file).status().unwrap().success());
+    let server = start_server(&file).await;
+    let pid = server.pid().unwrap().to_string();
+    let mut keep = accounts(&["keep"], &file);
+    keep.args(["--", "kill", "-HUP", &pid]).env("SVC_NATS_URL", server.url_of("ingest"));
+    let keeper = Process::start(&mut keep, &directory.path().join("keep"));
+    let (logins, created) = create_only(&server, "siem").await;
+    let password = created.password.unwrap();
+    let is_kept = async || {
+        wait_until("the file is kept", async || logins.apply().await.then_some(())).await;
+        let stored = std::fs::read_to_string(&file).unwrap();
+        stored.contains("\"siem\"") && logins.wait_until_usable(&created.durable, password.expose()).await
+    };
+    assert!(is_kept().await, "{}", keeper.output());
+    assert!(!keeper.output().contains("was lost or changed"), "{}", keeper.output());
+    // As a new volume with the file of `accounts init`.
+    std::fs::write(&file, bus::accounts_file(&[])).unwrap();
+    assert!(Command::new("kill").args(["-HUP", &pid]).status().unwrap().success());
+    assert!(is_kept().await, "{}", keeper.output());
+    std::fs::remove_file(&file).unwrap();
+    assert!(is_kept().await, "{}", keeper.output());
+    assert_eq!(keeper.output().matches("was lost or changed").count(), 2, "{}", keeper.output());
+}
+
+/// ingest with two streams, which reaches the broker through a forwarder, session, and a keeper of the accounts.
 struct System {
     services: Services,
+    _session: e2e::Service,
     broker: Forwarder,
     directory: tempfile::TempDir,
     _keeper: Process,
@@ -147,13 +177,16 @@ impl System {
         let include = format!("include \"../../../../../../..{}\"", file.display());
         let services =
             Services::prepare_with(NatsServer::start_with_consumers(&include).await.unwrap()).await;
+        services.migrate_all().await;
+        let mut session = services.start(Upstream::Session);
+        session.wait_until_ready().await;
         let broker = Forwarder::start().await.unwrap();
         broker.set_target(services.nats.url.rsplit_once(':').unwrap().1.parse().unwrap());
         let mut keep = accounts(&["keep"], &file);
         keep.args(["--", "kill", "-HUP", &services.nats.pid().unwrap().to_string()]);
         keep.env("SVC_NATS_URL", services.nats.url_of("ingest")).env("SVC_STREAMS", "2");
         let keeper = Process::start(&mut keep, &directory.path().join("keep"));
-        Self { services, broker, directory, _keeper: keeper }
+        Self { services, _session: session, broker, directory, _keeper: keeper }
     }
 
     /// Sends a request to an ingest that is killed when it sends a message with this text to the broker. Returns a client of the next one.

@@ -10,13 +10,14 @@ mod lag;
 mod login;
 mod message_rates;
 mod requests;
+mod reset;
 mod suspension;
 
 use std::collections::{BTreeMap, HashMap};
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use async_nats::jetstream::consumer::{self, AckPolicy, Info, pull};
+use async_nats::jetstream::consumer::{self, AckPolicy, Info, IntoConsumerConfig, pull};
 use async_nats::jetstream::context::{RequestError, RequestErrorKind};
 use async_nats::jetstream::response::Response;
 use async_nats::jetstream::stream::ConsumerCreateStrictErrorKind;
@@ -38,7 +39,7 @@ pub use suspension::Suspension;
 
 use login::free_account;
 
-use crate::stored::nats_time;
+use crate::stored::{nats_time, request_optional, utc};
 use crate::{Connection, EventStreams, NotConnected};
 
 /// Maximum time that a pull request can wait. The broker forgets the reply subject of another account after 65 seconds
@@ -144,7 +145,7 @@ impl Durables {
     /// # Errors
     /// No server is connected.
     pub async fn over(connection: &Connection, streams: EventStreams) -> Result<Self, NotConnected> {
-        let context = async_nats::jetstream::new(connection.connected()?.clone());
+        let context = connection.jetstream()?;
         // Otherwise, the first request fails.
         let _ = timeout(RELOAD_TIMEOUT, accepts_requests(&context)).await;
         Ok(Self { context, streams: streams.with_ranges().collect() })
@@ -356,19 +357,11 @@ impl Durables {
 
     async fn find(&self, stream: &str, name: &str) -> Result<Option<Info>, DurableError> {
         let subject = format!("CONSUMER.INFO.{stream}.{name}");
-        let response: Result<Response<Info>, RequestError> = self.context.request(subject, &json!({})).await;
-        match response.map_err(failed(stream))? {
-            Response::Ok(info) => Ok(Some(info)),
-            Response::Err { error } if error.error_code() == ErrorCode::CONSUMER_NOT_FOUND => Ok(None),
-            Response::Err { error } => Err(failed(stream)(error)),
-        }
+        let (body, absent) = (json!({}), ErrorCode::CONSUMER_NOT_FOUND);
+        request_optional(&self.context, subject, &body, absent).await.map_err(failed(stream))
     }
 
-    async fn create_in(
-        &self,
-        stream: &str,
-        config: impl consumer::IntoConsumerConfig,
-    ) -> Result<Info, DurableError> {
+    async fn create_in(&self, stream: &str, config: impl IntoConsumerConfig) -> Result<Info, DurableError> {
         let config = config.into_consumer_config();
         match self.context.create_consumer_strict_on_stream(config, stream).await {
             Ok(consumer) => Ok(consumer.cached_info().clone()),
@@ -403,22 +396,6 @@ impl Durables {
                 handle.resume_consumer(name).await
             };
             changed.map_err(failed(stream))?;
-        }
-        Ok(true)
-    }
-
-    /// Creates a durable again with the same login, so that it reads from another event. Returns whether it exists.
-    ///
-    /// # Errors
-    /// The broker did not answer: the durable may be deleted.
-    pub async fn reset(&self, name: &str, start: Start) -> Result<bool, DurableError> {
-        let Some(durable) = self.get(name).await? else { return Ok(false) };
-        for stream in &durable.streams {
-            let Some(info) = self.find(stream, name).await? else { continue };
-            let deliver_policy = start.policy(&self.context, stream).await.map_err(failed(stream))?;
-            let config = consumer::Config { deliver_policy, ..info.config };
-            self.context.delete_consumer_from_stream(name, stream).await.map_err(failed(stream))?;
-            self.create_in(stream, config).await?;
         }
         Ok(true)
     }
@@ -483,12 +460,12 @@ fn merge(infos: impl IntoIterator<Item = Info>) -> BTreeMap<String, Durable> {
             ack_floors: vec![info.ack_floor.stream_sequence],
             deliveries: info.delivered.consumer_sequence,
             delivered_to: info.delivered.stream_sequence,
-            created_at: time(info.created),
+            created_at: utc(info.created),
             pending: info.num_pending,
             ack_pending: info.num_ack_pending as u64,
             redelivered: info.num_redelivered as u64,
-            last_delivered_at: info.delivered.last_active.map(time),
-            last_acknowledged_at: info.ack_floor.last_active.map(time),
+            last_delivered_at: info.delivered.last_active.map(utc),
+            last_acknowledged_at: info.ack_floor.last_active.map(utc),
             is_paused: info.paused,
         };
         match durables.remove(&found.name) {
@@ -531,8 +508,4 @@ impl Durable {
             ..self
         }
     }
-}
-
-fn time(time: async_nats::datetime::DateTime) -> DateTime<Utc> {
-    DateTime::from_timestamp(time.unix_timestamp(), time.nanosecond()).unwrap_or_default()
 }

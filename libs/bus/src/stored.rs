@@ -10,6 +10,7 @@ use async_nats::jetstream::stream::RawMessage;
 use async_nats::jetstream::{Context, ErrorCode};
 use chrono::{DateTime, SecondsFormat, Utc};
 use serde::Deserialize;
+use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 /// Where to look for the next message of a stream.
@@ -100,6 +101,11 @@ pub(crate) fn nats_time(time: DateTime<Utc>) -> NatsTime {
     datetime::from_nanos(nanos.into()).unwrap_or(NatsTime::UNIX_EPOCH)
 }
 
+/// Returns a time of the server.
+pub(crate) fn utc(time: NatsTime) -> DateTime<Utc> {
+    DateTime::from_timestamp(time.unix_timestamp(), time.nanosecond()).unwrap_or_default()
+}
+
 /// Response of the broker to a request for a message.
 #[derive(Deserialize)]
 struct Found {
@@ -130,10 +136,18 @@ pub(crate) async fn policy_since(
     time: DateTime<Utc>,
 ) -> Result<DeliverPolicy, async_nats::Error> {
     // Read first: a message that is stored between both requests is not skipped.
-    let last = context.get_stream(stream).await?.cached_info().state.last_sequence;
+    let end = next_sequence(context, stream).await?;
     let first = message(context, stream, &next(ReadFrom::Time(time), ">")).await?;
-    let start_sequence = first.map_or(last + 1, |first| first.sequence);
+    let start_sequence = first.map_or(end, |first| first.sequence);
     Ok(DeliverPolicy::ByStartSequence { start_sequence })
+}
+
+/// Returns the sequence number of the next message of a stream.
+///
+/// # Errors
+/// As of [`first_message`].
+pub(crate) async fn next_sequence(context: &Context, stream: &str) -> Result<u64, async_nats::Error> {
+    Ok(context.get_stream(stream).await?.cached_info().state.last_sequence + 1)
 }
 
 /// Returns the first message of a stream with a subject that matches the filter.
@@ -169,17 +183,32 @@ pub(crate) async fn message_at(
     Ok(found.and_then(|message| StreamMessage::try_from(message).ok()))
 }
 
+/// Sends a request to the API of `JetStream`. `subject` has no prefix. Returns `None` if the broker rejects it with the code `absent`.
+///
+/// # Errors
+/// The broker did not answer, or rejected the request for another reason.
+pub(crate) async fn request_optional<T: DeserializeOwned>(
+    context: &Context,
+    subject: String,
+    body: &Value,
+    absent: ErrorCode,
+) -> Result<Option<T>, async_nats::Error> {
+    match context.request(subject, body).await? {
+        Response::Ok(response) => Ok(Some(response)),
+        Response::Err { error } if error.error_code() == absent => Ok(None),
+        Response::Err { error } => Err(error.into()),
+    }
+}
+
 /// Returns the message of a request in the form of NATS (ADR-31).
 async fn message(
     context: &Context,
     stream: &str,
     request: &Value,
 ) -> Result<Option<RawMessage>, async_nats::Error> {
-    match context.request(format!("STREAM.MSG.GET.{stream}"), request).await? {
-        Response::Ok(Found { message }) => Ok(Some(message)),
-        Response::Err { error } if error.error_code() == ErrorCode::NO_MESSAGE_FOUND => Ok(None),
-        Response::Err { error } => Err(error.into()),
-    }
+    let subject = format!("STREAM.MSG.GET.{stream}");
+    let found = request_optional(context, subject, request, ErrorCode::NO_MESSAGE_FOUND).await?;
+    Ok(found.map(|Found { message }| message))
 }
 
 #[cfg(test)]

@@ -3,6 +3,7 @@
 
 mod audit;
 mod batch_plan;
+mod changes;
 mod consumers;
 mod dead_letters;
 mod ingest_batch;
@@ -22,7 +23,7 @@ use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Duration;
 
-use authn::{Caller, CredentialVerifier, PlatformSecret};
+use authn::{Caller, CredentialVerifier, PlatformSecret, SessionClient};
 use bus::{Connection, EventContext, EventStreams, MemoryBudget, Message, PublishError, Publisher};
 use bytes::Bytes;
 use chrono::{DateTime, Utc};
@@ -69,6 +70,8 @@ pub(crate) struct App(Arc<Dependencies>);
 /// The dependencies of the use cases.
 pub(crate) struct Dependencies {
     pub(crate) verifier: Arc<dyn CredentialVerifier>,
+    /// Records the audit events of changes of consumers and dead letters.
+    pub(crate) sessions: SessionClient,
     pub(crate) publisher: Publisher,
     pub(crate) quarantine: Quarantine,
     pub(crate) limits: TenantLimits,

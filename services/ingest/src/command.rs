@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
-use bus::{AccountStreams, AccountsFile, Connection, MessageLimit, NatsSettings, StreamsCommand};
+use bus::{AccountsFile, Connection, MessageLimit, NatsSettings, StreamsCommand};
 use rustix::process::{Pid, Signal, kill_process};
 use service::Tasks;
 use service::config::{Environment, Variables as _};
@@ -86,7 +86,7 @@ impl Command {
         match self {
             Self::Streams(command) => {
                 let profile = EventStreamSettings::load(environment)?.profile();
-                let streams = AccountStreams { own: (&profile).into(), facade: profile.facade() };
+                let streams = [(&profile).into(), profile.facade()];
                 command.execute(Ingest::NAME, streams, environment).await
             }
             Self::Accounts(command) => command.execute(environment).await,

@@ -92,7 +92,7 @@ pub async fn build(config: &Config, parts: Parts) -> Result<Routers, Box<dyn Err
     // Separate from the connection of the readers: their responses would delay invalidations.
     let feeds = Connection::open(&nats).await?;
     let replicas = Replicas::start(feeds.clone(), &tasks);
-    let verifier = CredentialCache::start(sessions, feeds, clock.clone(), &tasks, &telemetry);
+    let verifier = CredentialCache::start(sessions.clone(), feeds, clock.clone(), &tasks, &telemetry);
     let (limits, metrics) = (PublishLimits::default(), telemetry.metrics());
     let (mode, profile) = (config.stream.mode(), config.stream.profile());
     let streams = StreamSet::from(&profile).with_replicas(replicas.clone());
@@ -143,6 +143,7 @@ pub async fn build(config: &Config, parts: Parts) -> Result<Routers, Box<dyn Err
     let failed_credentials = FailedCredentials::new(limiter(config.failed_credentials));
     let app = App::new(Dependencies {
         verifier,
+        sessions,
         publisher,
         quarantine,
         limits,
@@ -221,8 +222,8 @@ fn tenant_limits(
     metrics: &Metrics,
 ) -> TenantLimits {
     let quotas = Quotas::new(config.default_quota(), replicas.clone());
-    let share = |size| StreamShare::new(config.tenant_stream_share, replicas.clone(), size);
-    let shares = publisher.stream_sizes().into_iter().map(share).collect();
+    let share = |(size, full)| StreamShare::new(config.tenant_stream_share, replicas.clone(), size, full);
+    let shares = publisher.stream_sizes().into_iter().zip(publisher.full_counters()).map(share).collect();
     let counted: Gauge =
         metrics.metric("ingest_replicas", "Active replicas of ingest that this one counts", &[]);
     metrics.at_scrape(move || {

@@ -8,6 +8,8 @@ mod api_keys;
 mod audit;
 #[path = "http/batch.rs"]
 mod batch;
+#[path = "http/changes.rs"]
+mod changes;
 #[path = "http/consumers.rs"]
 mod consumers;
 #[path = "http/dead_letters.rs"]

@@ -23,21 +23,17 @@ const LIMITS: &str = "limits: { max_conn: 10, max_subs: 64, max_payload: 8KB }";
 
 /// Returns the file: an account for each durable that has a login, with exactly the requests that its client sends, and empty ones.
 pub fn accounts_file(durables: &[Durable]) -> String {
-    file(durables, |_| false)
+    // All suspensions have ended then.
+    accounts_file_at(durables, DateTime::<Utc>::MAX_UTC)
 }
 
-/// Returns the file without the logins that are suspended.
+/// Returns the file without the logins that are suspended. Such a login keeps its account: the next reload suffices for its end.
 pub(super) fn accounts_file_at(durables: &[Durable], now: DateTime<Utc>) -> String {
-    file(durables, |durable| durable.is_suspended(now))
-}
-
-/// A login that is suspended keeps its account: the next reload suffices for its end.
-fn file(durables: &[Durable], is_suspended: impl Fn(&Durable) -> bool) -> String {
     let used = by_account(durables);
     let last = used.keys().next_back().map_or(0, |last| last / SPARE * SPARE + SPARE);
     let mut file = format!("{ACCOUNTS_HEADER}\n");
     for number in 0..last.saturating_add(SPARE) {
-        let _ = match used.get(&number).filter(|durable| !is_suspended(durable)) {
+        let _ = match used.get(&number).filter(|durable| !durable.is_suspended(now)) {
             Some(durable) => writeln!(file, "{ACCOUNT}{number} {}", account(durable)),
             None => writeln!(file, "{ACCOUNT}{number} {{ {LIMITS} }}"),
         };

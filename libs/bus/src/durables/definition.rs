@@ -7,7 +7,7 @@ use async_nats::jetstream::consumer::DeliverPolicy;
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 
-use crate::stored::policy_since;
+use crate::stored::{next_sequence, policy_since};
 
 use super::DurableFilter;
 
@@ -71,7 +71,10 @@ impl Start {
     ) -> Result<DeliverPolicy, async_nats::Error> {
         Ok(match self {
             Self::All => DeliverPolicy::All,
-            Self::New => DeliverPolicy::New,
+            // A number: nats-server would start `new` again at the end of the stream if a crash lost the state of the durable.
+            Self::New => {
+                DeliverPolicy::ByStartSequence { start_sequence: next_sequence(context, stream).await? }
+            }
             Self::At(time) => policy_since(context, stream, time).await?,
         })
     }

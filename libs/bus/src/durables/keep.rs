@@ -205,7 +205,7 @@ struct Keeper {
     connection: Connection,
     streams: EventStreams,
     rates: MessageRates,
-    /// The file that the server has read.
+    /// The file that the server has read; empty if it is not known.
     applied: String,
     /// As they were last listed.
     durables: Vec<Durable>,
@@ -233,20 +233,29 @@ impl Keeper {
         first.map_or(INTERVAL, |first| first.clamp(POLL, INTERVAL))
     }
 
-    /// Writes the file of the known durables, if it differs from that of the server, and reloads the server.
+    /// Writes the file of the known durables, if it differs from that of the server or from the stored one, and reloads the server.
     async fn apply(&mut self) -> Result<(), KeepError> {
         let content = accounts_file_at(&self.durables, self.file.clock.now());
-        if content == self.applied {
+        let stored = std::fs::read_to_string(&self.file.path).unwrap_or_default();
+        if content == self.applied && content == stored {
             return Ok(());
+        }
+        let file = self.file.path.display();
+        // After a failure, it is not known what the server has read.
+        let mut previous = std::mem::take(&mut self.applied);
+        if !previous.is_empty() && previous != stored {
+            tracing::warn!(%file, "file with the accounts of consumers was lost or changed; it is written again");
+            // The server may have started with it.
+            previous = stored;
         }
         self.file.write(&content)?;
         (self.file.reload)()?;
-        if uses_new_account(&content, &self.applied) {
+        if uses_new_account(&content, &previous) {
             sleep(SECOND_RELOAD).await;
             (self.file.reload)()?;
         }
+        tracing::info!(%file, "accounts of consumers changed");
         self.applied = content;
-        tracing::info!(file = %self.file.path.display(), "accounts of consumers changed");
         Ok(())
     }
 

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use chrono::{DateTime, Utc};
 
-use super::{Durable, DurableError, Durables, failed, time};
-use crate::stored::{ReadFrom, first_message};
+use super::{Durable, DurableError, Durables, failed};
+use crate::stored::{ReadFrom, first_message, utc};
 
 impl Durables {
     /// Returns the time since the oldest event was stored that the durable has not acknowledged; zero without such an event.
@@ -29,7 +29,7 @@ impl Durables {
                 let from = ReadFrom::Sequence(floor + 1);
                 let found =
                     first_message(&self.context, stream, &filter, from).await.map_err(failed(stream))?;
-                oldest = found.map_or(oldest, |message| oldest.min(time(message.time)));
+                oldest = found.map_or(oldest, |message| oldest.min(utc(message.time)));
             }
         }
         Ok((now - oldest).to_std().unwrap_or_default())

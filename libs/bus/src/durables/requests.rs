@@ -68,7 +68,7 @@ impl ConsumerRequests {
         let (stop, requests) = (tasks.stopping().clone(), tasks.clone());
         tasks.spawn("requests of consumers", async move {
             let subject = format!("{REQUESTS}.> {QUEUE}");
-            stop.run_until_cancelled(listen(&dialer, &subject, |delivery| own.receive(&delivery, &requests)))
+            stop.run_until_cancelled(listen(dialer, &subject, |delivery| own.receive(&delivery, &requests)))
                 .await;
         });
         Ok(())

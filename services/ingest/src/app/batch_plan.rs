@@ -20,6 +20,8 @@ use super::{EventIds, Submission, random_id};
 
 /// The least memory that an item counts as: its message or its error, its ids and its result take some 600 bytes, however short it is.
 const MIN_ITEM_BYTES: usize = 1024;
+/// A result in the response without its message and its pointer, which can be twice as long as the name that it contains.
+const RESULT_BYTES: usize = 256;
 
 /// Representation of a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -86,7 +88,8 @@ pub(super) struct Planned {
     pub(super) others: usize,
 }
 
-/// Plans a batch. `memory` grows with the items that are shorter than they count. The body has a separate reservation.
+/// Plans a batch. `memory` grows with the items that are shorter than they count or than their results. The body has a separate
+/// reservation.
 ///
 /// # Errors
 /// The body is not a batch, or no memory is left for its items.
@@ -121,16 +124,16 @@ async fn plan_items<'a>(
     let (mut items, mut missing) = (pin!(paced(items, body_len).enumerate()), 0);
     while let Some((index, item)) = items.next().await {
         let item = item.map_err(|error| BatchError::Split { error, items: index + 1 })?;
-        missing += MIN_ITEM_BYTES.saturating_sub(item.len());
+        let plan = match udm::parse(item) {
+            Ok(event) => batch.plan_event(submission, index, &event),
+            Err(error) => batch.plan_invalid(submission, item, InvalidItem::new(index, error)),
+        };
+        missing += MIN_ITEM_BYTES.max(plan.result_bytes()).saturating_sub(item.len());
         if let Err(exceeded) = memory.grow_to(missing) {
             // Released at once: otherwise, other batches of the tenant, which grow at the same time, would fail too.
             memory.shrink_to(0);
             return Err(exceeded.into());
         }
-        let plan = match udm::parse(item) {
-            Ok(event) => batch.plan_event(submission, index, &event),
-            Err(error) => batch.plan_invalid(submission, item, InvalidItem::new(index, error)),
-        };
         batch.plans.push(plan);
     }
     if batch.plans.is_empty() && invalid.is_none() {
@@ -167,6 +170,15 @@ pub(crate) fn split_problem(error: &SplitError) -> ProblemKind {
         SplitError::NotJson(_) => ProblemKind::MalformedJson,
         SplitError::NotAList => ProblemKind::ValidationFailed,
         SplitError::TooMany => ProblemKind::BatchTooLarge,
+    }
+}
+
+impl Plan {
+    /// Approximate size of the result that the plan contains, in the response.
+    fn result_bytes(&self) -> usize {
+        let (Self::Rejected(result) | Self::Quarantined { result, .. }) = self else { return 0 };
+        let texts = [&result.pointer, &result.message].into_iter().flatten();
+        RESULT_BYTES + texts.map(String::len).sum::<usize>()
     }
 }
 

@@ -13,28 +13,32 @@ use contract::consumers::{
     Consumer, ConsumerAccounts, ConsumerLogin, ConsumerName, ConsumerStart, ConsumerSuspension,
     CreateConsumer, CreatedConsumer, MAX_ACK_PENDING, MAX_ACK_WAIT_SECONDS, MAX_EVENT_TYPES, Partitions,
 };
+use contract::internal::IngestChange;
 use contract::{FieldError, Page, ProblemKind};
 use futures::future::try_join_all;
 use hashing::{RawToken, SystemEntropy};
 use service::Problem;
 use service::http::Paging;
-use tenancy::TenantId;
+use tenancy::{Actor, TenantId};
 
 use super::{App, unavailable};
 
 /// The users of the broker that are no consumers (`deploy/nats/accounts.conf`). Names are unique in the broker.
 const SERVICE_USERS: [&str; 5] = ["administrator", "audit-administrator", "identity", "ingest", "session"];
+/// How far the clock of a client can be ahead.
+const MAX_START_AHEAD: Duration = Duration::from_mins(1);
 
 impl App {
     /// Creates a durable consumer with a login. The login is absent if the consumer exists.
     ///
     /// # Errors
-    /// 422 for an invalid definition, 409 `consumer_exists` for another definition, 503 without the broker.
+    /// 422 for an invalid definition, 409 `consumer_exists` for another definition, 503 without the broker or an audit event.
     pub(crate) async fn create_consumer(&self, request: CreateConsumer) -> Result<CreatedConsumer, Problem> {
-        let definition = definition(&request)?;
-        let name = request.name.as_str();
-        let created =
-            self.durables().await?.create(name, &definition, &SystemEntropy).await.map_err(problem)?;
+        let definition = definition(&request, self.clock.now())?;
+        let (durables, name) = (self.durables().await?, request.name.as_str());
+        let (tenant_id, change) = (request.tenant_id.as_ref(), IngestChange::ConsumerCreated);
+        self.record_change(tenant_id, Actor::PlatformAdmin, change, Some(&request.name)).await?;
+        let created = durables.create(name, &definition, &SystemEntropy).await.map_err(problem)?;
         tracing::info!(
             consumer = name,
             ?definition,
@@ -47,10 +51,11 @@ impl App {
     /// Replaces the login of a consumer.
     ///
     /// # Errors
-    /// 404 `not_found`, or 503 without the broker.
+    /// 404 `not_found`, or 503 without the broker or an audit event.
     pub(crate) async fn rotate_consumer_login(&self, name: ConsumerName) -> Result<CreatedConsumer, Problem> {
-        let replaced =
-            self.durables().await?.replace_login(name.as_str(), &SystemEntropy).await.map_err(problem)?;
+        let durables = self.durables().await?;
+        self.record(&durables, &name, IngestChange::ConsumerLoginReplaced).await?;
+        let replaced = durables.replace_login(name.as_str(), &SystemEntropy).await.map_err(problem)?;
         let created = replaced.ok_or(ProblemKind::NotFound)?;
         tracing::info!(consumer = %name, "login of consumer replaced");
         self.with_login(created, name).await
@@ -136,9 +141,11 @@ impl App {
     /// Deletes a durable consumer and its login.
     ///
     /// # Errors
-    /// 404 `not_found`, or 503 without the broker.
+    /// 404 `not_found`, or 503 without the broker or an audit event.
     pub(crate) async fn delete_consumer(&self, name: &ConsumerName) -> Result<(), Problem> {
-        let existed = self.durables().await?.delete(name.as_str()).await.map_err(problem)?;
+        let durables = self.durables().await?;
+        self.record(&durables, name, IngestChange::ConsumerDeleted).await?;
+        let existed = durables.delete(name.as_str()).await.map_err(problem)?;
         // Also without the durable: an earlier request may have ended between the two.
         self.logins().apply().await;
         if !existed {
@@ -151,9 +158,12 @@ impl App {
     /// Stops or continues the delivery of a consumer. The latter also ends a suspension of its login.
     ///
     /// # Errors
-    /// 404 `not_found`, or 503 without the broker.
+    /// 404 `not_found`, or 503 without the broker or an audit event.
     pub(crate) async fn pause_consumer(&self, name: ConsumerName, pause: bool) -> Result<Consumer, Problem> {
-        if !self.durables().await?.set_paused(name.as_str(), pause).await.map_err(problem)? {
+        let durables = self.durables().await?;
+        let change = if pause { IngestChange::ConsumerPaused } else { IngestChange::ConsumerResumed };
+        self.record(&durables, &name, change).await?;
+        if !durables.set_paused(name.as_str(), pause).await.map_err(problem)? {
             return Err(ProblemKind::NotFound.into());
         }
         if !pause {
@@ -167,17 +177,34 @@ impl App {
     /// Lets a consumer read from another event.
     ///
     /// # Errors
-    /// 404 `not_found`, or 503 without the broker.
+    /// 422 for a time in the future, 404 `not_found`, or 503 without the broker or an audit event.
     pub(crate) async fn reset_consumer(
         &self,
         name: ConsumerName,
         to: ConsumerStart,
     ) -> Result<Consumer, Problem> {
-        if !self.durables().await?.reset(name.as_str(), start(to)).await.map_err(problem)? {
+        if let Some(error) = start_error("/to", to, self.clock.now()) {
+            return Err(Problem::new(ProblemKind::ValidationFailed).fields(vec![error]));
+        }
+        let durables = self.durables().await?;
+        self.record(&durables, &name, IngestChange::ConsumerReset).await?;
+        if !durables.reset(name.as_str(), start(to)).await.map_err(problem)? {
             return Err(ProblemKind::NotFound.into());
         }
         tracing::info!(consumer = %name, ?to, "consumer reset");
         self.get_consumer(None, name).await
+    }
+
+    /// Records a change of the platform administrator, if the consumer exists.
+    async fn record(
+        &self,
+        durables: &Durables,
+        name: &ConsumerName,
+        change: IngestChange,
+    ) -> Result<(), Problem> {
+        let Some(durable) = durables.get(name.as_str()).await.map_err(problem)? else { return Ok(()) };
+        let tenant_id = durable.definition.filter.tenant_id.as_ref();
+        self.record_change(tenant_id, Actor::PlatformAdmin, change, Some(name)).await
     }
 
     /// Returns whether a durable consumer exists.
@@ -225,8 +252,9 @@ pub(super) fn problem(error: DurableError) -> Problem {
 }
 
 /// Returns the definition of a durable.
-pub(super) fn definition(request: &CreateConsumer) -> Result<DurableDefinition, Problem> {
-    let errors = definition_errors(request);
+pub(super) fn definition(request: &CreateConsumer, now: DateTime<Utc>) -> Result<DurableDefinition, Problem> {
+    let mut errors = definition_errors(request);
+    errors.extend(start_error("/start", request.start.unwrap_or_default(), now));
     if !errors.is_empty() {
         return Err(Problem::new(ProblemKind::ValidationFailed).fields(errors));
     }
@@ -242,9 +270,17 @@ pub(super) fn definition(request: &CreateConsumer) -> Result<DurableDefinition, 
     })
 }
 
+fn error(pointer: String, message: String) -> FieldError {
+    FieldError { pointer, code: "invalid_value".into(), message }
+}
+
+/// The broker would start with new events at once.
+fn start_error(pointer: &str, start: ConsumerStart, now: DateTime<Utc>) -> Option<FieldError> {
+    let is_ahead = matches!(start, ConsumerStart::At(time) if time > now + MAX_START_AHEAD);
+    is_ahead.then(|| error(pointer.to_owned(), "must not be in the future".to_owned()))
+}
+
 fn definition_errors(request: &CreateConsumer) -> Vec<FieldError> {
-    let error =
-        |pointer: String, message: String| FieldError { pointer, code: "invalid_value".into(), message };
     let mut errors = Vec::new();
     if SERVICE_USERS.contains(&request.name.as_str()) {
         errors.push(error(

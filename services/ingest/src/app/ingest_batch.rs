@@ -5,7 +5,6 @@ use std::sync::Arc;
 
 use bus::{Ack, Message, PublishError, Reservation};
 use bytes::Bytes;
-use contract::ProblemKind;
 use contract::events::{BatchResponse, EventResult, EventStatus, InvalidItems};
 use tenancy::TenantId;
 use tokio::runtime::Handle;
@@ -205,5 +204,5 @@ fn published(
 }
 
 fn rejected_by_quota(index: usize, ids: EventIds, over_quota: &OverQuota) -> EventResult {
-    rejected(index, Some(ids.event_id), ProblemKind::QuotaExceeded, over_quota.to_string(), None)
+    rejected(index, Some(ids.event_id), over_quota.limit.kind(), over_quota.to_string(), None)
 }

@@ -6,6 +6,7 @@ use std::time::Duration;
 use bus::{Created, Durable, DurableDefinition, DurableError, Durables};
 use contract::ProblemKind;
 use contract::consumers::{CreateConsumer, Partitions};
+use contract::internal::IngestChange;
 use contract::managed::{
     Conflict, ConsumerLag, ConsumerReference, IssuedLogin, ManagedConsumer, OperatorId, Owner,
     StoredConsumer, WrittenConsumer,
@@ -16,6 +17,7 @@ use hashing::{SystemEntropy, TokenDigest};
 use serde::{Deserialize, Serialize};
 use service::Problem;
 use service::http::WriteError;
+use tenancy::Actor;
 use uuid::Uuid;
 
 use super::App;
@@ -85,7 +87,7 @@ impl App {
     /// consumer exists.
     ///
     /// # Errors
-    /// 422 for an invalid definition, 503 without the broker.
+    /// 422 for an invalid definition, 503 without the broker or an audit event.
     pub(crate) async fn put_managed_consumer(
         &self,
         uid: Uuid,
@@ -93,14 +95,22 @@ impl App {
         write: ManagedConsumer,
     ) -> Result<WrittenConsumer, WriteError> {
         let ManagedConsumer { consumer, generation, take_over_from } = write;
-        let (owner, new) = (DurableOwner { operator, uid, generation }, definition(&consumer)?);
+        let new = definition(&consumer, self.clock.now())?;
+        let owner = DurableOwner { operator, uid, generation };
         let (durables, name) = (self.durables().await?, consumer.name.as_str());
+        let (mut change, mut is_equal) = (IngestChange::ConsumerCreated, false);
         if let Some(durable) = durables.get(name).await.map_err(problem)? {
             let stored = DurableOwner::of(&durable).ok_or(Conflict::ConsumerTaken)?;
             stored.accept(&owner, &take_over_from)?;
             if let Some(error) = unchangeable(&durable.definition, &new) {
                 return Err(Problem::new(ProblemKind::ValidationFailed).fields(vec![error]).into());
             }
+            change = IngestChange::ConsumerChanged;
+            is_equal = stored == owner && durable.definition == new && durable.login.is_some();
+        }
+        if !is_equal {
+            let tenant_id = consumer.tenant_id.as_ref();
+            self.record_change(tenant_id, Actor::System, change, Some(&consumer.name)).await?;
         }
         let text = serde_json::to_string(&owner)
             .map_err(|error| Problem::new(ProblemKind::Internal).caused_by(error))?;
@@ -115,7 +125,7 @@ impl App {
     /// Replaces the login of a consumer.
     ///
     /// # Errors
-    /// 404 if the resource has no consumer of this name, 503 without the broker.
+    /// 404 if the resource has no consumer of this name, 503 without the broker or an audit event.
     pub(crate) async fn renew_managed_login(
         &self,
         uid: Uuid,
@@ -123,7 +133,8 @@ impl App {
         of: &ConsumerReference,
     ) -> Result<WrittenConsumer, WriteError> {
         let durables = self.durables().await?;
-        let (owner, _) = find(&durables, uid, by, of).await?.ok_or(ProblemKind::NotFound)?;
+        let (owner, durable) = find(&durables, uid, by, of).await?.ok_or(ProblemKind::NotFound)?;
+        self.record_managed(&durable, IngestChange::ConsumerLoginReplaced, of).await?;
         let name = of.name.as_str();
         let replaced = durables.replace_login(name, &SystemEntropy).await.map_err(problem)?;
         tracing::info!(consumer = name, %uid, "login of consumer replaced");
@@ -133,7 +144,7 @@ impl App {
     /// Deletes a consumer of a resource, or its login only. A repeated call succeeds.
     ///
     /// # Errors
-    /// 503 without the broker.
+    /// 503 without the broker or an audit event.
     pub(crate) async fn delete_managed_consumer(
         &self,
         uid: Uuid,
@@ -142,6 +153,9 @@ impl App {
     ) -> Result<(), WriteError> {
         let durables = self.durables().await?;
         let Some((_, durable)) = find(&durables, uid, by, of).await? else { return Ok(()) };
+        let change =
+            if of.is_final { IngestChange::ConsumerDeleted } else { IngestChange::ConsumerLoginRemoved };
+        self.record_managed(&durable, change, of).await?;
         if of.is_final {
             durables.delete(of.name.as_str()).await.map_err(problem)?;
         } else {
@@ -150,6 +164,17 @@ impl App {
         self.logins().apply().await;
         tracing::info!(consumer = %of.name, %uid, is_final = of.is_final, "consumer of a resource deleted, or its login");
         Ok(())
+    }
+
+    /// Records a change of the operator.
+    async fn record_managed(
+        &self,
+        durable: &Durable,
+        change: IngestChange,
+        of: &ConsumerReference,
+    ) -> Result<(), Problem> {
+        let tenant_id = durable.definition.filter.tenant_id.as_ref();
+        self.record_change(tenant_id, Actor::System, change, Some(&of.name)).await
     }
 
     /// Returns a written consumer, with its login if it has a new one.

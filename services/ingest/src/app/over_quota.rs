@@ -15,6 +15,19 @@ pub(crate) enum Limit {
     EventsPerSecond(u32),
     BytesPerSecond(u32),
     StreamShare,
+    /// The tenant is below its share of a stream that others have filled.
+    StreamSpace,
+}
+
+impl Limit {
+    pub(super) const fn kind(self) -> ProblemKind {
+        match self {
+            Self::EventsPerSecond(_) | Self::BytesPerSecond(_) | Self::StreamShare => {
+                ProblemKind::QuotaExceeded
+            }
+            Self::StreamSpace => ProblemKind::StreamFull,
+        }
+    }
 }
 
 /// An event exceeds a limit of its tenant. It can be sent again after the delay.
@@ -51,12 +64,13 @@ impl fmt::Display for Limit {
             }
             Self::BytesPerSecond(count) => write!(f, "The quota of the tenant is {count} bytes per second."),
             Self::StreamShare => f.write_str("The tenant has used its share of the event stream."),
+            Self::StreamSpace => f.write_str("The event stream is full."),
         }
     }
 }
 
 impl From<OverQuota> for Problem {
     fn from(error: OverQuota) -> Self {
-        Self::new(ProblemKind::QuotaExceeded).detail(error.to_string()).retry_after(error.retry_after)
+        Self::new(error.limit.kind()).detail(error.to_string()).retry_after(error.retry_after)
     }
 }

@@ -3,17 +3,20 @@
 //! NATS has no limit per tenant, and does not count the bytes of a tenant. So each replica counts the bytes that it stores for a
 //! tenant, and compares them with the free space of the stream, which it measures every second. With a share of 25 %, a tenant
 //! can store a third of the free space: this is a quarter of an otherwise empty stream, and less of a stream that others
-//! have filled. Some space is always left.
+//! have filled. Some space is always left. If others have nearly filled the stream, it is full for a tenant below its share: the tenant
+//! cannot change this.
 //!
 //! A replica forgets its counts when it stops. A tenant can then use its share of the space that is free at that time. Each
 //! replica enforces its part, as for quotas.
 
 use bus::{Replicas, StreamSize, share_of_free};
 use parking_lot::Mutex;
+use prometheus_client::metrics::counter::Counter;
 use tenancy::{PerTenant, TenantId};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
+use super::over_quota::Limit;
 use super::stored_bytes::StoredBytes;
 
 /// Approximate size of subject, headers and record of a stored event.
@@ -28,6 +31,8 @@ pub(crate) struct StreamShare {
     /// The bytes that this replica has stored for each tenant.
     tenants: PerTenant<StoredBytes>,
     recent: Mutex<Recent>,
+    /// Events for which the stream has no space.
+    pub(super) full: Counter,
 }
 
 /// The bytes that this replica has stored since the last measurement of the stream.
@@ -38,18 +43,26 @@ struct Recent {
 }
 
 impl StreamShare {
-    pub(crate) fn new(percent: u8, replicas: Replicas, size: watch::Receiver<Option<StreamSize>>) -> Self {
-        Self { percent, replicas, size, tenants: PerTenant::default(), recent: Mutex::default() }
+    pub(crate) fn new(
+        percent: u8,
+        replicas: Replicas,
+        size: watch::Receiver<Option<StreamSize>>,
+        full: Counter,
+    ) -> Self {
+        Self { percent, replicas, size, tenants: PerTenant::default(), recent: Mutex::default(), full }
     }
 
-    /// Counts an event, unless the tenant has used its share. Returns whether the event is admitted. Its size has no influence.
-    pub(super) fn admit(&self, tenant_id: &TenantId, bytes: usize, now: Instant) -> bool {
+    /// Counts an event, unless the tenant has used its share. Its size has no influence.
+    ///
+    /// # Errors
+    /// The limit that rejects the event.
+    pub(super) fn admit(&self, tenant_id: &TenantId, bytes: usize, now: Instant) -> Result<(), Limit> {
         let Some((size, max_bytes)) = self.size.borrow().and_then(|size| Some((size, size.max_bytes?)))
         else {
-            return true;
+            return Ok(());
         };
         if self.percent >= 100 {
-            return true;
+            return Ok(());
         }
         let is_idle = |own: &mut StoredBytes| {
             own.expire(size.max_age, now);
@@ -63,12 +76,12 @@ impl StreamShare {
             let free = max_bytes.saturating_sub(size.bytes + recent.bytes);
             own.expire(size.max_age, now);
             // If a tenant has stored nothing, NATS decides whether the stream is full.
-            let is_admitted = own.total() == 0 || own.total() < self.limit(free);
-            if is_admitted {
-                own.add(with_overhead(bytes), size.max_age, now);
-                recent.bytes += with_overhead(bytes);
+            if own.total() > 0 && own.total() >= self.limit(free) {
+                return Err(self.exceeded(own.total(), free, max_bytes));
             }
-            is_admitted
+            own.add(with_overhead(bytes), size.max_age, now);
+            recent.bytes += with_overhead(bytes);
+            Ok(())
         })
     }
 
@@ -85,6 +98,13 @@ impl StreamShare {
     /// Returns how many bytes of one tenant this replica can store while this many are free.
     fn limit(&self, free: u64) -> u64 {
         share_of_free(self.percent, free) / u64::from(self.replicas.count())
+    }
+
+    /// Returns why a tenant that has stored this many bytes has reached its limit. The stream is full from the size of the alert
+    /// `SvcStreamNearlyFull`: with more free space, only a tenant with a large part of the stream is rejected.
+    fn exceeded(&self, own: u64, free: u64, max_bytes: u64) -> Limit {
+        let share = max_bytes / 100 * u64::from(self.percent) / u64::from(self.replicas.count());
+        if own < share && free < max_bytes / 5 { Limit::StreamSpace } else { Limit::StreamShare }
     }
 }
 
@@ -118,7 +138,7 @@ mod tests {
         }
 
         fn replica(&self, percent: u8, replicas: u32) -> StreamShare {
-            StreamShare::new(percent, Replicas::fixed(replicas), self.size.subscribe())
+            StreamShare::new(percent, Replicas::fixed(replicas), self.size.subscribe(), Counter::default())
         }
 
         fn measure(&self, bytes: u64) {
@@ -129,7 +149,7 @@ mod tests {
         /// Sends events of 1000 bytes until one is rejected. Returns their bytes.
         fn fill(&self, replica: &StreamShare, tenant: &str) -> u64 {
             let tenant_id = tenant.parse().unwrap();
-            1000 * (0..2000).take_while(|_| replica.admit(&tenant_id, 600, self.now)).count() as u64
+            1000 * (0..2000).take_while(|_| replica.admit(&tenant_id, 600, self.now).is_ok()).count() as u64
         }
     }
 
@@ -192,6 +212,28 @@ mod tests {
     }
 
     #[test]
+    fn the_cause_is_a_nearly_full_stream_unless_the_tenant_has_its_share_of_an_empty_one() {
+        let mut stream = Stream::new();
+        let replica = stream.replica(25, 1);
+        let cause = |stream: &Stream, tenant: &str| {
+            replica.admit(&tenant.parse().unwrap(), 600, stream.now).unwrap_err()
+        };
+        assert_eq!(stream.fill(&replica, "large"), 250_000);
+        replica.admit(&"small".parse().unwrap(), 600, stream.now).unwrap();
+        stream.now += Duration::from_secs(1);
+        stream.measure(700_000);
+        assert_eq!(stream.fill(&replica, "medium"), 75_000);
+        assert_eq!(cause(&stream, "medium"), Limit::StreamShare, "a quarter of the stream is free");
+        for bytes in [999_000, 1_200_000] {
+            stream.now += Duration::from_secs(1);
+            stream.measure(bytes);
+            assert_eq!(cause(&stream, "small"), Limit::StreamSpace, "{bytes}");
+            assert_eq!(cause(&stream, "medium"), Limit::StreamSpace, "{bytes}");
+            assert_eq!(cause(&stream, "large"), Limit::StreamShare, "{bytes}");
+        }
+    }
+
+    #[test]
     fn events_that_expired_or_were_not_stored_do_not_count() {
         let mut stream = Stream::new();
         let (replica, acme) = (stream.replica(25, 1), "acme".parse().unwrap());
@@ -208,11 +250,11 @@ mod tests {
         let mut stream = Stream::new();
         let replica = stream.replica(25, 1);
         for number in 0..2048 {
-            replica.admit(&format!("tenant{number}").parse().unwrap(), 1, stream.now);
+            replica.admit(&format!("tenant{number}").parse().unwrap(), 1, stream.now).unwrap();
         }
         assert_eq!(replica.tenants.count(), 2048);
         stream.now += Duration::from_hours(75);
-        replica.admit(&"acme".parse().unwrap(), 1, stream.now);
+        replica.admit(&"acme".parse().unwrap(), 1, stream.now).unwrap();
         assert_eq!(replica.tenants.count(), 1);
     }
 

@@ -81,19 +81,26 @@ impl TenantLimits {
         let sizes: Vec<_> = events.iter().map(|event| event.bytes).collect();
         let mut admission = quotas.admit(tenant_id, quota, allowance, &sizes, admit, now);
         let share_of = |event: &EventSize| event.stream.and_then(|stream| shares.get(stream));
-        let within_quota = events.iter().take(admission.admitted);
-        let within_share = within_quota
-            .take_while(|event| share_of(event).is_none_or(|share| share.admit(tenant_id, event.bytes, now)));
-        let mut within_share = within_share.count();
-        if admit == Admit::AllOrNone && within_share < admission.admitted {
-            for event in &events[..within_share] {
-                share_of(event).inspect(|share| share.remove(tenant_id, event.bytes));
+        let mut within_share = 0;
+        let exceeded = events.iter().take(admission.admitted).find_map(|event| {
+            let share = share_of(event);
+            let limit = share.and_then(|share| share.admit(tenant_id, event.bytes, now).err());
+            within_share += usize::from(limit.is_none());
+            share.zip(limit).zip(event.stream)
+        });
+        if let Some(((share, limit), stream)) = exceeded {
+            if admit == Admit::AllOrNone {
+                for event in &events[..within_share] {
+                    share_of(event).inspect(|share| share.remove(tenant_id, event.bytes));
+                }
+                within_share = 0;
             }
-            within_share = 0;
-        }
-        if within_share < admission.admitted {
             quotas.give_back(tenant_id, admission.admitted - within_share, 0);
-            let over_quota = OverQuota { limit: Limit::StreamShare, retry_after: MAX_RETRY_AFTER };
+            if limit == Limit::StreamSpace {
+                let rest = events[within_share..].iter().filter(|event| event.stream == Some(stream));
+                share.full.inc_by(rest.count() as u64);
+            }
+            let over_quota = OverQuota { limit, retry_after: MAX_RETRY_AFTER };
             admission = Admission { admitted: within_share, over_quota: Some(over_quota) };
         }
         if let Some(OverQuota { limit, .. }) = admission.over_quota {
@@ -147,7 +154,7 @@ impl Rejections {
         let counter = |reason| {
             metrics.metric(
                 "quota_rejected_events",
-                "Events rejected by a limit of their tenant",
+                "Events rejected by a limit of their tenant; an event that is sent again counts again",
                 &[("reason", reason)],
             )
         };
@@ -161,13 +168,22 @@ impl Rejections {
 
     fn record(&self, tenant_id: &TenantId, limit: Limit, events: usize, now: Instant) {
         let counter = match limit {
-            Limit::EventsPerSecond(_) => &self.events_per_second,
-            Limit::BytesPerSecond(_) => &self.bytes_per_second,
-            Limit::StreamShare => &self.stream_share,
+            Limit::EventsPerSecond(_) => Some(&self.events_per_second),
+            Limit::BytesPerSecond(_) => Some(&self.bytes_per_second),
+            Limit::StreamShare => Some(&self.stream_share),
+            // An outcome of the stream.
+            Limit::StreamSpace => None,
         };
-        counter.inc_by(events as u64);
-        if self.warns(tenant_id, now) {
+        if let Some(counter) = counter {
+            counter.inc_by(events as u64);
+        }
+        if !self.warns(tenant_id, now) {
+            return;
+        }
+        if counter.is_some() {
             tracing::warn!(%tenant_id, %limit, "tenant exceeds its quota; events rejected");
+        } else {
+            tracing::warn!(%tenant_id, "the event stream has no space for a tenant below its share; events rejected");
         }
     }
 
