@@ -38,6 +38,7 @@ public final class ReadEvents {
     // Time until an event that could not be handled is delivered again.
     private static final Duration RETRY_DELAY = Duration.ofSeconds(30);
 
+    private final Connection broker;
     private final JetStream stream;
     private final ConsumerContext consumer;
     private final List<String> types;
@@ -63,6 +64,7 @@ public final class ReadEvents {
     }
 
     private ReadEvents(Connection broker, String streamName) throws IOException, JetStreamApiException {
+        this.broker = broker;
         stream = broker.jetStream();
         consumer = broker.getConsumerContext(streamName, NAME);
         ConsumerConfiguration configuration = consumer.getCachedConsumerInfo().getConsumerConfiguration();
@@ -145,6 +147,11 @@ public final class ReadEvents {
         extending.scheduleAtFixedRate(() -> waiting.forEach(Message::inProgress), period, period, TimeUnit.MILLISECONDS);
         FetchConsumeOptions options = FetchConsumeOptions.builder().maxMessages(BATCH).noWaitExpiresIn(2000).build();
         while (!stopped) {
+            if (broker.getStatus() == Connection.Status.CLOSED) {
+                System.err.println("connection closed");
+                // Without the hook, which waits for this thread.
+                Runtime.getRuntime().halt(1);
+            }
             try (FetchConsumer fetched = consumer.fetch(options)) {
                 for (Message event = fetched.nextMessage(); event != null; event = fetched.nextMessage()) {
                     waiting.add(event);
@@ -167,7 +174,8 @@ public final class ReadEvents {
         Options options = Options.builder()
                 .server(System.getenv("NATS_URL"))
                 .userInfo(NAME, System.getenv("NATS_PASSWORD"))
-                // Without a limit, the program survives an outage of the broker.
+                // Without a limit, the program survives an outage of the broker. jnats closes the connection after two rejected
+                // logins. A supervisor starts the program again.
                 .maxReconnects(-1)
                 .build();
         Connection broker = Nats.connect(options);

@@ -191,9 +191,9 @@ func next(consumer jetstream.Consumer) ([]jetstream.Msg, error) {
 
 func run(ctx context.Context) error {
 	name := os.Getenv("NATS_USER")
-	// Without a limit of reconnections, the program survives an outage of the broker.
-	broker, err := nats.Connect(os.Getenv("NATS_URL"),
-		nats.UserInfo(name, os.Getenv("NATS_PASSWORD")), nats.MaxReconnects(-1))
+	// Without a limit of reconnections, the program survives an outage of the broker, and a login that is rejected for some time.
+	broker, err := nats.Connect(os.Getenv("NATS_URL"), nats.UserInfo(name, os.Getenv("NATS_PASSWORD")),
+		nats.MaxReconnects(-1), nats.IgnoreAuthErrorAbort())
 	if err != nil {
 		return err
 	}
@@ -212,6 +212,9 @@ func run(ctx context.Context) error {
 	}
 	reader := &reader{name: name, stream: stream, types: types, ackWait: consumer.CachedInfo().Config.AckWait}
 	for ctx.Err() == nil {
+		if broker.IsClosed() {
+			return nats.ErrConnectionClosed
+		}
 		batch, err := next(consumer)
 		if err != nil {
 			log.Print(err)

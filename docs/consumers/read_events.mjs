@@ -70,8 +70,13 @@ async function acknowledge(event) {
   }
 }
 
-// Without a limit of reconnections, the program survives an outage of the broker.
-const broker = await connect({ servers, user: name, pass, maxReconnectAttempts: -1 });
+// Without a limit of reconnections, the program survives an outage of the broker, and a login that is rejected for some time.
+const broker = await connect({ servers, user: name, pass, maxReconnectAttempts: -1, ignoreAuthErrorAbort: true });
+/** Prints errors of the connection, for example a rejected login. */
+async function report() {
+  for await (const { error } of broker.status()) if (error) console.error(error.message);
+}
+report();
 let stopped = false;
 for (const signal of ["SIGINT", "SIGTERM"]) process.on(signal, () => (stopped = true));
 const stream = jetstream(broker);
@@ -83,6 +88,10 @@ const waiting = [];
 // Extends the time for the acknowledgements of the events that wait or are handled.
 const extending = setInterval(() => waiting.forEach((event) => event.working()), config.ack_wait / 1e6 / 3);
 while (!stopped) {
+  if (broker.isClosed()) {
+    console.error("connection closed");
+    process.exit(1);
+  }
   try {
     for await (const event of await consumer.fetch({ max_messages: BATCH, expires: 2000 })) waiting.push(event);
     while (waiting.length > 0 && !stopped) {
@@ -97,4 +106,6 @@ while (!stopped) {
 clearInterval(extending);
 // The rest is delivered again at once.
 waiting.forEach((event) => event.nak());
-await broker.drain();
+// Does not wait for a broker that is not available.
+await Promise.race([broker.drain().catch(() => {}), sleep(5000)]);
+process.exit();

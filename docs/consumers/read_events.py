@@ -118,6 +118,9 @@ async def main():
     waiting = []
     extending = asyncio.create_task(extend(waiting, ack_wait))
     while not stop.is_set():
+        if broker.is_closed:
+            # nats-py does not connect again after the broker has ended the login. A supervisor starts the program again.
+            sys.exit("connection closed")
         try:
             waiting += await events.fetch(BATCH, timeout=2)
         except asyncio.TimeoutError:

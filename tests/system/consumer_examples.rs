@@ -157,6 +157,39 @@ impl<'a> System<'a> {
         self.platform("POST", "/consumers/consumer/reset", json!({ "to": "new" })).await;
     }
 
+    /// Runs an example while its login is suspended. Then it must read again.
+    async fn suspend(&self, name: &str, mut command: Command, output: &Path) {
+        self.configure(&mut command);
+        let mut process = Process::start(&mut command, output);
+        // The broker reads its configuration again when a login changes, and serves nothing meanwhile.
+        let send = async |part: &str| {
+            let event = json!({ "source_id": "s", "event_id": format!("{name}-{part}") });
+            wait_until("the event is accepted", async || {
+                (self.user.client.post("/events", &event).await.status == 202).then_some(())
+            })
+            .await;
+        };
+        send("first").await;
+        self.wait_until_handled(std::slice::from_mut(&mut process), 0).await;
+        let (_, address) = self.run.run_file.nats_url.split_once('@').unwrap();
+        let password = self.consumer["login"]["password"].as_str().unwrap();
+        within(testkit::DEADLINE, "the suspension", e2e::flood(address, "consumer", password)).await;
+        wait_until("the login is rejected three times", async || {
+            process.expect_running();
+            let output = process.output().to_lowercase();
+            (output.matches("authorization violation").count() >= 3).then_some(())
+        })
+        .await;
+        let platform = api_client(&self.run.run_file.base_url).bearer(&self.platform_token);
+        wait_until("the suspension ends", async || {
+            (platform.post("/consumers/consumer/resume", &json!({})).await.status == 200).then_some(())
+        })
+        .await;
+        send("last").await;
+        self.wait_until_handled(std::slice::from_mut(&mut process), 0).await;
+        assert!(process.output().contains(&format!("{name}-last")), "{}", process.output());
+    }
+
     /// Runs an example until it has handled all events.
     async fn check(&self, name: &str, mut command: Command, output: &Path) {
         let mut lines = self.send(name).await;
@@ -369,5 +402,16 @@ async fn the_examples_continue_while_no_dead_letter_can_be_stored_and_after_a_re
         let home = tempfile::tempdir().unwrap();
         let program = build_go_example(&go, home.path(), None, "").await;
         system.disturb("go", Command::new(program), &installation.path("go")).await;
+    }
+}
+
+#[tokio::test]
+async fn the_example_in_javascript_reads_again_after_a_suspension_of_its_login() {
+    let installation = Installation::new(&[]);
+    let system = System::start(&installation, 30).await;
+    for (name, version) in [("javascript", None), ("javascript-oldest", Some(OLDEST_NATS_JS))] {
+        if let Some(program) = install_javascript_example(&installation, version, "").await {
+            system.suspend(name, node(&program), &installation.path(name)).await;
+        }
     }
 }
