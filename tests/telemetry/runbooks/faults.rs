@@ -106,6 +106,27 @@ async fn more_logins_than_the_workers_can_verify() {
 }
 
 #[tokio::test]
+async fn guesses_at_the_password_of_an_account() {
+    let Some(mut watched) = Watched::start(&[]).await else { return };
+    let base_url = watched.proxy.base_url.clone();
+    let body = json!({ "email": "ada@acme.example", "password": "not-the-password-9" });
+    let guesses = async || {
+        let guess = || {
+            let client = api_client(&base_url).header("X-Tenant-ID", "acme");
+            let body = body.clone();
+            async move { client.post("/auth/password/login", &body).await }
+        };
+        join_all((0..20).map(|_| guess())).await;
+    };
+    let outputs = watched.expect(&["SvcPasswordGuessing"], guesses).await;
+    let decisions = &outputs["svc_limiter_decisions_total{limit=\"account\"}"];
+    assert!(decisions.contains("rejected"), "{outputs:#?}");
+    watched.values.push(("<user_id>", watched.ada.user_id.clone()));
+    watched.act("SvcPasswordGuessing", "svc users enable <user_id> --tenant <tenant>").await;
+    watched.expect_recovery(async || ()).await;
+}
+
+#[tokio::test]
 async fn a_consumer_that_does_not_read_and_wrong_clocks() {
     let Some(mut watched) = Watched::start(&[]).await else { return };
     assert_eq!(watched.send_event().await, 202);
