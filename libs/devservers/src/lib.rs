@@ -17,7 +17,7 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use anyhow::Context as _;
+use anyhow::{Context as _, anyhow};
 use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
@@ -33,6 +33,9 @@ pub use temporary::create_temporary_directory;
 use nats::Nats;
 use postgres::Postgres;
 use server::{RunningServer, start, supervise};
+
+/// The oldest supported version of Postgres, see `docs/running.md`. That of nats-server is in `bus`.
+const OLDEST_POSTGRES: u32 = 15;
 
 /// The paths of server programs and test tools (`.dev/tools.json`), written by `deploy/local/fetch.py`.
 #[derive(Clone, Debug, Deserialize)]
@@ -67,6 +70,24 @@ impl Tools {
         let text = std::fs::read(path).with_context(advice)?;
         serde_json::from_slice(&text).with_context(advice)
     }
+
+    /// Checks that the servers are not older than the services require.
+    async fn check_versions(&self) -> anyhow::Result<()> {
+        let postgres = self.postgres_bin_dir.join("postgres");
+        let version = process::version_of(&postgres).await?;
+        let number = process::major(&version).and_then(|number| number.parse::<u32>().ok());
+        if number.is_none_or(|number| number < OLDEST_POSTGRES) {
+            let error = format!("Postgres {version} is too old: update it to {OLDEST_POSTGRES} or newer");
+            return Err(too_old(error, &postgres));
+        }
+        let version = process::version_of(&self.nats_server).await?;
+        bus::check_version(&version).map_err(|error| too_old(error, &self.nats_server))
+    }
+}
+
+/// The error of a program that is too old.
+fn too_old(error: impl Display, program: &Path) -> anyhow::Error {
+    anyhow!("{error} ({}), or download a newer one with make up TOOLS=fetch", program.display())
 }
 
 /// The process ids of the servers.
@@ -105,8 +126,9 @@ impl Servers {
     /// cancelled, the started servers are stopped.
     ///
     /// # Errors
-    /// If a server does not start, with the end of its log.
+    /// If a server is too old, before anything is created, or does not start, with the end of its log.
     pub async fn start(config: &ServersConfig, cancel: &CancellationToken) -> Result<Self, StartError> {
+        config.tools.check_versions().await?;
         let postgres = Postgres::prepare(config, cancel).await?;
         let nats = Nats::prepare(config).await?;
         let (postgres, nats) = tokio::join!(start(postgres, cancel), start(nats, cancel));

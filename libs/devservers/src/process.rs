@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
+use anyhow::Context as _;
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use tokio::process::{Child, Command};
 
@@ -83,6 +84,25 @@ impl ServerProcess {
         let last = lines[lines.len().saturating_sub(15)..].join("\n  | ");
         format!("end of its log {}:\n  | {last}", self.log.display())
     }
+}
+
+/// Runs a program with `--version`, and returns the version that it prints.
+pub(crate) async fn version_of(program: &Path) -> anyhow::Result<String> {
+    let output = Command::new(program).arg("--version").output().await;
+    let output = output.with_context(|| format!("failed to run {} --version", program.display()))?;
+    let version = find_version(&String::from_utf8_lossy(&output.stdout)).map(str::to_owned);
+    version.with_context(|| format!("{} --version prints no version", program.display()))
+}
+
+/// The version in a text, for example `15.18` in `postgres (PostgreSQL) 15.18 (Debian …)`, and `2.12.6` in `nats-server: v2.12.6`.
+pub(crate) fn find_version(text: &str) -> Option<&str> {
+    let starts_with_digit = |word: &&str| word.starts_with(|c: char| c.is_ascii_digit());
+    text.split_whitespace().map(|word| word.trim_start_matches('v')).find(starts_with_digit)
+}
+
+/// The first number of a version.
+pub(crate) fn major(version: &str) -> Option<&str> {
+    version.split(|c: char| !c.is_ascii_digit()).next()
 }
 
 /// Stops the process in the pid file if its command line contains `arguments`, and removes the file.
@@ -175,6 +195,19 @@ mod tests {
         fs::write(&pid_file, format!("{}\n/more/lines\n", process.id())).unwrap();
         stop_orphan(&pid_file, "sleep 1000", STEPS).await.unwrap();
         assert!(!process.wait().unwrap().success());
+    }
+
+    #[test]
+    fn finds_the_version_in_the_output_of_each_server() {
+        for (output, version, first) in [
+            ("postgres (PostgreSQL) 15.18 (Debian 15.18-0+deb12u1)", Some("15.18"), Some("15")),
+            ("postgres (PostgreSQL) 19beta1", Some("19beta1"), Some("19")),
+            ("nats-server: v2.12.6", Some("2.12.6"), Some("2")),
+            ("sh: not found", None, None),
+        ] {
+            let found = find_version(output);
+            assert_eq!((found, found.and_then(major)), (version, first), "{output}");
+        }
     }
 
     #[tokio::test]

@@ -15,6 +15,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::Durability;
 use crate::account::Account;
+use crate::process::{find_version, major};
 use crate::server::StartError;
 use crate::{Tools, print_progress, secret};
 
@@ -106,7 +107,7 @@ impl Cluster {
         let output = self.command("postgres").arg("--version").output().await;
         let output = output.context("failed to run postgres --version")?;
         let version = String::from_utf8_lossy(&output.stdout);
-        if major_version(&version) == Some(created_by.trim()) {
+        if find_version(&version).and_then(major) == Some(created_by.trim()) {
             return Ok(());
         }
         bail!(
@@ -184,26 +185,4 @@ fn copy_tree(from: &Path, to: &Path) -> io::Result<()> {
         }
     }
     Ok(())
-}
-
-/// The major version in the output of `postgres --version`, for example `postgres (PostgreSQL) 15.18 (Debian …)`.
-fn major_version(output: &str) -> Option<&str> {
-    let starts_with_digit = |word: &str| word.starts_with(|c: char| c.is_ascii_digit());
-    output
-        .split_whitespace()
-        .find(|word| starts_with_digit(word))?
-        .split(|c: char| !c.is_ascii_digit())
-        .next()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn parses_the_major_version() {
-        assert_eq!(major_version("postgres (PostgreSQL) 15.18 (Debian 15.18-0+deb12u1)"), Some("15"));
-        assert_eq!(major_version("postgres (PostgreSQL) 19beta1"), Some("19"));
-        assert_eq!(major_version("sh: not found"), None);
-    }
 }

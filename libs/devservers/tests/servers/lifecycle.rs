@@ -1,6 +1,7 @@
 //! Start, stop, account, data and roles.
 
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use devservers::{Account, DataDir, Durability, PostgresRole, Servers, ServersConfig, StartError, Tools};
 use sqlx::{Connection as _, PgConnection};
@@ -72,6 +73,41 @@ async fn data_of_another_postgres_version_are_rejected_with_advice() {
     std::fs::write(config.data.root().join("postgres/cluster/PG_VERSION"), "9\n").unwrap();
     let error = start(&config).await.err().unwrap().to_string();
     assert!(error.contains("created by Postgres 9") && error.contains("make clean"), "{error}");
+}
+
+/// Creates a program that prints a version. Another process writes it, because a file that this one has open for writing cannot run.
+fn create_program(path: &Path, prints: &str) {
+    let script = r#"printf '#!/bin/sh\necho "%s"\n' "$2" > "$1" && chmod 755 "$1""#;
+    let status = Command::new("sh").args(["-c", script, "sh"]).arg(path).arg(prints).status().unwrap();
+    assert!(status.success());
+}
+
+#[tokio::test]
+async fn a_server_that_is_too_old_is_named_with_the_required_version_before_anything_is_created() {
+    let dir = tempfile::tempdir().unwrap();
+    let config = config(&dir, None);
+    let (postgres, nats_server) = (dir.path().join("postgres"), dir.path().join("nats-server"));
+    create_program(&postgres, "postgres (PostgreSQL) 14.9 (Debian 14.9-1.pgdg120+1)");
+    create_program(&nats_server, "nats-server: v2.12.5");
+    for (tools, program, expected) in [
+        (
+            Tools { postgres_bin_dir: dir.path().to_owned(), ..config.tools.clone() },
+            &postgres,
+            ["Postgres 14.9 is too old", "15 or newer"],
+        ),
+        (
+            Tools { nats_server: nats_server.clone(), ..config.tools.clone() },
+            &nats_server,
+            ["nats-server 2.12.5 is too old", "2.12.6 or newer"],
+        ),
+    ] {
+        let config = ServersConfig { tools, ..config.clone() };
+        let error = start(&config).await.err().unwrap().to_string();
+        assert!(expected.iter().all(|text| error.contains(text)), "{error}");
+        assert!(error.contains(&program.display().to_string()), "{error}");
+        assert!(error.contains("make up TOOLS=fetch"), "{error}");
+        assert!(!config.data.root().join("postgres").exists());
+    }
 }
 
 #[tokio::test]
