@@ -4,12 +4,12 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use clap::FromArgMatches;
 use clap::error::ErrorKind as ClapErrorKind;
+use clap::{ColorChoice, FromArgMatches};
 use parking_lot::Mutex;
 
 use crate::commands::{CommandLine, HelpText, TREE};
-use crate::framework::arguments::{Color, value_before_parsing};
+use crate::framework::arguments::value_before_parsing;
 use crate::framework::command::Node;
 use crate::framework::context::Context;
 use crate::framework::environment;
@@ -23,9 +23,9 @@ pub fn run() -> ExitCode {
     let arguments: Vec<String> =
         std::env::args_os().map(|argument| argument.to_string_lossy().into_owned()).collect();
     let format = value_before_parsing(&arguments, "--output", Some('o'), environment::text("SVC_OUTPUT"));
-    let color: Color = value_before_parsing(&arguments, "--color", None, None);
+    let color: ColorChoice = value_before_parsing(&arguments, "--color", None, None);
     let parse = |command: clap::Command| {
-        let command = environment::without_empty(command).color(color.into());
+        let command = environment::without_empty(command).color(color);
         let matches = command.try_get_matches_from(std::env::args_os());
         matches.and_then(|matches| {
             let mut line = CommandLine::from_arg_matches(&matches)?;

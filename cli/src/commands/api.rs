@@ -3,12 +3,11 @@
 use clap::Args;
 use contract::API_PREFIX;
 use reqwest::Method;
-use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use schemars::JsonSchema;
 use serde::{Serialize, Serializer};
 use serde_json::json;
 use serde_json::value::RawValue;
 
-use crate::framework::api::ApiResponse;
 use crate::framework::catalog::{Errors, Examples, Names, Requirement, Routes, SchemaOf};
 use crate::framework::command::Command;
 use crate::framework::context::Context;
@@ -23,10 +22,9 @@ use crate::framework::output::{CommandOutput, Table};
 #[derive(Args)]
 pub(crate) struct ApiCommand {
     /// HTTP method.
-    #[arg(value_name = "METHOD", value_parser = parse_method)]
+    #[arg(value_parser = parse_method)]
     method: Method,
     /// Path, such as /auth/session. The first slash may be omitted.
-    #[arg(value_name = "PATH")]
     path: String,
     /// JSON body, or `-` to read it from standard input.
     #[arg(long, short, value_name = "JSON")]
@@ -39,53 +37,25 @@ pub(crate) struct ApiCommand {
     anonymous: bool,
 }
 
-/// Body of a response; JSON keeps its bytes.
-pub(crate) enum ResponseBody {
-    Json(Box<RawValue>),
-    Text(String),
-    Empty,
-}
-
-impl From<&ApiResponse> for ResponseBody {
-    fn from(response: &ApiResponse) -> Self {
-        let text = String::from_utf8_lossy(response.body());
-        match serde_json::from_slice(response.body()) {
-            Ok(json) => Self::Json(json),
-            Err(_) if text.is_empty() => Self::Empty,
-            Err(_) => Self::Text(text.into_owned()),
-        }
-    }
-}
+/// Body of the response: JSON unchanged, other text as a string, an empty body as null.
+#[derive(JsonSchema)]
+pub(crate) struct ResponseBody(#[schemars(with = "serde_json::Value")] String);
 
 impl Serialize for ResponseBody {
     fn serialize<S: Serializer>(&self, serializer: S) -> std::result::Result<S::Ok, S::Error> {
-        match self {
-            Self::Json(json) => json.serialize(serializer),
-            Self::Text(text) => serializer.serialize_str(text),
-            Self::Empty => serializer.serialize_unit(),
+        match serde_json::from_str::<&RawValue>(&self.0) {
+            Ok(json) => json.serialize(serializer),
+            Err(_) if self.0.is_empty() => serializer.serialize_unit(),
+            Err(_) => serializer.serialize_str(&self.0),
         }
-    }
-}
-
-impl JsonSchema for ResponseBody {
-    fn schema_name() -> std::borrow::Cow<'static, str> {
-        "ResponseBody".into()
-    }
-
-    fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        json_schema!({"description": "Body of the response: JSON unchanged, other text as a string, an empty body as null."})
     }
 }
 
 impl CommandOutput for ResponseBody {
     fn table(&self) -> Table {
-        match self {
-            Self::Json(json) => match serde_json::from_str::<serde_json::Value>(json.get()) {
-                Ok(value) => Table::text(&format!("{value:#}")),
-                Err(_) => Table::text(json.get()),
-            },
-            Self::Text(text) => Table::text(text),
-            Self::Empty => Table::empty(),
+        match serde_json::from_str::<serde_json::Value>(&self.0) {
+            Ok(value) => Table::text(&format!("{value:#}")),
+            Err(_) => Table::text(&self.0),
         }
     }
 }
@@ -93,7 +63,6 @@ impl CommandOutput for ResponseBody {
 impl Command for ApiCommand {
     type Output = ResponseBody;
 
-    const REQUIRES: Requirement = Requirement::Credential;
     const ROUTES: Routes = Routes::Any;
     const ERRORS: Errors = &[ErrorKind::InputUnreadable, ErrorKind::PlatformTokenMissing];
     const EXAMPLES: Examples = &[
@@ -128,7 +97,8 @@ impl Command for ApiCommand {
         if let Some(data) = self.data {
             call = call.body(if data == "-" { read_stdin().await? } else { data.into_bytes() });
         }
-        Ok(ResponseBody::from(&call.send_any().await?.error_for_raw_status()?))
+        let response = call.send_any().await?.error_for_raw_status()?;
+        Ok(ResponseBody(String::from_utf8_lossy(response.body()).into_owned()))
     }
 }
 

@@ -70,14 +70,14 @@ fn sources(key: &ApiKey) -> String {
 #[derive(Args)]
 pub(crate) struct Create {
     /// Display name.
-    #[arg(long, value_name = "NAME")]
+    #[arg(long)]
     name: String,
     /// Scope of the key; repeatable.
-    #[arg(long, value_name = "SCOPE", default_value = "events:write")]
+    #[arg(long, default_value = "events:write")]
     #[arg(value_parser = enum_parser::<Scope>(Scope::ALL.iter().map(|it| it.as_str())))]
     scope: Vec<Scope>,
     /// Source of the events that the key may send and read; repeatable [default: all sources].
-    #[arg(long, value_name = "SOURCE_ID")]
+    #[arg(long)]
     source_id: Vec<String>,
     /// Expiry in the form `YYYY-MM-DDTHH:MM:SSZ`, at most 365 days from now [default: 90 days from now].
     #[arg(long, value_name = "TIME", value_parser = parse_time)]

@@ -41,7 +41,7 @@ pub(crate) struct List {
     user_id: Option<UserRef>,
     /// API key that is affected or that caused the event, by id, or by 4 or more characters of its start or end if the key is active
     /// [default: all].
-    #[arg(long, value_name = "KEY_ID")]
+    #[arg(long)]
     key_id: Option<IdRef<KeyId>>,
     /// Start with events stored at this time, such as 2026-01-31T12:00:00Z, or this long ago, such as 7d.
     #[arg(long, value_name = "TIME", default_value = "24h", value_parser = parse_since)]
@@ -83,8 +83,9 @@ impl Row for AuditRecord {
 
 /// The most specific affected object.
 fn object(record: &AuditRecord) -> Option<Cell> {
-    let AuditRecord { key_id, session_id, invite_id, user_id, .. } = record;
-    key_id.map(id).or(session_id.map(id)).or(invite_id.map(id)).or(user_id.map(id))
+    let AuditRecord { key_id, session_id, invite_id, user_id, consumer, .. } = record;
+    let ids = key_id.map(id).or(session_id.map(id)).or(invite_id.map(id)).or(user_id.map(id));
+    ids.or(consumer.as_ref().map(text))
 }
 
 impl Command for List {

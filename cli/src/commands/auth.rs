@@ -194,7 +194,7 @@ impl Command for Status {
         // A credential of the environment takes precedence over stored sessions.
         let stored = Credentials::load()?;
         let login = context.stored_login(&stored).ok().filter(|_| items.is_empty());
-        for (name, session) in stored.all() {
+        for (name, session) in &stored.sessions {
             items.push(AvailableCredential {
                 source: "stored",
                 current: login.is_some_and(|(current, _)| current == name),

@@ -32,7 +32,7 @@ group!(
 #[derive(Args)]
 pub(crate) struct Show {
     /// Name of a command, such as `auth login` [default: all commands].
-    #[arg(value_name = "COMMAND", conflicts_with = "summary")]
+    #[arg(conflicts_with = "summary")]
     command: Vec<String>,
     /// Print only names, synopses, groups and purposes.
     #[arg(long)]
@@ -145,7 +145,6 @@ fn unknown_command(tree: CommandTree, name: &str) -> CliError {
 #[derive(Args)]
 pub(crate) struct Validate {
     /// Catalog file; `-` reads standard input.
-    #[arg(value_name = "FILE")]
     file: PathBuf,
 }
 

@@ -61,10 +61,13 @@ impl Key {
             Self::CaFile => context
                 .ca_file_setting()?
                 .map(|setting| (setting.value.display().to_string(), setting.origin.to_string())),
-            Self::Output => Some(shown(&context.output_setting())),
+            Self::Output => {
+                let Setting { value, origin } = context.output_setting();
+                Some((name(&value), origin.to_string()))
+            }
             Self::CredentialStore => Some(match context.configuration()?.credential_store {
-                Some(choice) => (choice.to_string(), "configuration file".to_owned()),
-                None => (CredentialStore::default().to_string(), Origin::Default.to_string()),
+                Some(choice) => (name(&choice), "configuration file".to_owned()),
+                None => (name(&CredentialStore::default()), Origin::Default.to_string()),
             }),
             Self::Credential => credential_in_use(context)?,
         };
@@ -73,9 +76,9 @@ impl Key {
     }
 }
 
-/// Name of a setting, as the command line accepts it.
-fn name(key: &impl ValueEnum) -> String {
-    key.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
+/// Name of a value, as the command line accepts it.
+fn name<V: ValueEnum>(value: &V) -> String {
+    value.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
 }
 
 /// Name of the session or API key that commands use, and what provides it.
@@ -257,7 +260,6 @@ pub(crate) struct Set {
     #[arg(value_name = "SETTING")]
     key: StoredKey,
     /// New value.
-    #[arg(value_name = "VALUE")]
     value: String,
 }
 
@@ -300,9 +302,7 @@ impl Command for Set {
     const SEE_ALSO: Names = &["config list", "config unset", "config use-context"];
 
     async fn run(self, context: &Context) -> Result<Self::Output> {
-        change(context, self.key, Some(&self.value), |configuration, name| {
-            Ok(configuration.get_or_create(name))
-        })
+        change(context, self.key, Some(&self.value))
     }
 }
 
@@ -325,10 +325,7 @@ impl Command for Unset {
     const SEE_ALSO: Names = &["config set", "config delete-context"];
 
     async fn run(self, context: &Context) -> Result<Self::Output> {
-        change(context, self.key, None, |configuration, name| {
-            configuration.get(name)?;
-            Ok(configuration.get_or_create(name))
-        })
+        change(context, self.key, None)
     }
 }
 
@@ -337,22 +334,20 @@ fn parse_credential_store(text: &str) -> Result<CredentialStore> {
         .map_err(|_| ErrorKind::InputInvalid.with_message("credential-store is auto, file or keyring"))
 }
 
-/// Changes a setting of the context of `--context`, else of the current one.
-fn change(
-    context: &Context,
-    key: StoredKey,
-    value: Option<&str>,
-    find: impl for<'a> FnOnce(&'a mut Configuration, &ContextName) -> Result<&'a mut NamedContext>,
-) -> Result<ChangedSetting> {
+/// Changes or removes a setting of the context of `--context`, else of the current one. Only a change creates the context.
+fn change(context: &Context, key: StoredKey, value: Option<&str>) -> Result<ChangedSetting> {
     Directory::for_current_user()?.update(|configuration: &mut Configuration| {
         if key == StoredKey::CredentialStore {
             let store = &mut configuration.credential_store;
-            let [value, previous] = replace(store, value, parse_credential_store, ToString::to_string)?;
+            let [value, previous] = replace(store, value, parse_credential_store, name)?;
             return Ok(ChangedSetting { context: None, key: name(&key), value, previous });
         }
         let named = context.globals().context.as_ref().or_else(|| configuration.current());
         let named = named.cloned().unwrap_or_else(ContextName::first);
-        let [value, previous] = key.write(find(configuration, &named)?, value)?;
+        if value.is_none() {
+            configuration.get(&named)?;
+        }
+        let [value, previous] = key.write(configuration.get_or_create(&named), value)?;
         Ok(ChangedSetting { context: Some(named), key: name(&key), value, previous })
     })
 }

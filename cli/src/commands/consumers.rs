@@ -7,10 +7,11 @@ use std::time::Duration;
 
 use chrono::TimeDelta;
 use clap::Args;
-use contract::consumers::{Consumer, ConsumerName, ConsumerStart};
+use contract::consumers::{Consumer, ConsumerName, ConsumerStart, DeadLetter};
 use contract::routes;
 use tokio::time::sleep;
 
+use crate::framework::api::ListLimit;
 use crate::framework::catalog::{Errors, Examples, Names, Routes};
 use crate::framework::command::{Command, ended, group};
 use crate::framework::context::Context;
@@ -20,6 +21,8 @@ use crate::framework::output::{Cell, CommandOutput, ItemList, Row, Table, durati
 use control::{Config, Pause, Reset, Resume};
 use create::{Create, RotateLogin};
 
+/// Maximum number of event types or subjects in a cell. The JSON output has all.
+const MAX_VALUES: usize = 3;
 /// Interval of `list --watch`.
 const WATCH_INTERVAL: Duration = Duration::from_secs(2);
 
@@ -70,7 +73,7 @@ fn fields(consumer: &Consumer) -> Vec<(&'static str, Option<Cell>)> {
                 .map(|it| text(format!("{} messages per second", it.messages_per_second))),
         ),
         ("start", Some(start(consumer))),
-        ("subjects", Some(text(consumer.filter_subjects.join(" ")))),
+        ("subjects", Some(text(first(&consumer.filter_subjects)))),
     ]
 }
 
@@ -120,7 +123,15 @@ fn oldest_unread(consumer: &Consumer) -> Option<Cell> {
 }
 
 fn event_types(consumer: &Consumer) -> String {
-    if consumer.event_types.is_empty() { "all".to_owned() } else { consumer.event_types.join(" ") }
+    if consumer.event_types.is_empty() { "all".to_owned() } else { first(&consumer.event_types) }
+}
+
+/// Returns the first values, and the number of the others.
+fn first(values: &[String]) -> String {
+    match values.split_at_checked(MAX_VALUES) {
+        Some((shown, rest)) if !rest.is_empty() => format!("{} and {} more", shown.join(" "), rest.len()),
+        _ => values.join(" "),
+    }
 }
 
 /// List the consumers and their progress.
@@ -160,7 +171,6 @@ impl Command for List {
 #[derive(Args)]
 pub(crate) struct Get {
     /// Name of the consumer.
-    #[arg(value_name = "NAME")]
     name: ConsumerName,
 }
 
@@ -181,11 +191,11 @@ impl Command for Get {
 
 /// Delete a consumer.
 ///
-/// It reads no more events. Its position in the stream and its login are lost. Asks for confirmation.
+/// It reads no more events. Its position in the stream and its login are lost. Its dead letters remain until they expire. Asks for
+/// confirmation.
 #[derive(Args)]
 pub(crate) struct Delete {
     /// Name of the consumer.
-    #[arg(value_name = "NAME")]
     name: ConsumerName,
 }
 
@@ -201,7 +211,7 @@ ended!(
 impl Command for Delete {
     type Output = DeletedConsumer;
 
-    const ROUTES: Routes = Routes::Only(&[&routes::DELETE_CONSUMER]);
+    const ROUTES: Routes = Routes::Only(&[&routes::DELETE_CONSUMER, &routes::LIST_DEAD_LETTERS]);
     const ERRORS: Errors = ErrorKind::CONFIRMATION;
     const EXAMPLES: Examples = &[
         ("Delete a consumer after confirmation", "svc consumers delete archive"),
@@ -214,7 +224,15 @@ impl Command for Delete {
 
     async fn run(self, context: &Context) -> Result<Self::Output> {
         let api = context.connect(Self::REQUIRES).await?;
-        context.prompt().confirm(&format!("Delete consumer {} and its position?", self.name)).await?;
+        let (path, name) = (routes::LIST_DEAD_LETTERS.path_with(&[&self.name]), &self.name);
+        // Only for the warning: a leaked consumer is deleted also if they cannot be listed.
+        let letters = api.list::<DeadLetter>(&path, &[], ListLimit::AtMost(1)).await;
+        if letters.is_ok_and(|letters| !letters.items.is_empty()) {
+            context.out().warn(&format!(
+                "consumer {name} has dead letters, which are not replayed without it (`svc events dlq list {name}`)"
+            ));
+        }
+        context.prompt().confirm(&format!("Delete consumer {name} and its position?")).await?;
         api.call(&routes::DELETE_CONSUMER, &[&self.name]).execute().await?;
         Ok(DeletedConsumer::new(self.name))
     }

@@ -3,7 +3,6 @@
 
 mod checks;
 mod connection;
-mod proxy;
 
 use clap::Args;
 use contract::{Scope, routes};
@@ -27,7 +26,7 @@ const INDENT: usize = 25;
 #[derive(Args)]
 pub(crate) struct Doctor {
     /// Check that the credential has this scope; repeatable.
-    #[arg(long, value_name = "SCOPE", value_parser = enum_parser::<Scope>(Scope::ALL.iter().map(|it| it.as_str())))]
+    #[arg(long, value_parser = enum_parser::<Scope>(Scope::ALL.iter().map(|it| it.as_str())))]
     scope: Vec<Scope>,
 }
 

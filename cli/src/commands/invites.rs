@@ -75,10 +75,10 @@ fn mail(mail: &InviteMail) -> Cell {
 #[derive(Args)]
 pub(crate) struct InviteCommand {
     /// E-mail address of the user.
-    #[arg(long, value_name = "EMAIL")]
+    #[arg(long)]
     email: String,
     /// Role of the user.
-    #[arg(long, value_name = "ROLE", default_value = "member", value_parser = role_parser())]
+    #[arg(long, default_value = "member", value_parser = role_parser())]
     role: Role,
     /// How to deliver the invite token.
     #[arg(long, value_name = "HOW", default_value = "email", value_parser = delivery_parser())]
@@ -167,7 +167,7 @@ impl Command for AcceptInviteCommand {
 
     async fn run(self, context: &Context) -> Result<Self::Output> {
         let (prompt, api) = (context.prompt(), context.api()?);
-        let token = self.token.read(TokenKind::Invite, prompt).await?;
+        let token = self.token.read(TokenKind::INVITE, prompt).await?;
         let accept = async |password: Secret| -> Result<AcceptedInvite> {
             let request = AcceptInvite { token: token.clone(), password };
             let accepted = api.call(&routes::ACCEPT_INVITE, &[]).json(&request)?.fetch().await;
@@ -183,7 +183,7 @@ impl Command for AcceptInviteCommand {
         let call = api.call(&routes::INSPECT_INVITE, &[]).json(&inspect)?;
         let InspectedInvite { email, role, tenant_id, password_min_length, .. } = call.fetch().await?;
         context.out().notice(&format!("Invite of {email} to tenant {tenant_id} as {role}."));
-        prompt.send_new_password(password_min_length, PasswordSource::OPTIONS, accept).await
+        prompt.send_new_password(password_min_length, accept).await
     }
 }
 
@@ -194,7 +194,7 @@ impl Command for AcceptInviteCommand {
 #[derive(Args)]
 pub(crate) struct List {
     /// Show only invites with this status.
-    #[arg(long, value_name = "STATUS", value_parser = enum_parser::<InviteStatus>(InviteStatus::ALL.iter().map(|it| it.as_str())))]
+    #[arg(long, value_parser = enum_parser::<InviteStatus>(InviteStatus::ALL.iter().map(|it| it.as_str())))]
     status: Option<InviteStatus>,
     #[command(flatten)]
     paging: Paging,

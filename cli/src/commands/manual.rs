@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::fs::{File, create_dir_all};
 use std::io::{self, Write};
+use std::iter::once;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
@@ -17,7 +18,7 @@ use serde::Serialize;
 use super::TREE;
 use super::version::VERSION;
 use crate::framework::catalog::{
-    CommandDescriptor, CommandTree, Errors, Examples, Names, Topic, descriptor, leaves,
+    CommandDescriptor, CommandTree, Errors, Examples, Names, Topic, built, descriptor, leaves, nodes,
 };
 use crate::framework::command::Command;
 use crate::framework::context::Context;
@@ -31,7 +32,6 @@ use crate::framework::output::{CommandOutput, Table};
 #[derive(Args)]
 pub(crate) struct Help {
     /// Name of a command or group, or the topic `environment` or `exit-codes` [default: all commands and the global options].
-    #[arg(value_name = "COMMAND")]
     command: Vec<String>,
 }
 
@@ -87,7 +87,7 @@ impl Command for Help {
 
     async fn run(self, context: &Context) -> Result<Self::Output> {
         if let [word] = self.command.as_slice()
-            && let Some(topic) = Topic::ALL.iter().find(|topic| topic.name() == word)
+            && let Some(topic) = Topic::ALL.iter().find(|topic| topic.name == word)
         {
             let (help, indent) = topic.text(context.tree());
             return Ok(HelpText { help, indent: Some(indent) });
@@ -125,7 +125,6 @@ elvish:
 #[command(long_about = COMPLETION)]
 pub(crate) struct Completion {
     /// Shell.
-    #[arg(value_name = "SHELL")]
     shell: Shell,
 }
 
@@ -169,7 +168,7 @@ fn with_names(client: clap::Command) -> clap::Command {
     let words: BTreeSet<&str> = names.iter().flat_map(|name| name.split(' ')).collect();
     // clap requires values that live until the end of the process.
     let words: Vec<&'static str> = words.into_iter().map(|word| &*word.to_owned().leak()).collect();
-    let of_help: Vec<_> = words.iter().copied().chain(Topic::ALL.iter().map(|topic| topic.name())).collect();
+    let of_help: Vec<_> = words.iter().copied().chain(Topic::ALL.iter().map(|topic| topic.name)).collect();
     let with_values = |command: clap::Command, values: Vec<&'static str>| {
         command.mut_arg("command", |arg| arg.value_parser(PossibleValuesParser::new(values)))
     };
@@ -184,7 +183,6 @@ fn with_names(client: clap::Command) -> clap::Command {
 #[derive(Args)]
 pub(crate) struct ManPages {
     /// Directory.
-    #[arg(value_name = "DIRECTORY")]
     directory: PathBuf,
 }
 
@@ -213,41 +211,33 @@ impl Command for ManPages {
     async fn run(self, context: &Context) -> Result<Self::Output> {
         let failed = |error: io::Error| CliError::write_failed(&error, &self.directory.display().to_string());
         create_dir_all(&self.directory).map_err(failed)?;
-        let mut files = Vec::new();
-        let mut root = (context.tree().command)();
-        root.build();
-        write_pages(&root, context.tree(), &self.directory, &mut files).map_err(failed)?;
-        Ok(WrittenPages { files })
+        let root = built(context.tree());
+        let pages = once((String::new(), &root)).chain(nodes(&root));
+        let pages = pages.map(|(name, command)| write_page(&name, command, context.tree(), &self.directory));
+        Ok(WrittenPages { files: pages.collect::<io::Result<_>>().map_err(failed)? })
     }
 }
 
-/// Writes the pages of a command and its subcommands.
-fn write_pages(
+/// Writes the page of a command or group. Returns its path.
+fn write_page(
+    name: &str,
     command: &clap::Command,
     tree: CommandTree,
     directory: &Path,
-    files: &mut Vec<PathBuf>,
-) -> io::Result<()> {
+) -> io::Result<PathBuf> {
     let page = Man::new(command.clone()).source(format!("svc {VERSION}"));
     let path = directory.join(page.get_filename());
     let mut file = File::create(&path)?;
     page.render(&mut file)?;
-    let name = command.get_bin_name().unwrap_or_default().trim_start_matches("svc").trim_start();
-    if let Some(examples) = help::examples(tree).get(name) {
-        let mut section = Roff::new();
-        section.control("SH", ["EXAMPLES"]).control("nf", []);
-        for example in examples {
-            for line in help::example_lines(*example).lines() {
-                section.text([roman(line)]);
-            }
-        }
-        section.control("fi", []).to_writer(&mut file)?;
-    }
+    let examples = help::examples(tree).remove(name).into_iter().map(|examples| {
+        let lines: Vec<_> = examples.into_iter().map(help::example_lines).collect();
+        ("EXAMPLES", lines.join("\n"))
+    });
     let topics = Topic::ALL.iter().filter(|_| name.is_empty());
-    let of_client = topics.map(|topic| (topic.heading(), topic.text(tree).0));
+    let of_client = topics.map(|topic| (topic.heading, topic.text(tree).0));
     let of_command = descriptor(tree, name, true);
     let of_command = of_command.iter().flat_map(CommandDescriptor::manual_sections);
-    for (heading, text) in of_client.chain(of_command) {
+    for (heading, text) in examples.chain(of_client).chain(of_command) {
         let mut section = Roff::new();
         section.control("SH", [heading]).control("nf", []);
         for line in text.lines() {
@@ -256,9 +246,5 @@ fn write_pages(
         section.control("fi", []).to_writer(&mut file)?;
     }
     file.flush()?;
-    files.push(path);
-    for child in command.get_subcommands() {
-        write_pages(child, tree, directory, files)?;
-    }
-    Ok(())
+    Ok(path)
 }

@@ -32,7 +32,7 @@ group!(
 
 impl CommandOutput for Tenant {
     fn table(&self) -> Table {
-        let limit = |limit: Option<u32>| limit.map(text);
+        let limit = |limit: Option<u32>| Some(limit.map_or_else(|| text("default"), text));
         let invite = self.invite.as_ref();
         Table::fields([
             ("tenant", Some(text(&self.tenant_id))),
@@ -68,7 +68,6 @@ impl Row for Tenant {
 #[derive(Args)]
 pub(crate) struct Create {
     /// Tenant id: 1 to 63 characters of a-z, 0-9 and `-`. Cannot be changed later.
-    #[arg(value_name = "TENANT_ID")]
     tenant_id: TenantId,
     /// Display name [default: the tenant id].
     #[arg(long, value_name = "NAME")]
@@ -80,16 +79,16 @@ pub(crate) struct Create {
     #[arg(long, value_name = "HOW", default_value = "email", requires = "admin_email", value_parser = delivery_parser())]
     delivery: Delivery,
     /// Quota of events per second [default: that of the installation].
-    #[arg(long, value_name = "COUNT", value_parser = quota_parser())]
+    #[arg(long, value_name = "COUNT", value_parser = up_to(MAX_QUOTA))]
     events_per_second: Option<u32>,
     /// Quota of bytes of events per second, before compression [default: that of the installation].
-    #[arg(long, value_name = "COUNT", value_parser = quota_parser())]
+    #[arg(long, value_name = "COUNT", value_parser = up_to(MAX_QUOTA))]
     bytes_per_second: Option<u32>,
     /// Users who must have a second factor.
     #[arg(long, value_name = "USERS", default_value = "optional", value_parser = policy_parser())]
     second_factor: SecondFactorPolicy,
     /// Minimum number of characters of a new password, at least that of the installation [default: that of the installation].
-    #[arg(long, value_name = "CHARACTERS", value_parser = length_parser())]
+    #[arg(long, value_name = "CHARACTERS", value_parser = up_to(MAX_PASSWORD_MIN_LENGTH))]
     password_min_length: Option<u32>,
     /// Whether users can log in with a passkey alone.
     #[arg(long, value_name = "STATE", default_value = "on", action = ArgAction::Set, value_parser = switch_parser())]
@@ -153,7 +152,6 @@ impl Command for List {
 #[derive(Args)]
 pub(crate) struct Get {
     /// Tenant id.
-    #[arg(value_name = "TENANT_ID")]
     tenant_id: TenantId,
 }
 
@@ -179,7 +177,6 @@ impl Command for Get {
 #[command(group = ArgGroup::new("change").required(true).multiple(true))]
 pub(crate) struct Update {
     /// Tenant id.
-    #[arg(value_name = "TENANT_ID")]
     tenant_id: TenantId,
     /// New display name.
     #[arg(long, value_name = "NAME", group = "change")]
@@ -194,7 +191,7 @@ pub(crate) struct Update {
     #[arg(long, value_name = "USERS", group = "change", value_parser = policy_parser())]
     second_factor: Option<SecondFactorPolicy>,
     /// New minimum number of characters of a new password, at least that of the installation.
-    #[arg(long, value_name = "CHARACTERS", group = "change", value_parser = length_parser())]
+    #[arg(long, value_name = "CHARACTERS", group = "change", value_parser = up_to(MAX_PASSWORD_MIN_LENGTH))]
     password_min_length: Option<u32>,
     /// Whether users can log in with a passkey alone.
     #[arg(long, value_name = "STATE", group = "change", value_parser = switch_parser())]
@@ -215,10 +212,6 @@ fn parse_new_limit(text: &str) -> std::result::Result<NewLimit, String> {
     }
 }
 
-fn length_parser() -> RangedI64ValueParser<u32> {
-    RangedI64ValueParser::new().range(1..=i64::from(MAX_PASSWORD_MIN_LENGTH))
-}
-
 fn policy_parser() -> impl TypedValueParser<Value = SecondFactorPolicy> {
     enum_parser([
         PossibleValue::new("optional").help("No users: each one decides"),
@@ -235,8 +228,9 @@ fn switch_parser() -> impl TypedValueParser<Value = bool> {
     PossibleValuesParser::new(values).map(|value| value == "on")
 }
 
-fn quota_parser() -> RangedI64ValueParser<u32> {
-    RangedI64ValueParser::new().range(1..=i64::from(MAX_QUOTA))
+/// Parser of a number from 1.
+fn up_to(most: u32) -> RangedI64ValueParser<u32> {
+    RangedI64ValueParser::new().range(1..=i64::from(most))
 }
 
 impl Command for Update {
@@ -286,7 +280,6 @@ impl Command for Update {
 #[derive(Args)]
 pub(crate) struct Suspend {
     /// Tenant id.
-    #[arg(value_name = "TENANT_ID")]
     tenant_id: TenantId,
 }
 
@@ -317,7 +310,6 @@ impl Command for Suspend {
 #[derive(Args)]
 pub(crate) struct Resume {
     /// Tenant id.
-    #[arg(value_name = "TENANT_ID")]
     tenant_id: TenantId,
 }
 
@@ -342,7 +334,6 @@ impl Command for Resume {
 #[derive(Args)]
 pub(crate) struct Delete {
     /// Tenant id.
-    #[arg(value_name = "TENANT_ID")]
     tenant_id: TenantId,
 }
 

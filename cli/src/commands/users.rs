@@ -74,10 +74,10 @@ impl Row for User {
 #[derive(Args)]
 pub(crate) struct List {
     /// Show only the user with this e-mail address.
-    #[arg(long, value_name = "EMAIL")]
+    #[arg(long)]
     email: Option<String>,
     /// Show only users with this status.
-    #[arg(long, value_name = "STATUS", value_parser = enum_parser::<UserStatus>(UserStatus::ALL.iter().map(|it| it.as_str())))]
+    #[arg(long, value_parser = enum_parser::<UserStatus>(UserStatus::ALL.iter().map(|it| it.as_str())))]
     status: Option<UserStatus>,
     #[command(flatten)]
     paging: Paging,
@@ -290,7 +290,7 @@ pub(crate) struct SetRole {
     #[arg(value_name = "USER_ID")]
     user: UserRef,
     /// New role.
-    #[arg(value_name = "ROLE", value_parser = role_parser())]
+    #[arg(value_parser = role_parser())]
     role: Role,
     /// Revoke the API keys that the user created, and the sessions of the user.
     #[arg(long)]

@@ -224,7 +224,7 @@ impl IdOfEmail for UserId {
         let users: Vec<User> = api.list(User::LIST.path, &filter, ListLimit::OnePage).await?.items;
         let missing = || {
             let message = format!("no user has the e-mail address {email}");
-            CliError::from_kind(ProblemKind::NotFound, User::ROUTE.path, message)
+            CliError::from_kind(ProblemKind::NotFound, User::ROUTE.path).with_message(message)
         };
         users.into_iter().next().ok_or_else(missing)
     }
@@ -239,7 +239,7 @@ impl IdOfEmail for InviteId {
         let pending: Vec<Invite> = api.list(Invite::LIST.path, &filter, ListLimit::All).await?.items;
         let missing = || {
             let message = format!("no pending invite has the e-mail address {email}");
-            CliError::from_kind(ProblemKind::NotFound, Invite::ROUTE.path, message)
+            CliError::from_kind(ProblemKind::NotFound, Invite::ROUTE.path).with_message(message)
         };
         let is_same = |invite: &Invite| invite.email.eq_ignore_ascii_case(email.trim());
         pending.into_iter().find(is_same).ok_or_else(missing)
@@ -273,7 +273,7 @@ async fn find<T: Addressed>(reference: &IdRef<T::Id>, api: &Api) -> Result<T> {
     }
     found.pop().ok_or_else(|| {
         let message = format!("none of the {} has an id that starts or ends with {reference}", T::PLURAL);
-        CliError::from_kind(ProblemKind::NotFound, T::ROUTE.path, message)
+        CliError::from_kind(ProblemKind::NotFound, T::ROUTE.path).with_message(message)
     })
 }
 

@@ -7,12 +7,11 @@ use std::fmt::Display;
 use std::time::Duration;
 
 use bytes::Bytes;
-use chrono::DateTime;
 use contract::routes::{self, Route};
 use contract::session::Whoami;
 use contract::{Secret, TraceContext};
 use futures::Stream;
-use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, RETRY_AFTER};
+use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 use reqwest::redirect::Policy;
 use reqwest::{Client, Method, Response, StatusCode};
 use serde::Serialize;
@@ -28,7 +27,7 @@ use crate::framework::ca_file::CaFile;
 use crate::framework::credential::Credential;
 use crate::framework::endpoint::BaseUrl;
 use crate::framework::error::{CliError, ErrorKind, Result};
-use crate::framework::output::{Output, RequestLog, now};
+use crate::framework::output::{Output, RequestLog};
 
 const X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
@@ -224,8 +223,7 @@ impl Call<'_> {
     pub(crate) async fn send_any(self) -> Result<ApiResponse> {
         let deadline = Instant::now() + self.api.timeout;
         loop {
-            let request_id = uuid::Uuid::now_v7().to_string();
-            let response = self.attempt(&request_id, deadline).await?;
+            let response = self.attempt(deadline).await?;
             let pause = response.retry_after().unwrap_or(DEFAULT_RETRY_AFTER);
             if !self.may_retry(response.status()) || Instant::now() + pause >= deadline {
                 return Ok(response);
@@ -242,8 +240,7 @@ impl Call<'_> {
 
     /// Sends the request once and returns the response with any status.
     pub(crate) async fn send_once(self) -> Result<ApiResponse> {
-        let request_id = uuid::Uuid::now_v7().to_string();
-        self.attempt(&request_id, Instant::now() + self.api.timeout).await
+        self.attempt(Instant::now() + self.api.timeout).await
     }
 
     /// Sends the request once. Returns the body of a response with a success status, as it arrives.
@@ -261,11 +258,12 @@ impl Call<'_> {
         response.await.map(Response::bytes_stream)
     }
 
-    async fn attempt(&self, request_id: &str, deadline: Instant) -> Result<ApiResponse> {
+    async fn attempt(&self, deadline: Instant) -> Result<ApiResponse> {
+        let request_id = &uuid::Uuid::now_v7().to_string();
         let exchange = async {
             let response = self.open(request_id).await?;
             let response = self.read(response, request_id).await?;
-            Ok((response.status(), response.request_id().to_owned(), response))
+            Ok((response.status(), response.request_id.clone(), response))
         };
         self.in_time(request_id, deadline, exchange).await
     }
@@ -322,13 +320,13 @@ impl Call<'_> {
 
     async fn read(&self, response: Response, request_id: &str) -> Result<ApiResponse> {
         let (status, headers) = (response.status(), response.headers().clone());
-        let path = self.api.base.service_path(response.url()).map(str::to_owned);
+        let endpoint = self.api.base.endpoint()?;
+        let path = endpoint.service_path(response.url()).map(str::to_owned);
         let body = self.read_body(response).await?;
-        let text = |name| headers.get(name).and_then(|value: &HeaderValue| value.to_str().ok());
-        let retry_after = text(RETRY_AFTER).and_then(parse_retry_after);
-        let response = ApiResponse::new(status, text(X_REQUEST_ID).unwrap_or(request_id), retry_after, &body);
-        let source = self.api.credential.as_ref().map(|credential| credential.source.clone());
-        Ok(response.sent_with(source, self.idempotent).for_path(path).with_headers(headers))
+        let own_id = headers.get(X_REQUEST_ID).and_then(|value| value.to_str().ok());
+        let request_id = own_id.unwrap_or(request_id).to_owned();
+        let credential = self.api.credential.as_ref().map(|credential| credential.source.clone());
+        Ok(ApiResponse { status, request_id, credential, idempotent: self.idempotent, path, headers, body })
     }
 
     async fn read_body(&self, mut response: Response) -> Result<Vec<u8>> {
@@ -402,15 +400,6 @@ impl Call<'_> {
         }
         self
     }
-}
-
-/// Seconds, or a date (RFC 9110, section 10.2.3).
-fn parse_retry_after(value: &str) -> Option<Duration> {
-    if let Ok(seconds) = value.parse() {
-        return Some(Duration::from_secs(seconds));
-    }
-    let date = DateTime::parse_from_rfc2822(value).ok()?;
-    Some((date.to_utc() - now()).to_std().unwrap_or_default())
 }
 
 /// A page that answers in place of the service has no events.

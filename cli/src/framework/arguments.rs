@@ -1,12 +1,11 @@
 //! Options: the global ones, which every command accepts, and arguments that several commands share.
 
-use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::parser::ValueSource;
-use clap::{ArgMatches, Args, ValueEnum, ValueHint};
+use clap::{ArgMatches, Args, ColorChoice, ValueEnum, ValueHint};
 use contract::Role;
 use contract::identity::Delivery;
 use serde::de::value::Error;
@@ -27,7 +26,7 @@ pub(crate) struct Globals {
     #[arg(long, global = true, value_name = "URL", value_hint = ValueHint::Url, env = "SVC_BASE_URL", hide_env_values = true)]
     pub(crate) base_url: Option<String>,
     /// Tenant id [default: of the context].
-    #[arg(long, global = true, value_name = "TENANT", value_hint = ValueHint::Other, env = "SVC_TENANT", hide_env_values = true)]
+    #[arg(long, global = true, value_hint = ValueHint::Other, env = "SVC_TENANT", hide_env_values = true)]
     pub(crate) tenant: Option<TenantId>,
     /// Context with service and tenant, as `svc config list` shows it [default: the current one].
     #[arg(long, global = true, value_name = "NAME", value_hint = ValueHint::Other, env = "SVC_CONTEXT", hide_env_values = true)]
@@ -63,7 +62,7 @@ pub(crate) struct Globals {
     pub(crate) verbose: bool,
     /// Color messages; auto honors `NO_COLOR`.
     #[arg(long, global = true, value_name = "WHEN", default_value = "auto")]
-    pub(crate) color: Color,
+    pub(crate) color: ColorChoice,
     /// Ids of the options on the command line, as opposed to variables and defaults.
     #[arg(skip)]
     given: Vec<String>,
@@ -90,35 +89,6 @@ pub(crate) enum Format {
     Table,
     Json,
     Ndjson,
-}
-
-impl fmt::Display for Format {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Table => "table",
-            Self::Json => "json",
-            Self::Ndjson => "ndjson",
-        })
-    }
-}
-
-/// When to color messages.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Color {
-    #[default]
-    Auto,
-    Always,
-    Never,
-}
-
-impl From<Color> for clap::ColorChoice {
-    fn from(color: Color) -> Self {
-        match color {
-            Color::Auto => Self::Auto,
-            Color::Always => Self::Always,
-            Color::Never => Self::Never,
-        }
-    }
 }
 
 fn parse_duration(text: &str) -> Result<Duration, String> {

@@ -23,12 +23,13 @@ use serde::Serialize;
 use serde_json::Value;
 use uuid::Uuid;
 
-use self::entry::{Effect, PossibleError, Variable};
+use self::entry::{Effect, Variable};
 use self::layout::layout;
-use crate::framework::error::{ErrorKind, Exit, ProblemText, Result};
+use crate::framework::error::{CliError, ErrorKind, Exit, Result};
 
 pub(crate) use entry::{
-    CatalogEntry, Errors, Examples, HelpGroup, Names, OptionSchemas, Requirement, Routes, SchemaOf,
+    CatalogEntry, Errors, Examples, HELP_GROUPS, Names, OptionSchemas, Requirement, Routes, SchemaOf,
+    help_group,
 };
 pub(crate) use schema::{schema_of, text_input};
 pub(crate) use summary::{Summary, summary};
@@ -177,9 +178,9 @@ struct Example {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 struct CatalogError {
     /// Stable code for scripts.
-    code: &'static str,
+    code: String,
     /// What happened.
-    message: &'static str,
+    message: String,
     /// What to do about it, and the exit status.
     remediation: String,
     /// Extended: exit status.
@@ -241,26 +242,31 @@ pub(crate) fn to_text(catalog: &impl Serialize) -> serde_json::Result<String> {
     serde_json::to_string(catalog).map(|json| layout(&json))
 }
 
-fn built(tree: CommandTree) -> Command {
+/// The complete clap definition: each command has its full name and the global options.
+pub(crate) fn built(tree: CommandTree) -> Command {
     let mut root = (tree.command)();
     root.build();
     root
 }
 
-/// Commands without subcommands and their full names, in the order of the catalog.
-pub(crate) fn leaves(root: &Command) -> Vec<(String, &Command)> {
-    fn collect<'a>(command: &'a Command, path: &str, leaves: &mut Vec<(String, &'a Command)>) {
+/// All commands and groups of commands with their full names, each group before its commands.
+pub(crate) fn nodes(root: &Command) -> Vec<(String, &Command)> {
+    fn collect<'a>(command: &'a Command, path: &str, nodes: &mut Vec<(String, &'a Command)>) {
         for child in command.get_subcommands() {
             let name = format!("{path} {}", child.get_name()).trim_start().to_owned();
-            if child.has_subcommands() {
-                collect(child, &name, leaves);
-            } else {
-                leaves.push((name, child));
-            }
+            nodes.push((name.clone(), child));
+            collect(child, &name, nodes);
         }
     }
-    let mut leaves = Vec::new();
-    collect(root, "", &mut leaves);
+    let mut nodes = Vec::new();
+    collect(root, "", &mut nodes);
+    nodes
+}
+
+/// Commands without subcommands and their full names, in the order of the catalog.
+pub(crate) fn leaves(root: &Command) -> Vec<(String, &Command)> {
+    let mut leaves = nodes(root);
+    leaves.retain(|(_, command)| !command.has_subcommands());
     leaves
 }
 
@@ -269,12 +275,12 @@ fn describe(name: String, command: &Command, entry: &CatalogEntry, is_extended: 
     let examples =
         entry.examples.iter().map(|&(description, command)| Example { description, command }).collect();
     CommandDescriptor {
-        group: HelpGroup::from_command(&name).name(),
+        group: help_group(&name),
         synopsis: synopsis(command),
         description: plain(command.get_long_about().or(command.get_about())),
         options: options(command, if is_extended { entry.option_schemas } else { &[] }),
         arguments: command.get_positionals().map(argument).collect(),
-        environment: is_extended.then(|| entry.variables()),
+        environment: is_extended.then(|| entry.requires.variables()),
         effect: is_extended.then(|| entry.effect()),
         exit_codes: exit_codes(&errors),
         examples,
@@ -288,21 +294,20 @@ fn describe(name: String, command: &Command, entry: &CatalogEntry, is_extended: 
 }
 
 /// Exit statuses of the errors, and of success.
-fn exit_codes(errors: &[PossibleError]) -> Vec<ExitCode> {
-    let mut exits: Vec<Exit> = errors.iter().map(|error| error.exit()).collect();
+fn exit_codes(errors: &[CliError]) -> Vec<ExitCode> {
+    let mut exits: Vec<Exit> = errors.iter().map(|error| error.exit).collect();
     exits.push(Exit::Success);
     exits.sort_unstable();
     exits.dedup();
     exits.into_iter().map(|exit| ExitCode { code: exit.code(), meaning: exit.meaning() }).collect()
 }
 
-fn catalog_error(error: PossibleError, is_extended: bool) -> CatalogError {
-    let ProblemText { title, remediation } = error.text();
-    let (exit, is_retryable) = (error.exit().code(), error.is_retryable());
-    let retryable = if is_retryable { ", retryable" } else { "" };
+fn catalog_error(error: CliError, is_extended: bool) -> CatalogError {
+    let CliError { code, message, remediation, exit, retryable: is_retryable, .. } = error;
+    let (exit, retryable) = (exit.code(), if is_retryable { ", retryable" } else { "" });
     CatalogError {
-        code: error.code(),
-        message: title,
+        code,
+        message,
         remediation: format!("{remediation} (exit code {exit}{retryable})"),
         exit_code: is_extended.then_some(exit),
         retryable: is_extended.then_some(is_retryable),

@@ -82,16 +82,6 @@ pub(crate) enum CredentialStore {
     Keyring,
 }
 
-impl fmt::Display for CredentialStore {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Auto => "auto",
-            Self::File => "file",
-            Self::Keyring => "keyring",
-        })
-    }
-}
-
 /// Content of the configuration file.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Configuration {

@@ -176,9 +176,7 @@ impl Context {
             ErrorKind::InputInvalid.with_message(error.to_string())
         })
     }
-}
 
-impl Context {
     /// Credential of a command with this requirement: the first of its variables that is set, else the stored session.
     pub(crate) fn credential(&self, requirement: Requirement) -> Result<Credential> {
         for variable in requirement.variables() {
@@ -240,9 +238,14 @@ impl Context {
             && named.tenant.as_ref() == Some(&tenant)
         {
             let absent = || not_logged_in(&format!("tenant {tenant} of {service} in context {name}"));
-            return stored.all().filter(of_service).find(|(own, _)| *own == name).ok_or_else(absent);
+            return stored
+                .sessions
+                .iter()
+                .filter(of_service)
+                .find(|(own, _)| *own == name)
+                .ok_or_else(absent);
         }
-        let logins: Vec<_> = stored.all().filter(of_service).collect();
+        let logins: Vec<_> = stored.sessions.iter().filter(of_service).collect();
         match logins.as_slice() {
             [] => Err(not_logged_in(&format!("tenant {tenant} of {service}"))),
             [only] => Ok(*only),
@@ -269,7 +272,8 @@ fn not_logged_in(to: &str) -> CliError {
     // A file that cannot be read has its own error in a command that uses it.
     let stored = Credentials::load().unwrap_or_default();
     let logins: BTreeSet<_> = stored
-        .all()
+        .sessions
+        .iter()
         .map(|(name, StoredSession { tenant, base_url, email, .. })| {
             format!("tenant {tenant} of {base_url} in context {name} ({email})")
         })

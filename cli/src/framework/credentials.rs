@@ -38,8 +38,8 @@ impl StoredSession {
 
     /// Its item in the keyring.
     pub(crate) fn key(&self, context: &ContextName) -> ItemKey {
-        let (context, service) = (context.clone(), self.base_url.to_string());
-        ItemKey { context, service, tenant: self.tenant.clone() }
+        let Self { base_url, tenant, .. } = self;
+        ItemKey { context: context.to_string(), service: base_url.to_string(), tenant: tenant.to_string() }
     }
 
     /// Token of the session of a context.
@@ -72,7 +72,7 @@ impl StoredSession {
 pub(crate) struct Credentials {
     /// The session of each context. One of a deleted context is kept.
     #[serde(default)]
-    sessions: BTreeMap<ContextName, StoredSession>,
+    pub(crate) sessions: BTreeMap<ContextName, StoredSession>,
 }
 
 impl Document for Credentials {
@@ -96,7 +96,7 @@ impl Credentials {
     pub(crate) fn forget(token: &Secret) -> Result<bool> {
         let stored = Self::load()?;
         let is_same = |own: &Secret| own.expose() == token.expose();
-        let found = stored.all().find(|(context, session)| match &session.token {
+        let found = stored.sessions.iter().find(|(context, session)| match &session.token {
             Some(own) => is_same(own),
             None => keyring::load(&session.key(context)).is_ok_and(|own| own.as_ref().is_some_and(is_same)),
         });
@@ -107,21 +107,6 @@ impl Credentials {
         }
         Self::update(|all| all.sessions.remove(context))?;
         Ok(true)
-    }
-
-    /// Stored session of a context.
-    pub(crate) fn get(&self, context: &ContextName) -> Option<&StoredSession> {
-        self.sessions.get(context)
-    }
-
-    /// All sessions, with their contexts.
-    pub(crate) fn all(&self) -> impl Iterator<Item = (&ContextName, &StoredSession)> {
-        self.sessions.iter()
-    }
-
-    /// Stores the session of a context. Returns the one that it replaces.
-    pub(crate) fn insert(&mut self, context: ContextName, session: StoredSession) -> Option<StoredSession> {
-        self.sessions.insert(context, session)
     }
 }
 

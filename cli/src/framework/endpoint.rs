@@ -4,7 +4,6 @@ use std::fmt;
 use std::str::FromStr;
 
 use contract::API_PREFIX;
-use reqwest::Url;
 use tenancy::serde_as_text;
 use transport::{Endpoint, ProxyChoice};
 
@@ -31,13 +30,6 @@ impl BaseUrl {
     /// URL of an API path, which starts with a slash.
     pub(crate) fn api(&self, path: &str) -> String {
         format!("{}{API_PREFIX}{path}", self.0)
-    }
-
-    /// Path of the URL of a request as the service must see it: a proxy removes the path of the base URL.
-    pub(crate) fn service_path<'a>(&self, url: &'a Url) -> Option<&'a str> {
-        let (_, rest) = self.0.split_once("://")?;
-        let prefix = rest.find('/').map_or("", |start| &rest[start..]);
-        url.path().strip_prefix(prefix)
     }
 
     pub(crate) fn as_str(&self) -> &str {
@@ -114,15 +106,6 @@ mod tests {
         }
         assert_eq!(parsed("http://[::1]:8080"), "http://[::1]:8080");
         assert_eq!(parsed("https://host/prefix/"), "https://host/prefix");
-    }
-
-    #[test]
-    fn the_service_does_not_see_the_path_of_the_base_url() {
-        for base in ["https://svc.example", "https://svc.example/prefix"] {
-            let base = BaseUrl::parse(base).unwrap();
-            let url = base.api("/users?email=a").parse().unwrap();
-            assert_eq!(base.service_path(&url), Some("/api/v1/users"), "{base}");
-        }
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Environment variables. An empty variable counts as unset.
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::io::{self, IsTerminal as _};
 
 use clap::Command;
@@ -19,27 +19,28 @@ pub(crate) fn trace() -> Option<TraceContext> {
     TraceContext::parse(text("TRACEPARENT")?.trim())
 }
 
-/// Value of a variable, if it is not empty.
 #[expect(clippy::disallowed_methods, reason = "the client reads environment variables only here")]
+fn raw(name: impl AsRef<OsStr>) -> Option<OsString> {
+    std::env::var_os(name)
+}
+
+/// Value of a variable, if it is not empty.
 pub(crate) fn text(name: &str) -> Option<String> {
-    std::env::var(name).ok().filter(|value| !value.is_empty())
+    raw(name)?.into_string().ok().filter(|value| !value.is_empty())
 }
 
 /// Value of a variable with a credential, if it is not empty.
 ///
 /// # Errors
 /// The value is not UTF-8. Such a variable must not count as unset: the command would use another credential.
-#[expect(clippy::disallowed_methods, reason = "the client reads environment variables only here")]
 pub(crate) fn credential(name: &str) -> Result<Option<String>> {
-    let value = std::env::var_os(name).filter(|value| !value.is_empty());
-    let value = value.map(std::ffi::OsString::into_string).transpose();
+    let value = raw(name).filter(|value| !value.is_empty()).map(OsString::into_string).transpose();
     value.map_err(|_| ErrorKind::ConfigurationInvalid.with_message(format!("{name} is not valid UTF-8")))
 }
 
 /// Returns whether a variable is set to bytes that are no text.
-#[expect(clippy::disallowed_methods, reason = "the client reads environment variables only here")]
 pub(crate) fn is_not_utf8(name: &OsStr) -> bool {
-    std::env::var_os(name).is_some_and(|value| value.to_str().is_none())
+    raw(name).is_some_and(|value| value.to_str().is_none())
 }
 
 /// Returns whether standard error is a terminal that interprets escape sequences.
@@ -58,13 +59,8 @@ pub(crate) fn is_colored() -> bool {
 /// The command without the variables of its options that are empty. clap would parse them.
 pub(crate) fn without_empty(command: Command) -> Command {
     let command = command.mut_args(|arg| match arg.get_env() {
-        Some(name) if is_empty(name) => arg.env(Resettable::Reset),
+        Some(name) if raw(name).is_some_and(|value| value.is_empty()) => arg.env(Resettable::Reset),
         _ => arg,
     });
     command.mut_subcommands(without_empty)
-}
-
-#[expect(clippy::disallowed_methods, reason = "the client reads environment variables only here")]
-fn is_empty(name: &OsStr) -> bool {
-    std::env::var_os(name).is_some_and(|value| value.is_empty())
 }

@@ -5,12 +5,12 @@ mod problem;
 
 use std::io;
 
-use contract::{API_PREFIX, Problem, ProblemKind};
+use contract::{API_PREFIX, FieldError, Problem, ProblemKind};
 
-use problem::option_of;
+use problem::{option_of, texts};
 
 pub(crate) use kind::ErrorKind;
-pub(crate) use problem::{ProblemText, may_have_effect, remediation_for};
+pub(crate) use problem::{may_have_effect, remediation_for};
 
 pub(crate) type Result<T> = std::result::Result<T, CliError>;
 
@@ -31,20 +31,10 @@ pub(crate) struct CliError {
 }
 
 impl CliError {
-    /// Converts a problem document of the API. Names fields as the command line does.
-    pub(crate) fn from_problem(problem: Problem) -> Self {
-        Self::naming_fields(problem, |pointer, path| option_of(pointer, path).unwrap_or(pointer))
-    }
-
-    /// Converts a problem document of the API. Names fields as the body of the request does.
-    pub(crate) fn from_raw_problem(problem: Problem) -> Self {
-        Self::naming_fields(problem, |pointer, _| pointer)
-    }
-
-    fn naming_fields(problem: Problem, name_of: impl for<'a> Fn(&'a str, &str) -> &'a str) -> Self {
+    /// Converts a problem document of the API. Names fields as the command line does, or as the body that the user wrote.
+    pub(crate) fn from_problem(problem: Problem, is_raw: bool) -> Self {
         let path = problem.instance.strip_prefix(API_PREFIX).unwrap_or_default();
         let kind = ProblemKind::from_code(&problem.code);
-        let text = kind.map(|kind| ProblemText::new(kind, path));
         // Without details, the service repeats its remedy as the detail. That of invalid fields names the response.
         let adds_nothing = |detail: &str| {
             detail.is_empty()
@@ -52,36 +42,48 @@ impl CliError {
         };
         // The error of the only field can repeat the title.
         let errors = problem.errors.iter().filter(|field| field.message != problem.title);
-        let fields: Vec<_> =
-            errors.map(|field| format!("  {}: {}", name_of(&field.pointer, path), field.message)).collect();
-        let summary = match text {
-            _ if !adds_nothing(&problem.detail) => problem.detail,
-            Some(text) => text.title.to_owned(),
-            None => problem.title,
+        let fields = errors.map(|FieldError { pointer, message, .. }| {
+            let option = option_of(pointer, path).filter(|_| !is_raw);
+            format!("\n  {}: {message}", option.as_deref().unwrap_or(pointer))
+        });
+        let fields: String = fields.collect();
+        let error = match kind {
+            Some(kind) => Self::from_kind(kind, path),
+            None => Self {
+                code: problem.code,
+                message: problem.title,
+                remediation: format!("See {}", problem.type_uri),
+                exit: Exit::from_status(problem.status),
+                retryable: problem.status == 429 || problem.status >= 500,
+                request_id: None,
+            },
         };
-        let message = std::iter::once(summary).chain(fields).collect::<Vec<_>>().join("\n");
-        let remediation =
-            text.map_or_else(|| format!("See {}", problem.type_uri), |text| text.remediation.to_owned());
+        let summary = if adds_nothing(&problem.detail) { error.message } else { problem.detail };
         Self {
-            code: problem.code,
-            message,
-            remediation: with_wait(remediation, problem.retry_after_ms),
-            exit: kind.map_or_else(|| Exit::from_status(problem.status), Exit::from_problem),
-            retryable: kind.map_or(problem.status == 429 || problem.status >= 500, ProblemKind::is_retryable),
+            message: summary + &fields,
+            remediation: with_wait(error.remediation, problem.retry_after_ms),
             request_id: Some(problem.request_id).filter(|id| !id.is_empty()),
+            ..error
         }
     }
 
-    /// Error that the client detects in place of the API, with the texts of a request to this path.
-    pub(crate) fn from_kind(kind: ProblemKind, path: &str, message: String) -> Self {
+    /// Error with the texts of a problem of a request to this path.
+    pub(crate) fn from_kind(kind: ProblemKind, path: &str) -> Self {
+        let (title, remediation) = texts(kind, path);
         Self {
             code: kind.code().to_owned(),
-            message,
-            remediation: ProblemText::new(kind, path).remediation.to_owned(),
+            message: title.to_owned(),
+            remediation: remediation.to_owned(),
             exit: Exit::from_problem(kind),
             retryable: kind.is_retryable(),
             request_id: None,
         }
+    }
+
+    /// Replaces the message.
+    pub(crate) fn with_message(mut self, message: impl Into<String>) -> Self {
+        self.message = message.into();
+        self
     }
 
     /// Error for a failed write. A closed pipe is not reported as a failed write.
@@ -231,7 +233,7 @@ mod tests {
 
     #[test]
     fn known_problem_has_its_remediation_and_exit_status() {
-        let error = CliError::from_problem(problem("user_exists", 409));
+        let error = CliError::from_problem(problem("user_exists", 409), false);
         assert_eq!(error.exit, Exit::Conflict);
         assert_eq!(error.remediation, remediation_for(ProblemKind::UserExists));
         assert_eq!(error.request_id.as_deref(), Some("r-1"));
@@ -241,7 +243,7 @@ mod tests {
     fn detail_that_repeats_the_remedy_is_replaced_by_the_title() {
         let mut bare = problem("login_failed", 401);
         bare.detail = ProblemKind::LoginFailed.remedy().into();
-        let error = CliError::from_problem(bare);
+        let error = CliError::from_problem(bare, false);
         assert_eq!(
             (error.message.as_str(), &*error.remediation),
             (ProblemKind::LoginFailed.title(), remediation_for(ProblemKind::LoginFailed))
@@ -251,8 +253,11 @@ mod tests {
     #[test]
     fn remediation_has_the_time_to_wait() {
         let limited = Problem { retry_after_ms: Some(36_100), ..problem("rate_limited", 429) };
-        assert_eq!(CliError::from_problem(limited).remediation, "Wait 37 s, then run the command again.");
-        let unknown = CliError::from_problem(problem("rate_limited", 429));
+        assert_eq!(
+            CliError::from_problem(limited, false).remediation,
+            "Wait 37 s, then run the command again."
+        );
+        let unknown = CliError::from_problem(problem("rate_limited", 429), false);
         assert_eq!(unknown.remediation, "Wait, then run the command again.");
     }
 
@@ -260,14 +265,14 @@ mod tests {
     fn missing_object_is_named() {
         let mut missing = Problem { instance: "/api/v1/users/01890a5d".into(), ..problem("not_found", 404) };
         missing.detail = ProblemKind::NotFound.remedy().into();
-        let error = CliError::from_problem(missing);
+        let error = CliError::from_problem(missing, false);
         assert_eq!(error.message, "User not found");
         assert_eq!(error.remediation, "List the users of the tenant: `svc users list`.");
     }
 
     #[test]
     fn unknown_problem_gets_its_exit_status_from_the_http_status() {
-        let error = CliError::from_problem(problem("not_invented_yet", 404));
+        let error = CliError::from_problem(problem("not_invented_yet", 404), false);
         assert_eq!((error.exit, error.code.as_str()), (Exit::NotFound, "not_invented_yet"));
         assert_eq!(error.remediation, "See http://x/api/v1/problems/y");
     }
@@ -275,15 +280,18 @@ mod tests {
     #[test]
     fn message_contains_field_errors() {
         let mut with_fields = problem("validation_failed", 422);
-        with_fields.errors = vec![contract::FieldError {
+        with_fields.errors = vec![FieldError {
             pointer: "/email".into(),
             code: "format".into(),
             message: "no address".into(),
         }];
         let title = ProblemKind::ValidationFailed.title();
-        let raw = CliError::from_raw_problem(with_fields.clone()).message;
+        let raw = CliError::from_problem(with_fields.clone(), true).message;
         assert_eq!(raw, format!("{title}\n  /email: no address"));
-        assert_eq!(CliError::from_problem(with_fields).message, format!("{title}\n  --email: no address"));
+        assert_eq!(
+            CliError::from_problem(with_fields, false).message,
+            format!("{title}\n  --email: no address")
+        );
     }
 
     #[test]
@@ -292,12 +300,12 @@ mod tests {
         let mut common = problem(kind.code(), kind.status());
         common.title = kind.title().into();
         common.detail = kind.remedy().into();
-        common.errors = vec![contract::FieldError {
+        common.errors = vec![FieldError {
             pointer: "/password".into(),
             code: kind.code().into(),
             message: kind.title().into(),
         }];
-        assert_eq!(CliError::from_problem(common).message, kind.title());
+        assert_eq!(CliError::from_problem(common, false).message, kind.title());
     }
 
     #[test]

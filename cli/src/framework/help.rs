@@ -7,7 +7,7 @@ use clap::builder::Str;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Arg, Command, ValueHint};
 
-use crate::framework::catalog::{CommandTree, HelpGroup, Topic, leaves};
+use crate::framework::catalog::{CommandTree, HELP_GROUPS, Topic, built, help_group, leaves, nodes};
 use crate::framework::environment;
 use crate::framework::error::{self, CliError};
 use crate::framework::output::wrapped;
@@ -43,13 +43,12 @@ pub(crate) fn command(tree: CommandTree) -> Command {
     let globals = global_options(&root);
     let headings = headings(&root);
     let examples = examples(tree);
-    let root = with_fixed_usage(root);
     // A separate section lists them more briefly than clap.
     let root = root.mut_args(|arg| if arg.is_global_set() { arg.hide(true) } else { arg });
     let first_steps = format!("  {}\n", FIRST_STEPS.join("\n  "));
-    let topics: Vec<_> = Topic::ALL.iter().map(|topic| format!("`svc help {}`", topic.name())).collect();
+    let topics: Vec<_> = Topic::ALL.iter().map(|topic| format!("`svc help {}`", topic.name)).collect();
     let next = format!("{NEXT}\nHelp topics: {}.", topics.join(" and "));
-    with_examples(root, "", &examples, &globals)
+    completed(root, &built(tree), "", &examples, &globals)
         .help_template(format!(
             "{{about}}\n\n{{usage-heading}} {{usage}}\n\n{headings}\n\nOptions:\n{{options}}{{after-help}}"
         ))
@@ -79,32 +78,15 @@ fn global_options(root: &Command) -> String {
 /// Top-level commands, each under its heading.
 fn headings(root: &Command) -> String {
     let width = root.get_subcommands().map(|child| child.get_name().len()).max().unwrap_or_default();
-    let section = |group: &HelpGroup| {
-        let children =
-            root.get_subcommands().filter(|child| HelpGroup::from_command(child.get_name()) == *group);
+    let section = |group: &str| {
+        let children = root.get_subcommands().filter(|child| help_group(child.get_name()) == group);
         let lines = children.map(|child| {
             let about = child.get_about().map(ToString::to_string).unwrap_or_default();
             format!("  {:width$}  {about}", child.get_name())
         });
-        std::iter::once(format!("{}:", group.name())).chain(lines).collect::<Vec<_>>().join("\n")
+        std::iter::once(format!("{group}:")).chain(lines).collect::<Vec<_>>().join("\n")
     };
-    HelpGroup::ALL.iter().map(section).collect::<Vec<_>>().join("\n\n")
-}
-
-/// Sets the usage line of every command. In errors, clap would otherwise show options that the environment sets as
-/// required.
-fn with_fixed_usage(command: Command) -> Command {
-    fn fix(command: Command, built: &Command) -> Command {
-        let usage = built.clone().render_usage().to_string();
-        let usage = wrapped_usage(usage.trim_start_matches("Usage:").trim());
-        command.override_usage(usage).mut_subcommands(|child| match built.find_subcommand(child.get_name()) {
-            Some(built) => fix(child, built),
-            None => child,
-        })
-    }
-    let mut built = command.clone();
-    built.build();
-    fix(command, &built)
+    HELP_GROUPS.map(section).join("\n\n")
 }
 
 /// Breaks a long usage line between arguments and between alternatives. clap would print it on one line.
@@ -130,18 +112,10 @@ fn wrapped_usage(usage: &str) -> String {
 
 /// Full names of the commands below the first level that end with `word`.
 fn full_names(tree: CommandTree, word: &str) -> Vec<String> {
-    fn collect(command: &Command, path: &str, word: &str, names: &mut Vec<String>) {
-        for child in command.get_subcommands() {
-            let name = format!("{path} {}", child.get_name());
-            if child.get_name() == word && path != "svc" {
-                names.push(name.clone());
-            }
-            collect(child, &name, word, names);
-        }
-    }
-    let mut names = Vec::new();
-    collect(&(tree.command)(), "svc", word, &mut names);
-    names
+    let root = (tree.command)();
+    let is_named = |name: &str| name.rsplit_once(' ').is_some_and(|(_, last)| last == word);
+    let names = nodes(&root).into_iter().filter(|(name, _)| is_named(name));
+    names.map(|(name, _)| format!("svc {name}")).collect()
 }
 
 /// Breaks a long command line before options, with a backslash, so that it can be copied. clap would break it anywhere.
@@ -180,18 +154,23 @@ pub(crate) fn example_lines((what, line): (&str, &str)) -> String {
     format!("  # {what}\n  {}", with_continuations(line))
 }
 
-/// Appends the examples of each command to its help, and the global options to its long help.
-fn with_examples(
+/// Sets the usage line of each command, and appends its examples to its help and the global options to its long help. In errors, clap
+/// would otherwise show options that the environment sets as required.
+fn completed(
     command: Command,
+    built: &Command,
     path: &str,
     examples: &BTreeMap<String, Vec<(&'static str, &'static str)>>,
     globals: &str,
 ) -> Command {
-    command.mut_subcommands(|child| {
+    let usage = built.clone().render_usage().to_string();
+    let usage = wrapped_usage(usage.trim_start_matches("Usage:").trim());
+    command.override_usage(usage).mut_subcommands(|child| {
+        let Some(built) = built.find_subcommand(child.get_name()) else { return child };
         let name = format!("{path} {}", child.get_name()).trim_start().to_owned();
         let lines: Vec<_> = examples.get(&name).into_iter().flatten().map(|it| example_lines(*it)).collect();
         let lines = format!("Examples:\n{}", lines.join("\n"));
-        with_examples(child, &name, examples, globals)
+        completed(child, built, &name, examples, globals)
             .mut_args(with_hint)
             .after_help(format!("{lines}\n\n{GLOBAL_OPTIONS}"))
             .after_long_help(format!("{globals}\n\n{lines}"))

@@ -1,10 +1,6 @@
 //! The keyring of the desktop: the Secret Service over D-Bus (GNOME Keyring and others). Other platforms have none
 //! here.
 
-use tenancy::TenantId;
-
-use crate::framework::configuration::ContextName;
-
 /// Why the keyring cannot be used.
 pub(crate) type Result<T> = std::result::Result<T, String>;
 
@@ -13,10 +9,10 @@ pub(crate) use platform::{delete, load, probe, store};
 /// Names the item of a login.
 #[derive(Clone, Debug)]
 pub(crate) struct ItemKey {
-    pub(crate) context: ContextName,
+    pub(crate) context: String,
     /// Base URL.
     pub(crate) service: String,
-    pub(crate) tenant: TenantId,
+    pub(crate) tenant: String,
 }
 
 #[cfg(target_os = "linux")]
@@ -46,15 +42,8 @@ mod platform {
         with_collection(move |collection| {
             let ItemKey { context, service, tenant } = &key;
             let label = format!("svc: session of context {context}, tenant {tenant} at {service}");
-            collection
-                .create_item(
-                    &label,
-                    attributes(&key, &context.to_string()),
-                    token.expose().as_bytes(),
-                    true,
-                    "text/plain",
-                )
-                .map(drop)
+            let secret = token.expose().as_bytes();
+            collection.create_item(&label, attributes(&key), secret, true, "text/plain").map(drop)
         })
     }
 
@@ -81,16 +70,15 @@ mod platform {
         collection: &'a Collection<'_>,
         key: &ItemKey,
     ) -> std::result::Result<Option<Item<'a>>, Error> {
-        Ok(collection.search_items(attributes(key, &key.context.to_string()))?.into_iter().next())
+        Ok(collection.search_items(attributes(key))?.into_iter().next())
     }
 
-    fn attributes<'a>(key: &'a ItemKey, context: &'a str) -> HashMap<&'a str, &'a str> {
-        let (service, tenant) = (key.service.as_str(), key.tenant.as_str());
+    fn attributes(key: &ItemKey) -> HashMap<&str, &str> {
         HashMap::from([
             ("application", "svc"),
-            ("service", service),
-            ("tenant", tenant),
-            ("context", context),
+            ("service", key.service.as_str()),
+            ("tenant", key.tenant.as_str()),
+            ("context", key.context.as_str()),
         ])
     }
 

@@ -10,14 +10,16 @@ use std::io::{self, IsTerminal, Write};
 use std::marker::PhantomData;
 use std::time::Duration;
 
+use clap::ColorChoice;
 use contract::names;
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use crate::framework::arguments::{Color, Format, Globals};
+use crate::framework::arguments::{Format, Globals};
 use crate::framework::environment;
 use crate::framework::error::{CliError, ErrorKind, Result};
+use crate::framework::terminal::print_line;
 
 pub(crate) use cell::{Cell, duration, id, now, optional, relative, text, time, timestamp, word};
 pub(crate) use layout::wrapped;
@@ -100,7 +102,7 @@ impl Output {
     }
 
     /// Output for errors that occur before the options are parsed.
-    pub(crate) fn before_parsing(format: Format, color: Color) -> Self {
+    pub(crate) fn before_parsing(format: Format, color: ColorChoice) -> Self {
         Self { format, quiet: false, verbose: false, colored: use_color(color) }
     }
 
@@ -154,14 +156,14 @@ impl Output {
     /// Prints information for people. Omitted with `--quiet` and with JSON output.
     pub(crate) fn notice(&self, text: &str) {
         if !self.quiet && !self.is_json() {
-            write_message(&escape(text));
+            print_line(&for_stderr(&escape(text)));
         }
     }
 
     /// Explains on a terminal why the command waits.
     pub(crate) fn announce_wait(&self, pause: Duration, cause: &str) {
         if self.shows_progress() {
-            write_stderr(&format!("waiting {} s: {cause}", pause.as_secs_f64().ceil()));
+            print_line(&format!("waiting {} s: {cause}", pause.as_secs_f64().ceil()));
         }
     }
 
@@ -170,7 +172,7 @@ impl Output {
         if self.is_json() {
             write_stderr_json(data);
         } else {
-            write_stderr(&escape_lines(text));
+            print_line(&escape_lines(text));
         }
     }
 
@@ -185,25 +187,17 @@ impl Output {
 
     /// Logs a request, with `--verbose`.
     pub(crate) fn log_request(&self, request: &RequestLog<'_>) {
-        if !self.verbose {
-            return;
-        }
-        if self.is_json() {
-            write_stderr_json(&json!({"request": request}));
-        } else {
-            let RequestLog { method, url, outcome, request_id, millis } = request;
-            write_stderr(&escape(&format!(
-                "{method} {url} -> {outcome} in {millis} ms, request {request_id}"
-            )));
+        let RequestLog { method, url, outcome, request_id, millis } = request;
+        if self.verbose {
+            let text = format!("{method} {url} -> {outcome} in {millis} ms, request {request_id}");
+            self.instruct(&escape(&text), &json!({"request": request}));
         }
     }
 
     /// Logs the trace id of the run's requests, with `--verbose`.
     pub(crate) fn log_trace_id(&self, trace_id: &str) {
-        match (self.verbose, self.is_json()) {
-            (false, _) => {}
-            (true, true) => write_stderr_json(&json!({"trace": {"trace_id": trace_id}})),
-            (true, false) => write_stderr(&format!("trace {trace_id}")),
+        if self.verbose {
+            self.instruct(&format!("trace {trace_id}"), &json!({"trace": {"trace_id": trace_id}}));
         }
     }
 
@@ -216,7 +210,7 @@ impl Output {
         self.labeled("error:", "\x1b[1;31m", &escape_lines(&error.message));
         self.labeled("what to do:", "\x1b[1m", &escape(&error.remediation));
         if let Some(request) = &error.request_id {
-            write_stderr(&format!("request id: {}", escape(request)));
+            print_line(&format!("request id: {}", escape(request)));
         }
     }
 
@@ -224,8 +218,8 @@ impl Output {
     fn labeled(&self, label: &str, color: &str, text: &str) {
         let message = for_stderr(&format!("{label} {text}"));
         match message.strip_prefix(label) {
-            Some(rest) if self.colored => write_stderr(&format!("{color}{label}\x1b[0m{rest}")),
-            _ => write_stderr(&message),
+            Some(rest) if self.colored => print_line(&format!("{color}{label}\x1b[0m{rest}")),
+            _ => print_line(&message),
         }
     }
 }
@@ -242,11 +236,11 @@ pub(crate) struct RequestLog<'a> {
     pub(crate) millis: u128,
 }
 
-fn use_color(color: Color) -> bool {
+fn use_color(color: ColorChoice) -> bool {
     match color {
-        Color::Always => true,
-        Color::Never => false,
-        Color::Auto => environment::is_colored(),
+        ColorChoice::Always => true,
+        ColorChoice::Never => false,
+        ColorChoice::Auto => environment::is_colored(),
     }
 }
 
@@ -272,17 +266,12 @@ fn write_bytes(bytes: &[u8]) -> Result<()> {
 /// Writes a JSON document on one line.
 fn write_stderr_json(document: &Value) {
     let line = document.to_string();
-    write_stderr(&if io::stderr().is_terminal() { escape_json(&line) } else { line });
-}
-
-/// Writes a message for people.
-fn write_message(text: &str) {
-    write_stderr(&for_stderr(text));
+    print_line(&if io::stderr().is_terminal() { escape_json(&line) } else { line });
 }
 
 /// Breaks the lines of a message if standard error is a terminal.
 fn for_stderr(text: &str) -> String {
-    match stderr_width() {
+    match layout::width_of(io::stderr()) {
         Some(width) => layout::wrapped(text, width, 0),
         None => text.to_owned(),
     }
@@ -290,20 +279,10 @@ fn for_stderr(text: &str) -> String {
 
 /// The start of a text that fits on one line of the terminal.
 pub(crate) fn fitted_to_stderr(text: &str) -> String {
-    match stderr_width() {
+    match layout::width_of(io::stderr()) {
         Some(width) => layout::cut_to(text, width),
         None => text.to_owned(),
     }
-}
-
-/// Width of the terminal, if standard error is one.
-fn stderr_width() -> Option<usize> {
-    terminal_size::terminal_size_of(io::stderr()).map(|(terminal_size::Width(width), _)| usize::from(width))
-}
-
-/// Writes a line. A failure cannot be reported anywhere else.
-fn write_stderr(line: &str) {
-    let _ = writeln!(io::stderr().lock(), "{line}");
 }
 
 /// Escapes control characters, line endings and characters that change the text direction.

@@ -74,21 +74,17 @@ impl Prompt {
         Ok((!typed.is_empty()).then(|| Secret::new(typed)))
     }
 
-    /// Prompts for a new password of at least `min_characters`, twice.
-    pub(crate) async fn new_password(self, min_characters: usize, option: &str) -> Result<Secret> {
-        let ask = async |question: String| self.secret(&question, "new password", option).await;
-        choose_password(min_characters, ask, print_line).await
-    }
-
-    /// Prompts for a new password and sends it. Prompts again if the service rejects the password.
+    /// Prompts for a new password of at least `min_characters`, twice, and sends it. Prompts again if the service rejects the password.
     pub(crate) async fn send_new_password<T>(
         self,
         min_characters: usize,
-        option: &str,
         send: impl AsyncFn(Secret) -> Result<T>,
     ) -> Result<T> {
         loop {
-            let password = self.new_password(min_characters, option).await?;
+            let ask = async |question: String| {
+                self.secret(&question, "new password", PasswordSource::OPTIONS).await
+            };
+            let password = choose_password(min_characters, ask, print_line).await?;
             match send(password).await {
                 Err(error) if error.code.starts_with("password_") => {
                     print_line(&escape_lines(&error.message));
@@ -210,12 +206,9 @@ async fn answer(question: &str, what: &'static str) -> Result<Option<String>> {
 /// Prompts for a line without echo.
 async fn hidden_line(question: &str, what: &'static str) -> Result<Option<String>> {
     // Before the question, so that nothing that is typed after it is echoed.
-    let _hidden = HiddenInput::start().map_err(|error| unreadable(&error))?;
+    let _hidden = HiddenInput::start()
+        .map_err(|error| ErrorKind::InputUnreadable.with_message(format!("terminal: {error}")))?;
     answer(question, what).await
-}
-
-fn unreadable(error: &io::Error) -> CliError {
-    ErrorKind::InputUnreadable.with_message(format!("terminal: {error}"))
 }
 
 fn no_input(what: &str, option: &str) -> CliError {

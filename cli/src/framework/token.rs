@@ -10,48 +10,31 @@ use crate::framework::input::{file_secrets, stdin_secret};
 use crate::framework::prompt::Prompt;
 
 /// Purpose of a single-use token.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum TokenKind {
-    Invite,
-    Reset,
+#[derive(Clone, Copy)]
+pub(crate) struct TokenKind {
+    prefix: &'static str,
+    name: &'static str,
+    /// Command that accepts such a token.
+    command: &'static str,
 }
 
 impl TokenKind {
-    const ALL: [Self; 2] = [Self::Invite, Self::Reset];
-
-    const fn prefix(self) -> &'static str {
-        match self {
-            Self::Invite => "svc_iv_",
-            Self::Reset => "svc_pr_",
-        }
-    }
-
-    const fn name(self) -> &'static str {
-        match self {
-            Self::Invite => "Invite token",
-            Self::Reset => "Reset token",
-        }
-    }
-
-    /// Command that accepts such a token.
-    const fn command(self) -> &'static str {
-        match self {
-            Self::Invite => "svc users accept-invite",
-            Self::Reset => "svc auth password confirm-reset",
-        }
-    }
+    pub(crate) const INVITE: Self =
+        Self { prefix: "svc_iv_", name: "Invite token", command: "svc users accept-invite" };
+    pub(crate) const RESET: Self =
+        Self { prefix: "svc_pr_", name: "Reset token", command: "svc auth password confirm-reset" };
 
     /// Checks the start of a token. The service checks the rest.
     fn check(self, token: &Secret) -> Result<()> {
-        let starts = |kind: &Self| token.expose().starts_with(kind.prefix());
+        let starts = |kind: &Self| token.expose().starts_with(kind.prefix);
         if starts(&self) {
             return Ok(());
         }
-        let remediation = match Self::ALL.into_iter().find(starts) {
-            Some(other) => format!("This token is for another command: run `{}`.", other.command()),
+        let remediation = match [Self::INVITE, Self::RESET].into_iter().find(starts) {
+            Some(other) => format!("This token is for another command: run `{}`.", other.command),
             None => "Copy the whole token from the mail.".to_owned(),
         };
-        let message = format!("the {} must start with {}", self.name().to_lowercase(), self.prefix());
+        let message = format!("the {} must start with {}", self.name.to_lowercase(), self.prefix);
         Err(ErrorKind::InputInvalid.with_message(message).with_remediation(remediation))
     }
 }
@@ -60,7 +43,6 @@ impl TokenKind {
 #[derive(Args)]
 pub(crate) struct TokenSource {
     /// `-` to read the token from standard input. A token itself is rejected: other users could see it [default: prompt].
-    #[arg(value_name = "TOKEN")]
     token: Option<String>,
     /// Read the token from the first line of a file.
     #[arg(long, value_name = "FILE", conflicts_with = "token")]
@@ -86,7 +68,7 @@ impl TokenSource {
                 let [token] = file_secrets(["token"], path).await?;
                 token
             }
-            (None, None) => prompt.secret(kind.name(), "token", "`-` or --token-file").await?,
+            (None, None) => prompt.secret(kind.name, "token", "`-` or --token-file").await?,
         };
         let token = Secret::new(token.expose().trim());
         kind.check(&token)?;

@@ -64,7 +64,21 @@ fn service(request: &StubRequest) -> (u16, String) {
             let flooding: Value = serde_json::from_str(&flooding(false)).unwrap();
             (200, json!({"items": [paused, flooding]}).to_string())
         }
-        "DELETE /api/v1/consumers/archive" => (204, String::new()),
+        "DELETE /api/v1/consumers/archive" | "DELETE /api/v1/consumers/failing" => (204, String::new()),
+        "GET /api/v1/consumers/typed" => {
+            let mut typed = consumer("typed");
+            typed["event_types"] = json!(["A", "B", "C", "D", "E"]);
+            typed["filter_subjects"] =
+                json!(["udm.A", "udm.B", "udm.C", "udm.D", "udm.E", "udm.GENERIC_EVENT"]);
+            (200, typed.to_string())
+        }
+        "GET /api/v1/consumers/archive/dead-letters?limit=1" => (200, json!({ "items": [] }).to_string()),
+        "GET /api/v1/consumers/failing/dead-letters?limit=1" => {
+            let letter = json!({
+                "sequence": 1, "tenant_id": "acme", "failed_at": "2026-01-01T00:00:00Z", "event": null,
+            });
+            (200, json!({ "items": [letter], "next_cursor": "1" }).to_string())
+        }
         "GET /api/v1/tenants/acme" => {
             let tenant = json!({
                 "tenant_id": "acme", "display_name": "Acme", "status": "active", "created_at": "2026-01-01T00:00:00Z",
@@ -199,6 +213,55 @@ fn rotate_login_asks_and_prints_the_login_that_the_broker_does_not_have_yet() {
 }
 
 #[test]
+fn rotate_login_of_all_consumers_prints_the_new_logins_also_if_one_fails() {
+    let stub = Stub::new(|request| match request.line.as_str() {
+        "POST /api/v1/consumers/a/rotate-login" => (200, with_login("a", true)),
+        "POST /api/v1/consumers/b/rotate-login" => problem(ProblemKind::DependencyUnavailable),
+        _ => service(request),
+    });
+    let client = client(&stub);
+    assert_eq!(client.run(&["consumers", "rotate-login"]).code, Some(2));
+    assert_eq!(client.run(&["consumers", "rotate-login", "a", "--all", "--yes"]).code, Some(2));
+    let rotations = || {
+        stub.request_lines()
+            .iter()
+            .filter(|line| line.ends_with("/rotate-login"))
+            .cloned()
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(client.run(&["consumers", "rotate-login", "--all"]).code, Some(12));
+    assert!(rotations().is_empty(), "nothing changes without a confirmation");
+    let run = client.run(&["consumers", "rotate-login", "--all", "--yes", "--output", "json"]);
+    assert_eq!(rotations().len(), 3);
+    let printed: Value = serde_json::from_str(&run.stdout).unwrap();
+    assert_valid_output("consumers rotate-login", &printed);
+    let users: Vec<_> =
+        printed["items"].as_array().unwrap().iter().map(|item| &item["login"]["user"]).collect();
+    assert_eq!(users, ["a", "flooding"]);
+    let error = run.error();
+    assert_eq!((&error["code"], &error["retryable"]), (&json!("dependency_unavailable"), &json!(false)));
+    assert!(error["message"].as_str().unwrap().starts_with("failed to replace 1 of 3 logins: b"), "{error}");
+    assert!(error["remediation"].as_str().unwrap().contains("the name of each consumer"), "{error}");
+    let narrow = client.with_variable("COLUMNS", "60");
+    let table = narrow.run(&["consumers", "rotate-login", "--all", "--yes"]);
+    assert_eq!(table.stdout.matches("svc_cl_secret").count(), 2, "{}", table.stdout);
+    assert!(table.stderr.contains("Save the passwords"), "{}", table.stderr);
+}
+
+#[test]
+fn rotate_login_of_all_consumers_stops_after_a_lost_response() {
+    let stub = Stub::new(|request| match request.line.as_str() {
+        "POST /api/v1/consumers/a/rotate-login" => (200, with_login("a", true)),
+        "POST /api/v1/consumers/b/rotate-login" => (502, String::new()),
+        _ => service(request),
+    });
+    let run = client(&stub).run(&["consumers", "rotate-login", "--all", "--yes"]);
+    assert!(!stub.request_lines().iter().any(|line| line.ends_with("/flooding/rotate-login")), "{run:?}");
+    assert!(run.stdout.contains("svc_cl_secret"), "{}", run.stdout);
+    assert!(run.stderr.contains("failed to replace 2 of 3 logins: b, flooding"), "{}", run.stderr);
+}
+
+#[test]
 fn config_prints_exactly_the_file() {
     let stub = Stub::new(service);
     assert_eq!(client(&stub).run(&["consumers", "config"]).stdout, "CONSUMER_0 { $2a$ }\n");
@@ -269,6 +332,16 @@ fn a_consumer_is_shown_paused_resumed_and_reset() {
 }
 
 #[test]
+fn tables_show_the_first_types_and_subjects_and_json_has_all() {
+    let stub = Stub::new(service);
+    let table = client(&stub).run(&["consumers", "get", "typed"]).stdout;
+    assert!(table.contains("  A B C and 2 more\n"), "{table}");
+    assert!(table.contains("  udm.A udm.B udm.C and 3 more\n"), "{table}");
+    let json = client(&stub).run(&["consumers", "get", "typed", "--output", "json"]).json();
+    assert_eq!(json["filter_subjects"].as_array().map(Vec::len), Some(6));
+}
+
+#[test]
 fn a_suspension_of_a_login_is_shown_with_its_end_and_its_reason() {
     let stub = Stub::new(service);
     let client = client(&stub);
@@ -317,9 +390,13 @@ fn delete_asks_for_confirmation() {
     let stub = Stub::new(service);
     let client = client(&stub);
     assert_eq!(client.run(&["consumers", "delete", "archive"]).code, Some(12));
-    assert!(stub.requests().is_empty());
+    assert!(stub.request_lines().iter().all(|line| line.starts_with("GET ")), "nothing is deleted");
     let deleted = client.run(&["consumers", "delete", "archive", "--yes", "--output", "json"]).json();
     assert_valid_output("consumers delete", &deleted);
     assert_eq!(deleted, json!({"name": "archive", "deleted": true}));
     assert_eq!(client.run(&["consumers", "delete", "unknown", "--yes"]).code, Some(3));
+    for (name, is_warned) in [("archive", false), ("failing", true)] {
+        let run = client.run(&["consumers", "delete", name, "--yes"]);
+        assert_eq!((run.code, run.stderr.contains("has dead letters")), (Some(0), is_warned), "{run:?}");
+    }
 }

@@ -8,7 +8,7 @@ use contract::ProblemKind;
 use serde_json::{Value, json};
 
 use crate::client::{Client, assert_valid_output};
-use crate::stub::{Stub, StubRequest, problem};
+use crate::stub::{Handler, Stub, StubRequest, problem};
 use crate::terminal::{read_until, resize, rest_of, run_at_terminal, terminal};
 
 /// Events of a batch, decompressed if necessary.
@@ -149,6 +149,18 @@ fn id_of_an_event_has_either_spelling_and_no_other_one() {
         assert!(reject["message"].as_str().unwrap().starts_with(message), "{reject}");
     }
     assert_eq!(rejects.len(), 2);
+}
+
+#[test]
+fn a_wrong_path_in_the_base_url_is_no_missing_object() {
+    let stub = Stub::new(|_| problem(ProblemKind::NotFound));
+    let client = Client::for_url(&format!("{}/x", stub.url)).with_variable("SVC_API_KEY", "svc_ak_x");
+    let send = ["events", "send", "-f", "-", "--output", "json"];
+    let result = client.run_with(&send, "{\"source_id\":\"fw\"}\n");
+    let error = result.error();
+    assert_eq!((result.code, error["code"].as_str()), (Some(1), Some("unexpected_response")), "{error}");
+    assert!(error["message"].as_str().unwrap().contains("has no path /x/api/v1/events/batch"), "{error}");
+    assert!(error["remediation"].as_str().unwrap().contains("--base-url"), "{error}");
 }
 
 /// Rejects a request for a second.
@@ -440,12 +452,47 @@ fn a_pause_beyond_the_time_limit_is_an_error_at_once_and_the_events_are_kept() {
     let error = result.error();
     assert_eq!(
         (result.code, error["code"].as_str(), error["retryable"].as_bool()),
-        (Some(9), Some("rate_limited"), Some(true))
+        (Some(9), Some("rate_limited"), Some(false))
     );
     assert_eq!(stub.requests().len(), 1);
     let summary: Value = serde_json::from_str(&result.stdout).unwrap();
-    assert_eq!((&summary["stopped_before_line"], &summary["failed"]), (&json!(1), &json!(0)));
-    assert_eq!(summary["rejects_file"], Value::Null, "nothing was stored");
+    assert_eq!((&summary["stopped_before_line"], &summary["failed"]), (&Value::Null, &json!(1)));
+    assert_eq!(summary["rejects_file"], "events.rejects.ndjson");
+}
+
+#[test]
+fn a_rejected_first_request_loses_nothing_that_was_read_from_standard_input() {
+    let rejecting: [Handler; 2] =
+        [|_| problem(ProblemKind::QuotaExceeded), |_| problem(ProblemKind::CredentialInvalid)];
+    for rejecting in rejecting {
+        let stub = Stub::new(rejecting);
+        let client = client(&stub);
+        // More than the command reads ahead.
+        let line =
+            |number| format!("{}\n", json!({ "source_id": "fw", "note": number, "text": "x".repeat(300) }));
+        let mut lines: Vec<_> = (1..=5_000).map(line).collect();
+        lines[2] = "not an event\n".to_owned();
+        let send = ["events", "send", "-f", "-", "--batch-size", "2", "--concurrency", "1"];
+        let send = [&send[..], &["--timeout", "1s", "--output", "json"]].concat();
+        let result = client.run_with(&send, &lines.concat());
+        let summary: Value = serde_json::from_str(&result.stdout).unwrap();
+        assert_eq!((&summary["accepted"], &summary["rejected"]), (&json!(0), &json!(0)), "{result:?}");
+        let kept = std::fs::read_to_string(client.home().join("events.rejects.ndjson")).unwrap();
+        let kept: Vec<Value> = kept.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        let numbers: Vec<_> = kept.iter().map(|reject| reject["line"].as_u64().unwrap()).collect();
+        let count = u64::try_from(kept.len()).unwrap();
+        // More than the two events of the request.
+        assert!(count > 2, "{summary}");
+        assert_eq!(numbers, (1..=count).collect::<Vec<_>>());
+        assert_eq!((&summary["failed"], &summary["total"]), (&json!(count), &json!(count)));
+        let stopped = &summary["stopped_before_line"];
+        assert!(*stopped == json!(count + 1) || count == 5_000 && stopped.is_null(), "{summary}");
+        assert_eq!(kept[2]["text"], "not an event");
+        let remediation = result.error()["remediation"].as_str().unwrap().to_owned();
+        assert!(remediation.contains("`svc events send --file events.rejects.ndjson`"), "{remediation}");
+        let rest = format!("If the input has more, send it from line {} on: it was not sent.", count + 1);
+        assert_eq!(remediation.contains(&rest), !stopped.is_null(), "{remediation}");
+    }
 }
 
 #[test]
@@ -485,10 +532,11 @@ fn events_that_may_be_stored_are_kept_with_their_ids() {
 }
 
 #[test]
-fn without_a_connection_nothing_is_kept_and_the_command_can_be_repeated() {
+fn without_a_connection_nothing_of_a_file_is_kept_and_the_command_can_be_repeated() {
     let client = Client::for_url("http://127.0.0.1:1").with_variable("SVC_API_KEY", "svc_ak_x");
-    let send = ["events", "send", "-f", "-", "--timeout", "2s", "--output", "json"];
-    let result = client.run_with(&send, "{\"source_id\":\"fw\"}\n");
+    std::fs::write(client.home().join("file.ndjson"), "{\"source_id\":\"fw\"}\n").unwrap();
+    let send = ["events", "send", "-f", "file.ndjson", "--timeout", "2s", "--output", "json"];
+    let result = client.run(&send);
     let error = result.error();
     assert_eq!((result.code, error["code"].as_str()), (Some(9), Some("unreachable")), "{result:?}");
     assert!(!error["remediation"].as_str().unwrap().contains("Do not send"), "{error}");
@@ -529,8 +577,9 @@ fn invalid_credential_stops_sending() {
     let stub = Stub::new(|_| problem(ProblemKind::CredentialInvalid));
     let client = client(&stub);
     let lines = "{\"source_id\":\"fw\"}\n".repeat(5_000);
-    let send = ["events", "send", "-f", "-", "--batch-size", "100", "--concurrency", "1", "--output", "json"];
-    let result = client.run_with(&send, &lines);
+    std::fs::write(client.home().join("file.ndjson"), lines).unwrap();
+    let send = ["events", "send", "-f", "file.ndjson", "--batch-size", "100", "--concurrency", "1"];
+    let result = client.run(&[&send[..], &["--output", "json"]].concat());
     assert_eq!((result.code, result.error()["code"].as_str()), (Some(4), Some("credential_invalid")));
     let summary: Value = serde_json::from_str(&result.stdout).unwrap();
     assert_eq!((&summary["total"], &summary["stopped_before_line"]), (&json!(0), &json!(1)));

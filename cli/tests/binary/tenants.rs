@@ -91,6 +91,10 @@ fn changes_one_limit_of_a_quota_and_removes_it() {
         assert_eq!(requests.last().unwrap().line, "PATCH /api/v1/tenants/acme");
         assert_eq!(requests.last().unwrap().json(), json!({"quota": quota}));
     }
+    let shown = client.run(&["tenants", "update", "acme", "--bytes-per-second", "none"]).stdout;
+    let value = |name: &str| shown.lines().find_map(|line| Some(line.strip_prefix(name)?.trim().to_owned()));
+    assert_eq!(value("events per second").as_deref(), Some("5"), "{shown}");
+    assert_eq!(value("bytes per second").as_deref(), Some("default"), "{shown}");
 }
 
 #[test]

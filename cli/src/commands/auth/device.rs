@@ -51,7 +51,6 @@ impl CommandOutput for DecidedDevice {
 #[derive(Args)]
 pub(crate) struct Approve {
     /// Code that the device shows; case and hyphen are ignored.
-    #[arg(value_name = "USER_CODE")]
     user_code: String,
 }
 
@@ -86,7 +85,6 @@ impl Command for Approve {
 #[derive(Args)]
 pub(crate) struct Deny {
     /// Code that the device shows; case and hyphen are ignored.
-    #[arg(value_name = "USER_CODE")]
     user_code: String,
 }
 

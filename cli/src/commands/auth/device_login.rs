@@ -58,12 +58,8 @@ fn show_code(context: &Context, codes: &DeviceCodes) {
     context.out().instruct(&text, &data);
 }
 
-/// Result of one poll.
-enum Poll<T> {
-    Approved(T),
-    /// Denied, expired, or not decided yet.
-    Error(DeviceError),
-}
+/// Result of one poll; the error if the login is denied, expired, or not decided yet.
+type Poll<T> = std::result::Result<T, DeviceError>;
 
 async fn poll(api: &Api, codes: &DeviceCodes) -> Result<Poll<IssuedSession>> {
     let request = PollDevice {
@@ -73,9 +69,9 @@ async fn poll(api: &Api, codes: &DeviceCodes) -> Result<Poll<IssuedSession>> {
     };
     let response = api.call(&routes::REDEEM_DEVICE, &[]).json(&request)?.send_any().await?;
     if response.status() == StatusCode::BAD_REQUEST {
-        return Ok(Poll::Error(response.json::<DeviceErrorResponse>()?.error));
+        return Ok(Err(response.json::<DeviceErrorResponse>()?.error));
     }
-    Ok(Poll::Approved(response.error_for_status()?.json::<DeviceSession>()?.session))
+    Ok(Ok(response.error_for_status()?.json::<DeviceSession>()?.session))
 }
 
 /// Polls until a decision or the end of the codes' lifetime. The interval grows by five seconds after `slow_down`, and
@@ -96,13 +92,13 @@ async fn poll_until_decided<T>(
             return Err(lost.unwrap_or_else(|| ErrorKind::DevicePending.into()));
         }
         match poll().await {
-            Ok(Poll::Approved(session)) => return Ok(session),
-            Ok(Poll::Error(DeviceError::AuthorizationPending)) => lost = None,
-            Ok(Poll::Error(DeviceError::SlowDown)) => {
+            Ok(Ok(session)) => return Ok(session),
+            Ok(Err(DeviceError::AuthorizationPending)) => lost = None,
+            Ok(Err(DeviceError::SlowDown)) => {
                 lost = None;
                 interval += SLOW_DOWN_INCREMENT;
             }
-            Ok(Poll::Error(error)) => return Err(lost.unwrap_or_else(|| device_error(error))),
+            Ok(Err(error)) => return Err(lost.unwrap_or_else(|| device_error(error))),
             Err(error) if error.exit == Exit::Uncertain => {
                 lost = Some(error);
                 interval *= 2;
@@ -158,7 +154,7 @@ mod tests {
         let (results, times) = (RefCell::new(results.into_iter()), RefCell::new(Vec::new()));
         let poll = async || {
             times.borrow_mut().push(start.elapsed().as_secs());
-            results.borrow_mut().next().unwrap_or(Ok(Poll::Error(DeviceError::AuthorizationPending)))
+            results.borrow_mut().next().unwrap_or(Ok(Err(DeviceError::AuthorizationPending)))
         };
         let outcome = poll_until_decided(Duration::from_secs(5), Duration::from_secs(lifetime), poll).await;
         (outcome, times.into_inner())
@@ -167,11 +163,11 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn rfc_8628_section_3_5_slow_down_increases_the_interval_permanently() {
         let results = vec![
-            Ok(Poll::Error(DeviceError::AuthorizationPending)),
-            Ok(Poll::Error(DeviceError::SlowDown)),
-            Ok(Poll::Error(DeviceError::AuthorizationPending)),
-            Ok(Poll::Error(DeviceError::SlowDown)),
-            Ok(Poll::Approved(())),
+            Ok(Err(DeviceError::AuthorizationPending)),
+            Ok(Err(DeviceError::SlowDown)),
+            Ok(Err(DeviceError::AuthorizationPending)),
+            Ok(Err(DeviceError::SlowDown)),
+            Ok(Ok(())),
         ];
         let (outcome, times) = poll_results(results, 600).await;
         assert_eq!((outcome.is_ok(), times), (true, vec![5, 10, 20, 30, 45]));
@@ -179,8 +175,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn rfc_8628_section_3_5_an_unavailable_service_doubles_the_interval() {
-        let results =
-            vec![Err(ErrorKind::TimedOut.into()), Err(ErrorKind::Unreachable.into()), Ok(Poll::Approved(()))];
+        let results = vec![Err(ErrorKind::TimedOut.into()), Err(ErrorKind::Unreachable.into()), Ok(Ok(()))];
         let (outcome, times) = poll_results(results, 600).await;
         assert_eq!((outcome.is_ok(), times), (true, vec![5, 15, 35]));
     }
@@ -193,7 +188,7 @@ mod tests {
             (DeviceError::InvalidRequest, "device_denied"),
             (DeviceError::ExpiredToken, "device_pending"),
         ] {
-            let (outcome, times) = poll_results(vec![Ok(Poll::Error(error))], 600).await;
+            let (outcome, times) = poll_results(vec![Ok(Err(error))], 600).await;
             assert_eq!((outcome.unwrap_err().code.as_str(), times.len()), (code, 1));
         }
         let (outcome, times) = poll_results(vec![Err(ErrorKind::UnexpectedResponse.into())], 600).await;

@@ -185,10 +185,8 @@ impl CommandOutput for Factor {
 #[derive(Args)]
 pub(crate) struct Rename {
     /// Id of the passkey.
-    #[arg(value_name = "FACTOR_ID")]
     factor_id: FactorId,
     /// New name, at most 64 characters.
-    #[arg(value_name = "NAME")]
     name: String,
 }
 
@@ -223,7 +221,6 @@ impl Command for Rename {
 #[derive(Args)]
 pub(crate) struct Remove {
     /// Id of the factor.
-    #[arg(value_name = "FACTOR_ID")]
     factor_id: FactorId,
 }
 

@@ -22,7 +22,7 @@ use crate::framework::credentials::{Credentials, StoredSession};
 use crate::framework::error::{ErrorKind, Result};
 use crate::framework::files::Directory;
 use crate::framework::input::{run_blocking, stdin_secret};
-use crate::framework::keyring::{self, ItemKey};
+use crate::framework::keyring;
 use crate::framework::output::{CommandOutput, Table, escape, text, time};
 use crate::framework::prompt::PasswordSource;
 use crate::framework::terminal::print_line;
@@ -68,7 +68,7 @@ const NEW_APP: Question = Question { text: "Code of the app", option: "--code-st
 #[derive(Args)]
 pub(crate) struct Login {
     /// E-mail address of the account [default: prompt].
-    #[arg(long, value_name = "EMAIL")]
+    #[arg(long)]
     email: Option<String>,
     #[command(flatten)]
     password: PasswordSource,
@@ -356,38 +356,39 @@ fn store_session(
         Some(name) => name.clone(),
         None => context.configuration()?.name_for(service, tenant, &email, |name| {
             stored
+                .sessions
                 .get(name)
                 .is_some_and(|own| !own.is_of(service, tenant) || !own.email.eq_ignore_ascii_case(&email))
         }),
     };
-    let previous = stored.get(&name);
+    let previous = stored.sessions.get(&name);
     // A token that the keyring does not return cannot be revoked.
     let replaced = previous.and_then(|session| session.load_token(&name).ok());
     if let Some(other) = previous.filter(|session| !session.email.eq_ignore_ascii_case(&email)) {
         context.out().notice(&format!("The login of {} in context {name} is replaced.", other.email));
     }
-    let key = ItemKey { context: name.clone(), service: service.to_string(), tenant: tenant.clone() };
-    if place == TokenPlace::Keyring
-        && let Err(reason) = keyring::store(&key, &issued.session_id)
-    {
-        place = TokenPlace::File(Some(reason));
-    }
-    let is_in_file = place != TokenPlace::Keyring;
-    let session = StoredSession {
+    let mut session = StoredSession {
         base_url: service.clone(),
         tenant: tenant.clone(),
-        token: is_in_file.then(|| issued.session_id.clone()),
+        token: None,
         user_id: issued.user_id,
         email: email.clone(),
         role: issued.role,
         expires_at: issued.expires_at,
     };
+    if place == TokenPlace::Keyring
+        && let Err(reason) = keyring::store(&session.key(&name), &issued.session_id)
+    {
+        place = TokenPlace::File(Some(reason));
+    }
+    let is_in_file = place != TokenPlace::Keyring;
+    session.token = is_in_file.then(|| issued.session_id.clone());
     let ca_file = context
         .ca_file_setting()?
         .map(|setting| std::path::absolute(setting.value))
         .transpose()
         .map_err(|error| ErrorKind::ConfigurationInvalid.with_message(error.to_string()))?;
-    let previous = Credentials::update(|all| all.insert(name.clone(), session))?;
+    let previous = Credentials::update(|all| all.sessions.insert(name.clone(), session))?;
     let is_kept = |previous: &StoredSession| !is_in_file && previous.is_of(service, tenant);
     if let Some(previous) = previous.filter(|previous| previous.token.is_none() && !is_kept(previous)) {
         // The previous session is revoked, so a token that stays in the keyring is of no use.

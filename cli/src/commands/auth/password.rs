@@ -94,7 +94,7 @@ impl Command for Change {
             api.call(&routes::WHOAMI, &[]).execute().await?;
             let current = prompt.secret("Current password", "current password", options).await?;
             let send = async |new| change(current.clone(), new).await;
-            prompt.send_new_password(MIN_CHARACTERS, options, send).await?;
+            prompt.send_new_password(MIN_CHARACTERS, send).await?;
         }
         Ok(ChangedPassword { changed: true, session_kept: true })
     }
@@ -106,7 +106,7 @@ impl Command for Change {
 #[derive(Args)]
 pub(crate) struct Reset {
     /// E-mail address of the account [default: prompt].
-    #[arg(long, value_name = "EMAIL")]
+    #[arg(long)]
     email: Option<String>,
 }
 
@@ -190,7 +190,7 @@ impl Command for ConfirmResetCommand {
 
     async fn run(self, context: &Context) -> Result<Self::Output> {
         let (prompt, api) = (context.prompt(), context.api()?);
-        let token = self.token.read(TokenKind::Reset, prompt).await?;
+        let token = self.token.read(TokenKind::RESET, prompt).await?;
         let confirm = async |new_password: Secret, revoke_api_keys: bool| -> Result<()> {
             let request = ConfirmReset { token: token.clone(), new_password, revoke_api_keys };
             api.call(&routes::CONFIRM_PASSWORD_RESET, &[]).json(&request)?.execute().await
@@ -210,7 +210,7 @@ impl Command for ConfirmResetCommand {
             // Before the password, so that a rejected password repeats only its own questions.
             let revoke = revokes_api_keys().await?;
             let send = async |password| confirm(password, revoke).await;
-            prompt.send_new_password(password_min_length, PasswordSource::OPTIONS, send).await?;
+            prompt.send_new_password(password_min_length, send).await?;
         }
         context.notice_later("Next: svc auth login");
         Ok(ChangedPassword { changed: true, session_kept: false })

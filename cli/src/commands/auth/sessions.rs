@@ -122,7 +122,7 @@ impl Command for List {
 pub(crate) struct Revoke {
     /// Id of a session, as `svc auth sessions list` prints it, 4 or more characters of its start or end, or a raw session token
     /// (`svc_st_…`); `-` reads one of them from standard input. Without it, --all is required.
-    #[arg(value_name = "SESSION_ID", required_unless_present = "all")]
+    #[arg(required_unless_present = "all")]
     session_id: Option<String>,
     /// Revoke all sessions of the user, including the current one.
     #[arg(long, conflicts_with = "session_id")]

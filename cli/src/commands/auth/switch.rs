@@ -24,7 +24,6 @@ use crate::framework::output::{CommandOutput, Table, text};
 #[derive(Args)]
 pub(crate) struct Switch {
     /// E-mail address of the login.
-    #[arg(value_name = "EMAIL")]
     email: Option<String>,
 }
 
@@ -34,7 +33,8 @@ pub(crate) struct CurrentLogin {
     /// Context.
     context: ContextName,
     /// Base URL of the service.
-    base_url: String,
+    #[schemars(with = "String")]
+    base_url: BaseUrl,
     /// Tenant id.
     tenant_id: TenantId,
     /// E-mail address of the user.
@@ -92,24 +92,15 @@ impl Command for Switch {
             (_, [other]) => *other,
             _ => ask(context, &logins).await?,
         };
-        let StoredLogin { context: name, service, tenant, email } = login.clone();
+        let CurrentLogin { context: name, base_url, tenant_id, .. } = login;
         Directory::for_current_user()?.update(|configuration: &mut Configuration| {
-            configuration.record_login(&name, &service, &tenant, None);
+            configuration.record_login(name, base_url, tenant_id, None);
             Ok(())
         })?;
-        warn_about_overrides(context, &name, Some(&service), Some(&tenant));
+        warn_about_overrides(context, name, Some(base_url), Some(tenant_id));
         super::warn_about_credentials(context);
-        Ok(CurrentLogin { context: name, base_url: service.to_string(), tenant_id: tenant, email })
+        Ok(login.clone())
     }
-}
-
-/// A stored login.
-#[derive(Clone)]
-struct StoredLogin {
-    context: ContextName,
-    service: BaseUrl,
-    tenant: TenantId,
-    email: String,
 }
 
 /// Returns whether options choose the login.
@@ -119,31 +110,31 @@ fn is_filtered(context: &Context) -> bool {
 }
 
 /// Stored logins that the options of the command line allow.
-fn stored_logins(context: &Context) -> Result<Vec<StoredLogin>> {
+fn stored_logins(context: &Context) -> Result<Vec<CurrentLogin>> {
     let globals = context.globals();
     let service = globals.is_given("base_url").then(|| context.base_url()).transpose()?;
     let tenant = globals.is_given("tenant").then(|| context.tenant_option()).flatten();
     let name = globals.context.as_ref().filter(|_| globals.is_given("context"));
     let stored = Credentials::load()?;
-    let allowed = stored.all().filter(|(context, session)| {
+    let allowed = stored.sessions.iter().filter(|(context, session)| {
         service.as_ref().is_none_or(|service| service.value == session.base_url)
             && tenant.is_none_or(|tenant| *tenant == session.tenant)
             && name.is_none_or(|name| name == *context)
     });
     let login = |(context, session): (&ContextName, &StoredSession)| {
-        let StoredSession { base_url: service, tenant, email, .. } = session.clone();
-        StoredLogin { context: context.clone(), service, tenant, email }
+        let StoredSession { base_url, tenant: tenant_id, email, .. } = session.clone();
+        CurrentLogin { context: context.clone(), base_url, tenant_id, email }
     };
     Ok(allowed.map(login).collect())
 }
 
 /// Prompts for a number of the list.
-async fn ask<'a>(context: &Context, logins: &'a [StoredLogin]) -> Result<&'a StoredLogin> {
+async fn ask<'a>(context: &Context, logins: &'a [CurrentLogin]) -> Result<&'a CurrentLogin> {
     const OPTIONS: &str = "--context, --tenant or --base-url";
     context.prompt().require_available("login", OPTIONS)?;
     let lines = logins.iter().enumerate().map(|(index, login)| {
-        let StoredLogin { context, service, tenant, email } = login;
-        format!("{:>3}  {email} in {tenant} at {service} ({context})", index + 1)
+        let CurrentLogin { context, base_url, tenant_id, email } = login;
+        format!("{:>3}  {email} in {tenant_id} at {base_url} ({context})", index + 1)
     });
     context.out().instruct(&lines.collect::<Vec<_>>().join("\n"), &json!({"logins": logins.len()}));
     let answer = context.prompt().line("Number of the login", OPTIONS).await?;

@@ -58,7 +58,7 @@ impl ListedContext {
             base_url: named.base_url.as_ref().map(ToString::to_string),
             tenant_id: named.tenant.as_ref().map(ToString::to_string),
             ca_file: named.ca_file.as_ref().map(|path| path.display().to_string()),
-            email: stored.get(name).map(|session| session.email.clone()),
+            email: stored.sessions.get(name).map(|session| session.email.clone()),
         });
         contexts.collect()
     }
@@ -68,7 +68,6 @@ impl ListedContext {
 #[derive(Args)]
 pub(crate) struct UseContext {
     /// Context.
-    #[arg(value_name = "NAME")]
     name: ContextName,
 }
 
@@ -136,7 +135,6 @@ pub(in crate::commands) fn warn_about_overrides(
 #[derive(Args)]
 pub(crate) struct DeleteContext {
     /// Context.
-    #[arg(value_name = "NAME")]
     name: ContextName,
 }
 

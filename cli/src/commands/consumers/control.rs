@@ -19,7 +19,6 @@ use crate::framework::output::{CommandOutput, Table};
 #[derive(Args)]
 pub(crate) struct Pause {
     /// Name of the consumer.
-    #[arg(value_name = "NAME")]
     name: ConsumerName,
 }
 
@@ -45,7 +44,6 @@ impl Command for Pause {
 #[derive(Args)]
 pub(crate) struct Resume {
     /// Name of the consumer.
-    #[arg(value_name = "NAME")]
     name: ConsumerName,
 }
 
@@ -69,7 +67,6 @@ impl Command for Resume {
 #[derive(Args)]
 pub(crate) struct Reset {
     /// Name of the consumer.
-    #[arg(value_name = "NAME")]
     name: ConsumerName,
     /// Next event: `all` stored events, `new` ones only, or those since a time such as 2026-01-31T12:00:00Z.
     #[arg(long, value_name = "START")]
@@ -108,7 +105,7 @@ impl Command for Reset {
 #[derive(Args)]
 pub(crate) struct Config {
     /// Replace this file in one step, readable only by its owner (mode 0600), instead of printing its content.
-    #[arg(long, value_name = "FILE")]
+    #[arg(long)]
     file: Option<PathBuf>,
 }
 

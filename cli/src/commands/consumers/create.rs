@@ -1,20 +1,29 @@
 //! `svc consumers create` and `rotate-login`, which print a login.
 
+use std::pin::pin;
+
 use clap::Args;
 use contract::consumers::{
-    ConsumerLogin, ConsumerName, ConsumerStart, ConsumerSuspension, CreateConsumer, CreatedConsumer,
-    Partitions,
+    Consumer, ConsumerLogin, ConsumerName, ConsumerStart, ConsumerSuspension, CreateConsumer,
+    CreatedConsumer, Partitions,
 };
 use contract::identity::Tenant;
 use contract::{ProblemKind, routes};
+use futures::FutureExt as _;
+use schemars::JsonSchema;
+use serde::Serialize;
 
 use super::fields;
+use crate::framework::api::Api;
 use crate::framework::catalog::{Errors, Examples, Names, Routes};
 use crate::framework::command::Command;
 use crate::framework::context::Context;
 use crate::framework::error::{CliError, ErrorKind, Result};
 use crate::framework::output::{CommandOutput, Table, text, timestamp};
 
+/// What to do after a failure of `rotate-login`.
+const REPEAT: &str = "Run the command again; after --all, with the name of each consumer that the error names. \
+    Only the last password of a consumer is valid.";
 /// Highest number of a partition.
 const MAX_PARTITION: u8 = 63;
 
@@ -35,7 +44,6 @@ impl CommandOutput for CreatedConsumer {
 #[derive(Args)]
 pub(crate) struct Create {
     /// Name: 1 to 63 characters of a-z, 0-9 and `-`. It is also the user at the broker.
-    #[arg(value_name = "NAME")]
     name: ConsumerName,
     /// Read the events of all tenants. The consumer is then a trusted part of the platform.
     #[arg(long)]
@@ -47,7 +55,7 @@ pub(crate) struct Create {
     #[arg(long, value_name = "FIRST-LAST", value_parser = parse_partitions)]
     partitions: Option<Partitions>,
     /// First event: `all` stored events, `new` ones only, or those since a time such as 2026-01-31T12:00:00Z [default: all].
-    #[arg(long, value_name = "START")]
+    #[arg(long)]
     start: Option<ConsumerStart>,
     /// Seconds until an event without an acknowledgement is delivered again, 1 to 3600 [default: 30].
     #[arg(long, value_name = "SECONDS")]
@@ -106,9 +114,8 @@ impl Command for Create {
         if created.login.is_none() {
             let message =
                 format!("consumer {name} exists with this definition, and its login is not shown again");
-            let path = routes::CREATE_CONSUMER.path;
-            let error = CliError::from_kind(ProblemKind::ConsumerExists, path, message);
-            return Err(error.with_remediation(format!(
+            let error = CliError::from_kind(ProblemKind::ConsumerExists, routes::CREATE_CONSUMER.path);
+            return Err(error.with_message(message).with_remediation(format!(
                 "Use its login. If it was lost, also in the response of an earlier try: `svc consumers rotate-login {name}`."
             )));
         }
@@ -149,38 +156,149 @@ fn explain(context: &Context, created: &CreatedConsumer) {
     }
 }
 
-/// Replace the login of a consumer and print the new one.
+/// Replace the login of a consumer, or of all consumers, and print the new one.
 ///
-/// The previous password is not valid any more, and its connections are closed. A suspension remains. Asks for confirmation.
+/// The previous password is not valid any more, and its connections are closed: the program stops until it has the new one. A suspension
+/// remains. Asks for confirmation. After a restore of the broker, --all ends logins that were replaced or deleted since the backup.
 #[derive(Args)]
 pub(crate) struct RotateLogin {
-    /// Name of the consumer.
-    #[arg(value_name = "NAME")]
-    name: ConsumerName,
+    /// Name of the consumer. Without it, --all is required.
+    #[arg(required_unless_present = "all")]
+    name: Option<ConsumerName>,
+    /// Replace the logins of all consumers.
+    #[arg(long, conflicts_with = "name")]
+    all: bool,
+}
+
+/// A consumer with its new login, or all of them.
+#[derive(Serialize, JsonSchema)]
+#[serde(untagged)]
+pub(crate) enum Rotated {
+    /// With NAME.
+    One(Box<CreatedConsumer>),
+    /// With --all.
+    All(RotatedLogins),
+}
+
+/// The new logins of all consumers.
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct RotatedLogins {
+    /// Consumers with their new logins, ordered by name.
+    items: Vec<CreatedConsumer>,
+    #[serde(skip)]
+    error: Option<CliError>,
+}
+
+impl CommandOutput for Rotated {
+    fn table(&self) -> Table {
+        match self {
+            Self::One(created) => created.table(),
+            Self::All(logins) if logins.items.is_empty() => Table::message("No logins."),
+            // Each with all fields: a column that is too wide for the terminal is left out.
+            Self::All(logins) => Table::Sections(logins.items.iter().map(CommandOutput::table).collect()),
+        }
+    }
+
+    fn lines(&self) -> serde_json::Result<Vec<String>> {
+        match self {
+            Self::One(created) => created.lines(),
+            Self::All(logins) => logins.items.iter().map(serde_json::to_string).collect(),
+        }
+    }
+
+    fn error(&self) -> Option<CliError> {
+        match self {
+            Self::One(_) => None,
+            Self::All(logins) => logins.error.clone(),
+        }
+    }
 }
 
 impl Command for RotateLogin {
-    type Output = CreatedConsumer;
+    type Output = Rotated;
 
-    const ROUTES: Routes = Routes::Only(&[&routes::ROTATE_CONSUMER_LOGIN]);
+    const ROUTES: Routes = Routes::Only(&[&routes::ROTATE_CONSUMER_LOGIN, &routes::LIST_CONSUMERS]);
     const ERRORS: Errors = ErrorKind::CONFIRMATION;
-    const EXAMPLES: Examples =
-        &[("Replace a lost or leaked login", "svc consumers rotate-login acme-siem --yes")];
+    const EXAMPLES: Examples = &[
+        ("Replace a lost or leaked login", "svc consumers rotate-login acme-siem --yes"),
+        (
+            "Replace all logins after a restore of the broker, and save the new ones",
+            "svc consumers rotate-login --all --yes --output json",
+        ),
+    ];
     const AGENT_NOTES: &'static str = "Requires SVC_PLATFORM_TOKEN or SVC_PLATFORM_TOKEN_FILE, and --yes without a \
         terminal; pass --yes only if the user asked for this change: programs with the previous password stop reading. The \
-        position of the consumer remains.";
+        position of the consumer remains. With --all, the output lists the new logins also after a failure, and the error names the \
+        consumers without a new one.";
     const SEE_ALSO: Names = &["consumers create", "consumers config"];
-    const AFTER_LOST_RESPONSE: Option<&'static str> =
-        Some("Run the command again. Only the last password is valid.");
+    const AFTER_LOST_RESPONSE: Option<&'static str> = Some(REPEAT);
 
     async fn run(self, context: &Context) -> Result<Self::Output> {
         let api = context.connect(Self::REQUIRES).await?;
-        context.prompt().confirm(&format!("Replace the login of consumer {}?", self.name)).await?;
-        let created: CreatedConsumer =
-            api.call(&routes::ROTATE_CONSUMER_LOGIN, &[&self.name]).fetch().await?;
+        let Some(name) = self.name else { return Ok(Rotated::All(rotate_all(context, &api).await?)) };
+        context.prompt().confirm(&format!("Replace the login of consumer {name}?")).await?;
+        let created = rotate(&api, &name).await?;
         explain(context, &created);
-        Ok(created)
+        Ok(Rotated::One(Box::new(created)))
     }
+}
+
+/// The request may have had its effect.
+const WITHOUT_RESPONSE: [ErrorKind; 3] =
+    [ErrorKind::Unreachable, ErrorKind::TimedOut, ErrorKind::ResponseLost];
+
+async fn rotate(api: &Api, name: &ConsumerName) -> Result<CreatedConsumer> {
+    api.call(&routes::ROTATE_CONSUMER_LOGIN, &[name]).fetch().await
+}
+
+/// Replaces the logins one after the other. A failure of one does not stop the others, unless the service did not answer. After a
+/// signal, the others keep their logins, and the new ones are printed.
+async fn rotate_all(context: &Context, api: &Api) -> Result<RotatedLogins> {
+    let consumers: Vec<Consumer> = api.list_all(routes::LIST_CONSUMERS.path).await?.items;
+    let count = consumers.len();
+    if count > 0 {
+        let question = format!(
+            "Replace the logins of {count} consumers? Each stops until its program has the new login."
+        );
+        context.prompt().confirm(&question).await?;
+    }
+    let mut signal = pin!(context.signals().take_first());
+    let (mut items, mut failed, mut first_error) = (Vec::new(), Vec::new(), None::<CliError>);
+    let mut is_stopped = false;
+    for Consumer { name, .. } in consumers {
+        if !is_stopped && let Some(signal) = signal.as_mut().now_or_never() {
+            (first_error, is_stopped) = (Some(signal.into()), true);
+        }
+        if is_stopped {
+            failed.push(name.to_string());
+            continue;
+        }
+        match rotate(api, &name).await {
+            Ok(created) => items.push(created),
+            Err(error) => {
+                // Others would lose their new passwords in the same way.
+                is_stopped = WITHOUT_RESPONSE.iter().any(|kind| error.code == kind.code());
+                failed.push(name.to_string());
+                first_error.get_or_insert(error);
+            }
+        }
+    }
+    if !items.is_empty() {
+        context.notice_later("Save the passwords: they are not shown again. Each program reads again when it has its new password.");
+    }
+    if items.iter().any(|created| created.login.as_ref().is_some_and(|login| !login.active)) {
+        context.notice_later(
+            "Logins that are not active cannot read yet: they are suspended, or the broker needs the file that `svc consumers config` \
+             prints (docs/consumers.md).",
+        );
+    }
+    let error = first_error.map(|error| {
+        let names = failed.join(", ");
+        let message =
+            format!("failed to replace {} of {count} logins: {names}\n  {}", failed.len(), error.message);
+        CliError { retryable: false, message, ..error }.with_remediation(REPEAT)
+    });
+    Ok(RotatedLogins { items, error })
 }
 
 fn parse_partitions(text: &str) -> std::result::Result<Partitions, String> {

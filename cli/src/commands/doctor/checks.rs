@@ -4,7 +4,7 @@ use chrono::{DateTime, TimeDelta, Utc};
 use contract::session::Whoami;
 use contract::{ProblemKind, Scope, identity, routes};
 
-use super::{Check, Diagnosis, Finding, connection, proxy};
+use super::{Check, Diagnosis, Finding, connection};
 use crate::commands::version::{VERSION, release};
 use crate::framework::api::{Api, ApiResponse};
 use crate::framework::catalog::Requirement;
@@ -25,7 +25,7 @@ pub(super) async fn run(context: &Context, scopes: &[Scope]) -> Diagnosis {
     let settings = settings(context);
     let service = settings.as_ref().ok().map(|(service, _)| service.clone());
     diagnosis.add(Check::Configuration, settings.map(|(_, message)| Finding::Ok(message)));
-    let logins = Credentials::load().map(|stored| Finding::Ok(format!("{} stored", stored.all().count())));
+    let logins = Credentials::load().map(|stored| Finding::Ok(format!("{} stored", stored.sessions.len())));
     diagnosis.add(Check::Logins, logins);
     let Some((api, response)) = connect(context, service, &mut diagnosis).await else {
         for check in [Check::Clock, Check::Version, Check::Credential, Check::Tenant, Check::Scopes] {
@@ -67,7 +67,7 @@ async fn connect(
     let result = connection::check(context, &api, &service).await;
     let finding = result.as_ref().map(|_| Finding::Ok(format!("{service} answers")));
     diagnosis.add(Check::Connection, finding.map_err(Clone::clone));
-    diagnosis.add(Check::Proxy, Ok(proxy::check(context, result.is_err())));
+    diagnosis.add(Check::Proxy, Ok(connection::check_proxy(context, result.is_err())));
     Some((api, result.ok()?))
 }
 
@@ -153,8 +153,8 @@ fn tenant(context: &Context, credential: &Credential, whoami: &Whoami) -> Result
     if credential.tenant.is_none() {
         return Ok(Finding::Warning(message, remediation));
     }
-    let kind = ProblemKind::TenantMismatch;
-    Err(CliError::from_kind(kind, routes::WHOAMI.path, message).with_remediation(remediation))
+    let error = CliError::from_kind(ProblemKind::TenantMismatch, routes::WHOAMI.path);
+    Err(error.with_message(message).with_remediation(remediation))
 }
 
 fn check_scopes(credential: &Credential, whoami: &Whoami, required: &[Scope]) -> Result<Finding> {

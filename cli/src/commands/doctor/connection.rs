@@ -1,9 +1,10 @@
-//! The connection check of `svc doctor`: does the service answer at the base URL, or something else, or nothing?
+//! The checks of connection and proxy of `svc doctor`: does the service answer at the base URL, or something else, or nothing? A proxy
+//! may be the cause.
 
 use contract::{Problem, identity, routes};
 use reqwest::StatusCode;
 
-use super::proxy::proxy_of;
+use super::Finding;
 use crate::framework::api::{Api, ApiResponse};
 use crate::framework::context::Context;
 use crate::framework::endpoint::BaseUrl;
@@ -64,6 +65,34 @@ async fn explain(context: &Context, service: &BaseUrl, result: Result<ApiRespons
     with_proxy(context, error)
 }
 
+/// Describes the proxy. `failed` is whether the connection does not work.
+pub(super) fn check_proxy(context: &Context, failed: bool) -> Finding {
+    let Some(proxy) = proxy_of(context) else { return Finding::Ok("none is used".to_owned()) };
+    let message = format!("requests go through {}, set by {}", proxy.address, proxy.variable);
+    if failed { Finding::Warning(message, proxy.bypass) } else { Finding::Ok(message) }
+}
+
+/// A proxy for requests to the service.
+struct Proxy {
+    /// Address without credentials.
+    address: String,
+    variable: &'static str,
+    /// How to send requests without the proxy.
+    bypass: String,
+}
+
+/// The proxy in effect.
+fn proxy_of(context: &Context) -> Option<Proxy> {
+    let service = context.base_url().ok()?.value;
+    let choice = service.proxy().ok()?;
+    let proxy = choice.proxy()?;
+    let (address, variable) = (proxy.address(), proxy.variable());
+    let host = service.authority();
+    let host = host.rsplit_once(':').map_or(host, |(host, _)| host);
+    let bypass = format!("To connect without the proxy: `export NO_PROXY={host}`, or `unset {variable}`.");
+    Some(Proxy { address, variable, bypass })
+}
+
 /// Adds the proxy as a possible cause.
 fn with_proxy(context: &Context, error: CliError) -> CliError {
     match proxy_of(context) {
@@ -73,7 +102,7 @@ fn with_proxy(context: &Context, error: CliError) -> CliError {
             } else {
                 format!("{}; the request went through the proxy {}", error.message, proxy.address)
             };
-            let remediation = format!("{} {}", proxy.bypass(), error.remediation);
+            let remediation = format!("{} {}", proxy.bypass, error.remediation);
             CliError { message, remediation, ..error }
         }
         None => error,

@@ -2,7 +2,7 @@
 //! recorded in the order of the input.
 
 use std::collections::VecDeque;
-use std::mem::replace;
+use std::mem::{replace, take};
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use contract::ProblemKind;
 use tokio::sync::mpsc;
-use tokio::time::{Instant, timeout_at};
+use tokio::time::{Instant, timeout, timeout_at};
 use transport::{BatchPipeline, OutgoingEvent, PipelineSlot, SentBatch, TransportError};
 
 use super::checkpoint::{Checkpoint, Counts};
@@ -25,12 +25,15 @@ use crate::framework::error::{CliError, ErrorKind, Result};
 const MAX_BATCH_BYTES: usize = 4 * 1024 * 1024;
 /// Delay after the first event of a batch until it is sent, if the source is slow.
 const MAX_BATCH_DELAY: Duration = Duration::from_millis(500);
+/// Time in which the reader hands over what it has read.
+const HAND_OVER_TIMEOUT: Duration = Duration::from_millis(500);
+
 /// Result of a delivery.
 #[derive(Default)]
 pub(super) struct SendOutcome {
     /// Accepted, quarantined and rejected events and unreadable lines, with those of earlier runs of a checkpoint.
     pub(super) counts: Counts,
-    /// Events of requests that failed as a whole.
+    /// Events of requests that failed as a whole, and those of standard input that were read and not sent after that.
     pub(super) failed: u64,
     /// Whether a reject cannot be accepted later without a change.
     pub(super) needs_correction: bool,
@@ -115,7 +118,7 @@ impl EventDelivery {
                 self.result.local_error.get_or_insert(error);
             }
         }
-        self.finish()
+        self.finish().await
     }
 
     fn is_stopped(&self) -> bool {
@@ -188,38 +191,43 @@ impl EventDelivery {
         }
     }
 
-    fn finish(mut self) -> (SendOutcome, RejectLog) {
+    async fn finish(mut self) -> (SendOutcome, RejectLog) {
         self.progress.clear();
-        if let Err(error) = self.finish_records() {
+        if let Err(error) = self.finish_records().await {
             self.result.local_error.get_or_insert(error);
         }
         self.result.elapsed = self.progress.elapsed();
         (self.result, self.rejects)
     }
 
-    /// Keeps the events of requests that failed.
-    fn finish_records(&mut self) -> Result<()> {
-        let first_unsent = (!self.end_of_input).then(|| self.batches.next_place());
+    /// Keeps the events of requests that failed. With an input that cannot be read again, also those that were read and not sent.
+    async fn finish_records(&mut self) -> Result<()> {
         if self.keeps_failed() {
-            self.result.failed = self.failed.len() as u64;
-            self.result.stopped_before = first_unsent;
-            let kept =
-                self.failed.iter().map(|(place, event, error)| Reject::from_event(*place, event, error));
-            self.rejects.keep(&kept.collect::<Vec<_>>())?;
-        } else {
-            self.result.stopped_before = self.failed.first().map(|(place, ..)| *place).or(first_unsent);
+            let failed = self.failed.iter();
+            let mut kept: Vec<_> = failed
+                .map(|(place, event, error)| (place.number, Reject::from_event(*place, event, error)))
+                .collect();
+            if let (false, Some(error)) = (self.batches.is_repeatable, &self.result.request_error) {
+                kept.extend(self.batches.take_read(error).await);
+            }
+            kept.sort_by_key(|(number, _)| *number);
+            self.result.failed = kept.len() as u64;
+            self.rejects.keep(&kept.into_iter().map(|(_, reject)| reject).collect::<Vec<_>>())?;
         }
+        let first_unsent = (!self.end_of_input).then(|| self.batches.next_place()).flatten();
+        let first_failed = self.failed.first().filter(|_| !self.keeps_failed()).map(|(place, ..)| *place);
+        self.result.stopped_before = first_failed.or(first_unsent);
         self.save_checkpoint(true)
     }
 
     /// Whether the events of failed requests are kept with the rejects. Not with a checkpoint, which sends them again, and not if
-    /// certainly nothing was stored: then the same command can be repeated.
+    /// certainly nothing was stored and the input can be read again: then the same command can be repeated.
     fn keeps_failed(&self) -> bool {
         let stored = self.result.counts.any_stored() || self.result.counts.rejected > 0;
         let is_rejected = |error: &TransportError| matches!(error.status, Some(300..=499));
         let is_certain = !self.any_sent.load(Ordering::Relaxed)
             || self.failed.iter().all(|(.., error)| is_rejected(error));
-        self.checkpoint.is_none() && (stored || !is_certain)
+        self.checkpoint.is_none() && (stored || !is_certain || !self.batches.is_repeatable)
     }
 }
 
@@ -234,7 +242,13 @@ async fn next_batch(
 /// Collects the items of a source in batches.
 pub(super) struct Batches {
     chunks: mpsc::Receiver<Result<Vec<SourceItem>>>,
+    /// Ends reading.
+    stop: Arc<AtomicBool>,
     max_events: usize,
+    /// Whether another run can read the same input: not standard input or a pipe.
+    is_repeatable: bool,
+    /// Whether [`Self::take_read`] has taken everything up to the end of the input.
+    is_complete: bool,
     /// Items that are not in the batch yet.
     queue: VecDeque<SourceItem>,
     /// The batch that is not sent yet.
@@ -244,14 +258,51 @@ pub(super) struct Batches {
 }
 
 impl Batches {
-    pub(super) fn new(chunks: mpsc::Receiver<Result<Vec<SourceItem>>>, max_events: usize) -> Self {
-        Self { chunks, max_events, queue: VecDeque::new(), batch: Batch::after(Place::START), error: None }
+    pub(super) fn new(
+        chunks: mpsc::Receiver<Result<Vec<SourceItem>>>,
+        stop: Arc<AtomicBool>,
+        max_events: usize,
+        is_repeatable: bool,
+    ) -> Self {
+        let (queue, batch) = (VecDeque::new(), Batch::after(Place::START));
+        Self { chunks, stop, max_events, is_repeatable, is_complete: false, queue, batch, error: None }
     }
 
-    /// The first event that is not sent.
-    fn next_place(&self) -> Place {
+    /// The first event that is neither sent nor taken.
+    fn next_place(&self) -> Option<Place> {
         let queued = || self.queue.front().map(|item| item.place);
-        self.batch.start.or_else(queued).unwrap_or(self.batch.next)
+        let unread = || (!self.is_complete).then_some(self.batch.next);
+        self.batch.start.or_else(queued).or_else(unread)
+    }
+
+    /// Ends reading, and takes the items that were read and not sent, as rejects with this error.
+    async fn take_read(&mut self, error: &TransportError) -> Vec<(u64, Reject)> {
+        self.stop.store(true, Ordering::Relaxed);
+        self.is_complete = self.error.is_none();
+        loop {
+            match timeout(HAND_OVER_TIMEOUT, self.chunks.recv()).await {
+                Ok(Some(Ok(items))) => self.queue.extend(items),
+                // The reader has stopped before the end, or cannot read.
+                Ok(Some(Err(_))) => self.is_complete = false,
+                Ok(None) => break,
+                // The reader waits for input, so it has handed over everything.
+                Err(_) => {
+                    self.is_complete = false;
+                    break;
+                }
+            }
+        }
+        self.chunks.close();
+        for item in take(&mut self.queue) {
+            self.batch.push(item);
+        }
+        let next = Batch::after(self.batch.next);
+        let Batch { places, events, rejects, .. } = replace(&mut self.batch, next);
+        let unsent = places
+            .into_iter()
+            .zip(&events)
+            .map(|(place, event)| (place.number, Reject::from_event(place, event, error)));
+        unsent.chain(rejects).collect()
     }
 
     /// Returns the next batch when it is full or due. `None` is the end of the input. Dropping the future loses no item.

@@ -159,11 +159,11 @@ impl EventReader {
         }
         let events = match contents(json.get()) {
             Contents::Events(events) => events,
-            Contents::Event => {
-                let json = if json.get().len() > MAX_EVENT_BYTES {
-                    Err(InvalidJson::too_large(json.get().as_bytes()))
-                } else {
-                    Ok(json)
+            Contents::Event(wrapped) => {
+                let json = match wrapped {
+                    _ if json.get().len() <= MAX_EVENT_BYTES => Ok(json),
+                    Some(pointer) => Err(InvalidJson::wrapped(json.get(), &pointer)),
+                    None => Err(InvalidJson::too_large(json.get().as_bytes())),
                 };
                 return self.queue.push_back(Entry { line, is_line, json });
             }
@@ -322,8 +322,8 @@ impl Iterator for EventReader {
 
 /// What a JSON value contains.
 enum Contents<'a> {
-    /// It is an event itself, if only because the service decides.
-    Event,
+    /// It is an event itself, if only because the service decides. With the pointer of the first event in it, if it has other members too.
+    Event(Option<String>),
     NoEvent,
     /// Those of a list or a wrapper, in their order.
     Events(Vec<WrappedEvent<'a>>),
@@ -346,8 +346,12 @@ fn contents(json: &str) -> Contents<'_> {
         return Contents::Events(items.collect());
     }
     match unwrap_events(json) {
+        Document::Event | Document::Other => Contents::Event(None),
         // The service rejects an object with events and other members, so that none is lost.
-        Document::Event | Document::Other | Document::Mixed(_) => Contents::Event,
+        Document::Mixed(events) => {
+            let first = events.into_iter().find(|event| event.is_event);
+            Contents::Event(first.map(|event| event.pointer))
+        }
         Document::NoEvent => Contents::NoEvent,
         Document::Wrapper(events) => Contents::Events(events),
     }
@@ -508,6 +512,20 @@ mod tests {
             assert_eq!(invalid.bytes, &text.as_bytes()[..invalid.bytes.len()]);
             assert_eq!(items[1].json.as_ref().unwrap().get(), "{\"b\":2}");
         }
+    }
+
+    #[test]
+    fn the_error_of_a_long_object_with_an_event_and_other_members_is_that_of_a_short_one() {
+        let document = |bytes| {
+            format!(r#"{{"source_id":"fw","host":"{}","event":{{"network":{{}}}}}}"#, "x".repeat(bytes))
+        };
+        let (short, long) = (document(1), document(MAX_EVENT_BYTES));
+        assert_items(short.as_bytes(), &[("line 1", &*short)]);
+        let Err(udm::ParseError::Invalid { errors, .. }) = udm::parse(short.as_bytes()) else {
+            panic!("valid: {short}")
+        };
+        let message = errors[0].message.replace(" at this pointer,", " at /event,");
+        assert_items(long.as_bytes(), &[("line 1", &*message)]);
     }
 
     #[test]

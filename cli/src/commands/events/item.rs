@@ -69,6 +69,14 @@ impl InvalidJson {
         }
     }
 
+    /// A document that is longer than an event, with other members than the event at this pointer.
+    pub(super) fn wrapped(json: &str, pointer: &str) -> Self {
+        let message = format!(
+            "the event is inside of another object; send only the value at {pointer}, with a source_id"
+        );
+        Self { code: ProblemKind::ValidationFailed.code(), message, ..Self::too_large(json.as_bytes()) }
+    }
+
     /// JSON that is no event.
     pub(super) fn no_event(json: &str) -> Self {
         Self {

@@ -46,6 +46,9 @@ use crate::framework::output::{CommandOutput, RequestLog, Table, text};
 /// and the number of the event, so that a second run sends the same ids. On standard input it gets a random id, so that a
 /// second run sends new events.
 ///
+/// If a request fails, the delivery stops. Standard input cannot be read again: events that were read and not sent are kept with the
+/// rejects, and `stopped before` is the line where the part begins that is not kept.
+///
 /// With --invalid quarantine, the service stores invalid events as dead letters of the tenant, and they count as success: `svc events dlq
 /// list _ingest` lists them. Lines that are not JSON objects are not sent, and are kept with the rejects.
 ///
@@ -94,11 +97,12 @@ pub(crate) struct SendSummary {
     quarantined: u64,
     /// Number of rejected events and invalid lines.
     rejected: u64,
-    /// Number of events of requests that failed. Some of them may be stored. They are in the rejects file.
+    /// Number of events of requests that failed, some of which may be stored, and of standard input also those that were read and not
+    /// sent after that. They are in the rejects file.
     failed: u64,
     /// Number of events that an earlier run with the checkpoint has settled.
     skipped: u64,
-    /// Line of the first event that was not sent; null if all were sent.
+    /// Line of the first event that was not sent and is not in the rejects file; null if no such event exists.
     stopped_before_line: Option<u64>,
     /// Number of this event in the input; null if each line is an event.
     stopped_before_item: Option<u64>,
@@ -207,8 +211,9 @@ impl Command for Send {
         let before = checkpoint.as_ref().map(Checkpoint::counts).unwrap_or_default();
         let has_stable_ids = source.has_stable_ids();
         let progress = Progress::new(context.out(), source.bytes(), before);
-        let items = source.read(settled.clone(), self.input.source_id.clone(), progress.bytes_read());
-        let batches = Batches::new(items, self.batch_size);
+        let (source_id, stop) = (self.input.source_id.clone(), Arc::<AtomicBool>::default());
+        let items = source.read(settled.clone(), source_id, progress.bytes_read(), Arc::clone(&stop));
+        let batches = Batches::new(items, stop, self.batch_size, has_stable_ids);
         let pipeline = transport.pipeline(self.concurrency);
         let delivery = EventDelivery::new(batches, pipeline, any_sent, checkpoint, rejects, progress);
         let (result, mut rejects) = delivery.run(context.signals().take_first()).await;
@@ -396,7 +401,9 @@ impl Send {
                         .to_owned(),
                 );
             }
-            Some(place) => steps.push(format!("Then send the input from {place} on.")),
+            Some(place) => {
+                steps.push(format!("If the input has more, send it from {place} on: it was not sent."));
+            }
             None => {}
         }
         steps.join(" ")
@@ -418,8 +425,8 @@ fn transport_error(error: &TransportError) -> CliError {
         .to_owned(),
         exit: match (problem, error.status) {
             (Some(problem), _) => Exit::from_problem(problem),
-            (None, Some(status)) => Exit::from_status(status),
-            (None, None) => kind.exit(),
+            (None, Some(status)) if error.kind == TransportErrorKind::Status => Exit::from_status(status),
+            (None, _) => kind.exit(),
         },
         retryable: error.retryable,
         request_id: error.request_id.clone(),

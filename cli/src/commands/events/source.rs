@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use clap::Args;
 use parking_lot::Mutex;
@@ -124,19 +124,23 @@ impl InputSource {
     }
 
     /// Starts to read on a separate thread, because reading can block. Reading pauses while the channel is full. Events that are
-    /// `settled` are skipped; those without a source get `source_id`. `read` is the number of bytes so far.
+    /// `settled` are skipped; those without a source get `source_id`. `read` is the number of bytes so far. After `stop`, everything
+    /// that was read is handed over, then an error.
     pub(super) fn read(
         self,
         settled: ItemRanges,
         source_id: Option<String>,
         read: Arc<AtomicU64>,
+        stop: Arc<AtomicBool>,
     ) -> mpsc::Receiver<Result<Vec<SourceItem>>> {
         let (sender, receiver) = mpsc::channel(READ_AHEAD);
         let chunk = Chunk(Arc::new(Mutex::new(Vec::new())), sender);
         let Self { reader, mut ids, .. } = self;
         tokio::task::spawn_blocking(move || {
-            let reader =
-                BufReader::with_capacity(READ_BYTES, ChunkedReader { reader, chunk: chunk.clone(), read });
+            let reader = BufReader::with_capacity(
+                READ_BYTES,
+                ChunkedReader { reader, chunk: chunk.clone(), read, stop },
+            );
             let events = EventReader::new(Box::new(reader), source_id).map(|events| events.skipping(settled));
             let result = events.and_then(|events| prepare_all(events, &mut ids, &chunk));
             // An error means that the delivery has ended.
@@ -221,11 +225,15 @@ struct ChunkedReader {
     reader: Box<dyn Read + Send>,
     chunk: Chunk,
     read: Arc<AtomicU64>,
+    stop: Arc<AtomicBool>,
 }
 
 impl Read for ChunkedReader {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         self.chunk.hand_over()?;
+        if self.stop.load(Ordering::Relaxed) {
+            return Err(io::ErrorKind::BrokenPipe.into());
+        }
         let length = self.reader.read(buffer)?;
         self.read.fetch_add(length as u64, Ordering::Relaxed);
         Ok(length)
@@ -303,7 +311,7 @@ mod tests {
         let events = format!("{{\"source_id\":\"{}\"}}\n", "x".repeat(1000)).repeat(32 * 1024);
         std::fs::write(file.path(), zstd::encode_all(events.as_bytes(), 3).unwrap()).unwrap();
         let source = InputSource::open(file.path()).unwrap();
-        let mut chunks = source.read(ItemRanges::default(), None, Arc::default());
+        let mut chunks = source.read(ItemRanges::default(), None, Arc::default(), Arc::default());
         let mut count = 0;
         while let Some(chunk) = chunks.recv().await {
             let chunk = chunk.unwrap();

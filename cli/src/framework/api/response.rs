@@ -2,55 +2,33 @@
 
 use std::time::Duration;
 
+use chrono::DateTime;
 use contract::{Problem, ProblemKind};
 use reqwest::StatusCode;
-use reqwest::header::HeaderMap;
+use reqwest::header::{HeaderMap, RETRY_AFTER};
 use serde::de::DeserializeOwned;
+use transport::is_of_another_path;
 
 use crate::framework::credential::CredentialSource;
 use crate::framework::error::{CliError, ErrorKind, Exit, Result, may_have_effect};
+use crate::framework::output::now;
 
 /// A response of the service or of a proxy in front of it.
 pub(crate) struct ApiResponse {
-    status: StatusCode,
-    request_id: String,
-    retry_after: Option<Duration>,
-    credential: Option<CredentialSource>,
+    pub(super) status: StatusCode,
+    /// Id of the request in the service's logs.
+    pub(super) request_id: String,
+    /// The credential of the request, which errors name.
+    pub(super) credential: Option<CredentialSource>,
     /// Whether the request can be repeated after a lost response.
-    idempotent: bool,
+    pub(super) idempotent: bool,
     /// Path of the request as the service must see it.
-    path: Option<String>,
-    headers: HeaderMap,
-    body: Vec<u8>,
+    pub(super) path: Option<String>,
+    pub(super) headers: HeaderMap,
+    pub(super) body: Vec<u8>,
 }
 
 impl ApiResponse {
-    pub(super) fn new(
-        status: StatusCode,
-        request_id: &str,
-        retry_after: Option<Duration>,
-        body: &[u8],
-    ) -> Self {
-        let request_id = request_id.to_owned();
-        let (credential, path, headers, idempotent) = Default::default();
-        let body = body.to_vec();
-        Self { status, request_id, retry_after, credential, idempotent, path, headers, body }
-    }
-
-    /// Sets the credential of the request, which errors name, and whether the request is idempotent.
-    pub(super) fn sent_with(self, credential: Option<CredentialSource>, idempotent: bool) -> Self {
-        Self { credential, idempotent, ..self }
-    }
-
-    /// Sets the path of the request as the service must see it.
-    pub(super) fn for_path(self, path: Option<String>) -> Self {
-        Self { path, ..self }
-    }
-
-    pub(super) fn with_headers(self, headers: HeaderMap) -> Self {
-        Self { headers, ..self }
-    }
-
     /// Value of a header, if it is text.
     pub(crate) fn header(&self, name: &str) -> Option<&str> {
         self.headers.get(name)?.to_str().ok()
@@ -60,14 +38,14 @@ impl ApiResponse {
         self.status
     }
 
-    /// Id of the request in the service's logs.
-    pub(super) fn request_id(&self) -> &str {
-        &self.request_id
-    }
-
-    /// Pause that the service requests before a retry.
+    /// Pause that the service requests before a retry: seconds, or a date (RFC 9110, section 10.2.3).
     pub(super) fn retry_after(&self) -> Option<Duration> {
-        self.retry_after
+        let value = self.header(RETRY_AFTER.as_str())?;
+        if let Ok(seconds) = value.parse() {
+            return Some(Duration::from_secs(seconds));
+        }
+        let date = DateTime::parse_from_rfc2822(value).ok()?;
+        Some((date.to_utc() - now()).to_std().unwrap_or_default())
     }
 
     pub(crate) fn body(&self) -> &[u8] {
@@ -76,25 +54,29 @@ impl ApiResponse {
 
     /// Returns the response, or its problem as an error if the status is not a success.
     pub(crate) fn error_for_status(self) -> Result<Self> {
-        self.or_error(CliError::from_problem)
+        self.or_error(false)
     }
 
     /// As [`error_for_status`](Self::error_for_status), for a request with a body that the user wrote.
     pub(crate) fn error_for_raw_status(self) -> Result<Self> {
-        self.or_error(CliError::from_raw_problem)
+        self.or_error(true)
     }
 
-    fn or_error(self, convert: impl Fn(Problem) -> CliError) -> Result<Self> {
+    fn or_error(self, is_raw: bool) -> Result<Self> {
         if self.status.is_success() {
             return Ok(self);
         }
         let error = match serde_json::from_slice::<Problem>(&self.body) {
-            Ok(problem) if self.is_of_another_path(&problem) => ErrorKind::UnexpectedResponse
-                .with_message(format!("the base URL is wrong: the service has no path {}", problem.instance)),
+            Ok(problem) if is_of_another_path(&problem, self.path.as_deref()) => {
+                ErrorKind::UnexpectedResponse.with_message(format!(
+                    "the base URL is wrong: the service has no path {}",
+                    problem.instance
+                ))
+            }
             Ok(problem) => {
                 let is_uncertain =
                     !self.idempotent && ProblemKind::from_code(&problem.code).is_some_and(may_have_effect);
-                let error = convert(problem);
+                let error = CliError::from_problem(problem, is_raw);
                 CliError { retryable: error.retryable && !is_uncertain, ..error }
             }
             Err(_) => self.unknown_error(),
@@ -115,13 +97,6 @@ impl ApiResponse {
                 .with_message(format!("unexpected response body at {position} (HTTP {})", self.status))
                 .with_request_id(&self.request_id)
         })
-    }
-
-    /// Returns whether the service does not know the path that it has received, which is not that of the request: the base URL has a
-    /// path that no proxy removes, or a proxy changes it. No object is missing.
-    fn is_of_another_path(&self, problem: &Problem) -> bool {
-        problem.code == ProblemKind::NotFound.code()
-            && self.path.as_ref().is_some_and(|path| *path != problem.instance)
     }
 
     /// Error without a problem document: from a proxy, or from another service.
@@ -153,7 +128,9 @@ mod tests {
 
     fn response(status: u16, body: &str, idempotent: bool) -> ApiResponse {
         let status = StatusCode::from_u16(status).unwrap();
-        ApiResponse::new(status, "r-1", None, body.as_bytes()).sent_with(None, idempotent)
+        let (request_id, body) = ("r-1".to_owned(), body.as_bytes().to_vec());
+        let (credential, path, headers) = Default::default();
+        ApiResponse { status, request_id, credential, idempotent, path, headers, body }
     }
 
     fn error_of(status: u16, body: &str) -> CliError {
@@ -175,8 +152,8 @@ mod tests {
             ("/api/v1/users/7", "unexpected_response", Exit::Failed),
             ("/x/api/v1/users/7", "not_found", Exit::NotFound),
         ] {
-            let error =
-                response(404, body, true).for_path(Some(path.to_owned())).error_for_status().err().unwrap();
+            let response = ApiResponse { path: Some(path.to_owned()), ..response(404, body, true) };
+            let error = response.error_for_status().err().unwrap();
             assert_eq!((error.code.as_str(), error.exit), (code, exit), "{path}");
             assert_eq!(error.remediation.contains("--base-url"), code == "unexpected_response", "{path}");
         }
@@ -205,7 +182,7 @@ mod tests {
 
     #[test]
     fn error_for_an_unexpected_body_does_not_contain_it() {
-        let response = ApiResponse::new(StatusCode::OK, "r-1", None, br#"{"session_id": ["svc_st_secret"]}"#);
+        let response = response(200, r#"{"session_id": ["svc_st_secret"]}"#, true);
         let error = response.json::<contract::session::IssuedSession>().unwrap_err();
         assert_eq!(error.code, "unexpected_response");
         assert!(!error.message.contains("secret"));

@@ -8,7 +8,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use crate::framework::credential::{API_KEY, PLATFORM_TOKEN, TOKEN};
-use crate::framework::error::{CliError, ErrorKind, Exit, ProblemText, may_have_effect};
+use crate::framework::error::{CliError, ErrorKind, may_have_effect};
 
 /// Local errors.
 pub(crate) type Errors = &'static [ErrorKind];
@@ -55,7 +55,7 @@ impl CatalogEntry {
 
     /// Notes for an agent, after the effect and the variables.
     pub(super) fn notes(&self) -> String {
-        let variables: Vec<_> = self.variables().iter().map(Variable::names).collect();
+        let variables: Vec<_> = self.requires.variables().iter().map(Variable::names).collect();
         let credential = match variables.as_slice() {
             [] => String::new(),
             variables => format!("Credential: {}. ", variables.join(", else ")),
@@ -63,43 +63,31 @@ impl CatalogEntry {
         format!("{} {credential}{}", self.effect().phrase(), self.agent_notes)
     }
 
-    pub(super) fn variables(&self) -> &'static [Variable] {
-        if self.requires == Requirement::Credential && self.errors.contains(&ErrorKind::PlatformTokenMissing)
-        {
-            return Requirement::CredentialOrPlatformToken.variables();
-        }
-        self.requires.variables()
-    }
-
     /// Adds how to check whether the command had its effect, to an error after which it must not be repeated without this check.
     pub(crate) fn explain(&self, error: CliError) -> CliError {
-        let Some(check) = self.after_lost_response else { return error };
+        // The catalog has one value for all requests of a command. The request of `svc api` can be one that may be repeated.
+        let is_repeatable = matches!(self.routes, Routes::Any) && error.retryable;
+        if is_repeatable { error } else { self.with_check(error) }
+    }
+
+    fn with_check(&self, error: CliError) -> CliError {
         let may_have_effect = ProblemKind::from_code(&error.code).is_some_and(may_have_effect);
-        let is_uncertain = match self.routes {
-            // The catalog has one value for all requests of a command.
-            Routes::Only(_) => may_have_effect,
-            Routes::Any => may_have_effect && !error.retryable,
-        };
-        if is_uncertain || error.code == ErrorKind::ResponseLost.code() {
-            return CliError { retryable: false, ..error }.with_remediation(check);
+        match self.after_lost_response {
+            Some(check) if may_have_effect || error.code == ErrorKind::ResponseLost.code() => {
+                CliError { retryable: false, ..error }.with_remediation(check)
+            }
+            _ => error,
         }
-        error
     }
 
     /// Errors of the command, each once: local errors, problems of the routes, errors of the prerequisites.
-    pub(super) fn possible_errors(&self) -> Vec<PossibleError> {
-        let own = self.errors.iter().copied().map(PossibleError::Local);
-        let lost = self.after_lost_response.map(PossibleError::ResponseLost);
+    pub(super) fn possible_errors(&self) -> Vec<CliError> {
+        let own = self.errors.iter().copied().map(CliError::from);
+        let lost = self.after_lost_response.map(|_| CliError::from(ErrorKind::ResponseLost));
         let all = own.chain(self.routes.problems()).chain(lost).chain(self.requires.errors());
-        let all = all.map(|error| match (error, self.after_lost_response) {
-            (PossibleError::Api(kind, _), Some(check)) if may_have_effect(kind) => {
-                PossibleError::Uncertain(kind, check)
-            }
-            _ => error,
-        });
         all.fold(Vec::new(), |mut errors, error| {
-            if errors.iter().all(|other: &PossibleError| other.code() != error.code()) {
-                errors.push(error);
+            if errors.iter().all(|other: &CliError| other.code != error.code) {
+                errors.push(self.with_check(error));
             }
             errors
         })
@@ -129,36 +117,17 @@ impl Effect {
     }
 }
 
-/// A heading of the help.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum HelpGroup {
-    Identity,
-    Events,
-    Tools,
-}
+/// Headings of the help, in order.
+pub(crate) const HELP_GROUPS: [&str; 3] = ["Identity", "Events", "Tools"];
 
-impl HelpGroup {
-    /// All headings, in order.
-    pub(crate) const ALL: &[Self] = &[Self::Identity, Self::Events, Self::Tools];
-
-    /// Heading of a command with this full name.
-    pub(crate) fn from_command(name: &str) -> Self {
-        match name.split(' ').next() {
-            Some("events" | "consumers") => Self::Events,
-            Some(
-                "api" | "catalog" | "config" | "completion" | "doctor" | "man-pages" | "version" | "help",
-            ) => Self::Tools,
-            _ => Self::Identity,
+/// Heading of a command with this full name, and `group` in the catalog.
+pub(crate) fn help_group(name: &str) -> &'static str {
+    match name.split(' ').next() {
+        Some("events" | "consumers") => "Events",
+        Some("api" | "catalog" | "config" | "completion" | "doctor" | "man-pages" | "version" | "help") => {
+            "Tools"
         }
-    }
-
-    /// Text of the heading, and `group` in the catalog.
-    pub(crate) const fn name(self) -> &'static str {
-        match self {
-            Self::Identity => "Identity",
-            Self::Events => "Events",
-            Self::Tools => "Tools",
-        }
+        _ => "Identity",
     }
 }
 
@@ -207,14 +176,15 @@ impl Routes {
         }
     }
 
-    fn problems(self) -> Vec<PossibleError> {
+    fn problems(self) -> Vec<CliError> {
         match self {
-            Self::Any => ProblemKind::ALL.iter().map(|kind| PossibleError::Api(*kind, "")).collect(),
+            Self::Any => ProblemKind::ALL.iter().map(|kind| CliError::from_kind(*kind, "")).collect(),
             Self::Only(routes) => {
-                let problems = routes.iter().flat_map(|route| {
-                    route.all_problems().into_iter().map(|kind| PossibleError::Api(kind, route.path))
-                });
-                problems.filter(|error| !error.is_prevented()).collect()
+                let problems = routes
+                    .iter()
+                    .flat_map(|route| route.all_problems().into_iter().map(|kind| (kind, route.path)));
+                let possible = problems.filter(|(kind, _)| !is_prevented(*kind));
+                possible.map(|(kind, path)| CliError::from_kind(kind, path)).collect()
             }
         }
     }
@@ -237,60 +207,6 @@ const fn is_prevented(kind: ProblemKind) -> bool {
             | ProblemKind::BatchTooLarge
             | ProblemKind::Unauthenticated
     )
-}
-
-/// An error that a command can return.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum PossibleError {
-    /// Detected by the client.
-    Local(ErrorKind),
-    /// Returned by the API for a route with this path template, or for any route.
-    Api(ProblemKind, &'static str),
-    /// The response to a request that is not idempotent was lost. The text describes how to check what happened.
-    ResponseLost(&'static str),
-    /// As the last one, but the API reports the problem.
-    Uncertain(ProblemKind, &'static str),
-}
-
-impl PossibleError {
-    const fn is_prevented(self) -> bool {
-        matches!(self, Self::Api(kind, _) if is_prevented(kind))
-    }
-
-    pub(super) const fn code(self) -> &'static str {
-        match self {
-            Self::Local(kind) => kind.code(),
-            Self::ResponseLost(_) => ErrorKind::ResponseLost.code(),
-            Self::Api(kind, _) | Self::Uncertain(kind, _) => kind.code(),
-        }
-    }
-
-    pub(super) fn text(self) -> ProblemText {
-        match self {
-            Self::Local(kind) => ProblemText { title: kind.title(), remediation: kind.remediation() },
-            Self::Api(kind, path) => ProblemText::new(kind, path),
-            Self::ResponseLost(remediation) => {
-                ProblemText { title: ErrorKind::ResponseLost.title(), remediation }
-            }
-            Self::Uncertain(kind, remediation) => ProblemText { title: kind.title(), remediation },
-        }
-    }
-
-    pub(super) const fn exit(self) -> Exit {
-        match self {
-            Self::Local(kind) => kind.exit(),
-            Self::ResponseLost(_) => ErrorKind::ResponseLost.exit(),
-            Self::Api(kind, _) | Self::Uncertain(kind, _) => Exit::from_problem(kind),
-        }
-    }
-
-    pub(super) const fn is_retryable(self) -> bool {
-        match self {
-            Self::Local(kind) => kind.is_retryable(),
-            Self::Api(kind, _) => kind.is_retryable(),
-            Self::ResponseLost(_) | Self::Uncertain(..) => false,
-        }
-    }
 }
 
 /// What a command needs before it can start.
@@ -319,68 +235,42 @@ pub(crate) enum Requirement {
     PlatformToken,
 }
 
-/// Which commands can give a common error.
-#[derive(Clone, Copy)]
-enum AppliesTo {
-    All,
-    /// Those that read the configuration.
-    Configured,
-    /// Those that read the stored sessions.
-    Stored,
-    /// Those that send a request.
-    Online,
-    /// Those that send a credential.
-    Authenticated,
-    /// Those that send the credential of a tenant.
-    OfTenant,
-    /// Those that use a stored session without a variable.
-    LoggedIn,
-    PlatformAdmin,
-}
-
-/// Errors that commands give without listing them.
-const COMMON_ERRORS: &[(PossibleError, AppliesTo)] = &[
-    (PossibleError::Local(ErrorKind::Usage), AppliesTo::All),
-    (PossibleError::Local(ErrorKind::NotLoggedIn), AppliesTo::LoggedIn),
-    (PossibleError::Local(ErrorKind::PlatformTokenMissing), AppliesTo::PlatformAdmin),
-    (PossibleError::Api(ProblemKind::CredentialInvalid, ""), AppliesTo::Authenticated),
-    (PossibleError::Api(ProblemKind::TenantMismatch, ""), AppliesTo::OfTenant),
-    (PossibleError::Local(ErrorKind::Unreachable), AppliesTo::Online),
-    (PossibleError::Local(ErrorKind::TimedOut), AppliesTo::Online),
-    (PossibleError::Local(ErrorKind::UnexpectedResponse), AppliesTo::Online),
-    (PossibleError::Api(ProblemKind::RateLimited, ""), AppliesTo::Online),
-    (PossibleError::Api(ProblemKind::Overloaded, ""), AppliesTo::Online),
-    (PossibleError::Api(ProblemKind::DependencyUnavailable, ""), AppliesTo::Online),
-    (PossibleError::Api(ProblemKind::Internal, ""), AppliesTo::Online),
-    (PossibleError::Local(ErrorKind::ConfigurationInvalid), AppliesTo::Configured),
-    (PossibleError::Local(ErrorKind::CredentialsExposed), AppliesTo::Stored),
-    (PossibleError::Local(ErrorKind::CredentialsUnusable), AppliesTo::Stored),
-    (PossibleError::Local(ErrorKind::OutputFailed), AppliesTo::All),
-    (PossibleError::Local(ErrorKind::BrokenPipe), AppliesTo::All),
-    (PossibleError::Local(ErrorKind::HungUp), AppliesTo::All),
-    (PossibleError::Local(ErrorKind::Interrupted), AppliesTo::All),
-    (PossibleError::Local(ErrorKind::Quit), AppliesTo::All),
-    (PossibleError::Local(ErrorKind::Terminated), AppliesTo::All),
-    (PossibleError::Local(ErrorKind::Defect), AppliesTo::All),
-];
-
 impl Requirement {
-    /// Errors of all commands with this requirement.
-    fn errors(self) -> impl Iterator<Item = PossibleError> {
-        COMMON_ERRORS.iter().filter(move |(_, commands)| self.is_in(*commands)).map(|(error, _)| *error)
-    }
+    /// Errors of all commands with this requirement, which they do not list.
+    fn errors(self) -> impl Iterator<Item = CliError> {
+        use ErrorKind as E;
+        use ProblemKind as P;
 
-    fn is_in(self, commands: AppliesTo) -> bool {
-        match commands {
-            AppliesTo::All => true,
-            AppliesTo::Configured => self != Self::Nothing,
-            AppliesTo::Stored => !matches!(self, Self::Nothing | Self::ConfigDirectory),
-            AppliesTo::Online => self.takes_session() || matches!(self, Self::Service | Self::PlatformToken),
-            AppliesTo::Authenticated => self.takes_session() || self == Self::PlatformToken,
-            AppliesTo::OfTenant => self.takes_session(),
-            AppliesTo::LoggedIn => self.takes_session() || self == Self::StoredSession,
-            AppliesTo::PlatformAdmin => self == Self::PlatformToken,
-        }
+        let is_authenticated = self.takes_session() || self == Self::PlatformToken;
+        let is_online = is_authenticated || self == Self::Service;
+        let is_logged_in = self.takes_session() || self == Self::StoredSession;
+        let is_stored = !matches!(self, Self::Nothing | Self::ConfigDirectory);
+        let of_api = |kind| CliError::from_kind(kind, "");
+        let errors: [(bool, CliError); 22] = [
+            (true, E::Usage.into()),
+            (is_logged_in, E::NotLoggedIn.into()),
+            (self == Self::PlatformToken, E::PlatformTokenMissing.into()),
+            (is_authenticated, of_api(P::CredentialInvalid)),
+            (self.takes_session(), of_api(P::TenantMismatch)),
+            (is_online, E::Unreachable.into()),
+            (is_online, E::TimedOut.into()),
+            (is_online, E::UnexpectedResponse.into()),
+            (is_online, of_api(P::RateLimited)),
+            (is_online, of_api(P::Overloaded)),
+            (is_online, of_api(P::DependencyUnavailable)),
+            (is_online, of_api(P::Internal)),
+            (self != Self::Nothing, E::ConfigurationInvalid.into()),
+            (is_stored, E::CredentialsExposed.into()),
+            (is_stored, E::CredentialsUnusable.into()),
+            (true, E::OutputFailed.into()),
+            (true, E::BrokenPipe.into()),
+            (true, E::HungUp.into()),
+            (true, E::Interrupted.into()),
+            (true, E::Quit.into()),
+            (true, E::Terminated.into()),
+            (true, E::Defect.into()),
+        ];
+        errors.into_iter().filter_map(|(applies, error)| applies.then_some(error))
     }
 
     const fn takes_session(self) -> bool {

@@ -1,19 +1,20 @@
 //! JSON Schemas of input and output, without what a reader of the catalog does not need: titles, examples, repeated
 //! descriptions, and definitions that are used once or are short.
 
-use schemars::JsonSchema;
-use serde_json::{Map, Value, json};
+use schemars::transform::transform_subschemas;
+use schemars::{JsonSchema, Schema};
+use serde_json::{Value, json};
 
 /// Definitions up to this length are repeated where they are used.
 const MAX_REPEATED_BYTES: usize = 90;
 
 /// JSON Schema of a type that is printed or read.
 pub(crate) fn schema_of<T: JsonSchema>() -> Value {
-    let mut schema = schemars::schema_for!(T).to_value();
+    let mut schema = schemars::schema_for!(T);
     simplify(&mut schema);
     inline_definitions(&mut schema);
     merge_null(&mut schema);
-    schema
+    schema.to_value()
 }
 
 /// Schema of text on standard input.
@@ -21,27 +22,9 @@ pub(crate) fn text_input(description: &str) -> Value {
     json!({"type": "string", "description": description})
 }
 
-/// Applies a function to each schema that a schema directly contains.
-fn for_each_child(schema: &mut Map<String, Value>, mut apply: impl FnMut(&mut Value)) {
-    for (keyword, value) in schema {
-        match (keyword.as_str(), value) {
-            ("$defs" | "properties" | "patternProperties", Value::Object(named)) => {
-                named.values_mut().for_each(&mut apply);
-            }
-            ("anyOf" | "oneOf" | "allOf" | "prefixItems", Value::Array(list)) => {
-                list.iter_mut().for_each(&mut apply);
-            }
-            ("items" | "additionalProperties" | "contains" | "not" | "if" | "then" | "else", schema) => {
-                apply(schema);
-            }
-            _ => {}
-        }
-    }
-}
-
 /// Removes annotations, and writes alternatives of constants as an enumeration.
-fn simplify(schema: &mut Value) {
-    let Value::Object(object) = schema else { return };
+fn simplify(schema: &mut Schema) {
+    let Some(object) = schema.as_object_mut() else { return };
     for keyword in ["$schema", "title", "examples"] {
         object.remove(keyword);
     }
@@ -67,13 +50,13 @@ fn simplify(schema: &mut Value) {
             definition.remove("description");
         }
     }
-    for_each_child(object, simplify);
+    transform_subschemas(&mut simplify, schema);
 }
 
 /// Writes "this type or null" as one type.
-fn merge_null(schema: &mut Value) {
-    let Value::Object(object) = schema else { return };
-    for_each_child(object, merge_null);
+fn merge_null(schema: &mut Schema) {
+    transform_subschemas(&mut merge_null, schema);
+    let Some(object) = schema.as_object_mut() else { return };
     let Some([Value::Object(choice), null]) =
         object.get("anyOf").and_then(|it| it.as_array()).map(Vec::as_slice)
     else {
@@ -99,7 +82,7 @@ fn merge_null(schema: &mut Value) {
 }
 
 /// Replaces references to definitions that are short or are used once.
-fn inline_definitions(schema: &mut Value) {
+fn inline_definitions(schema: &mut Schema) {
     let Some(Value::Object(definitions)) = schema.as_object_mut().and_then(|object| object.remove("$defs"))
     else {
         return;
@@ -108,18 +91,22 @@ fn inline_definitions(schema: &mut Value) {
     for (name, _) in definitions {
         let reference = format!("#/$defs/{name}");
         let Some(definition) = kept.remove(&name) else { continue };
-        let uses =
-            count(schema, &reference) + kept.values().map(|other| count(other, &reference)).sum::<usize>();
+        let uses = count(schema.as_value(), &reference)
+            + kept.values().map(|other| count(other, &reference)).sum::<usize>();
         let is_short = definition.to_string().len() <= MAX_REPEATED_BYTES;
         if count(&definition, &reference) > 0 || (uses > 1 && !is_short) {
             kept.insert(name, definition);
             continue;
         }
         replace(schema, &reference, &definition);
-        kept.values_mut().for_each(|other| replace(other, &reference, &definition));
+        for other in kept.values_mut() {
+            if let Ok(other) = other.try_into() {
+                replace(other, &reference, &definition);
+            }
+        }
     }
-    if let (Value::Object(object), false) = (schema, kept.is_empty()) {
-        object.insert("$defs".to_owned(), kept.into());
+    if !kept.is_empty() {
+        schema.insert("$defs".to_owned(), kept.into());
     }
 }
 
@@ -128,15 +115,15 @@ fn count(schema: &Value, reference: &str) -> usize {
 }
 
 /// Replaces a reference by its definition. Keywords next to the reference take precedence.
-fn replace(schema: &mut Value, reference: &str, definition: &Value) {
-    let Value::Object(object) = schema else { return };
+fn replace(schema: &mut Schema, reference: &str, definition: &Value) {
+    let Some(object) = schema.as_object_mut() else { return };
     if object.get("$ref").is_some_and(|target| target == reference) {
         object.remove("$ref");
         for (keyword, value) in definition.as_object().into_iter().flatten() {
             object.entry(keyword).or_insert_with(|| value.clone());
         }
     }
-    for_each_child(object, |child| replace(child, reference, definition));
+    transform_subschemas(&mut |child: &mut Schema| replace(child, reference, definition), schema);
 }
 
 #[cfg(test)]

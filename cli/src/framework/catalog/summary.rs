@@ -3,8 +3,7 @@
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use super::{CommandTree, ROOT, VERSION, built, leaves, plain, synopsis};
-use crate::framework::catalog::HelpGroup;
+use super::{CommandTree, ROOT, VERSION, built, help_group, leaves, plain, synopsis};
 use crate::framework::output::{Cell, Row, text};
 
 /// All commands in brief.
@@ -49,7 +48,7 @@ impl Row for SummaryLine {
 pub(crate) fn summary(tree: CommandTree) -> Summary {
     let root = built(tree);
     let line = |(name, command): (String, &clap::Command)| SummaryLine {
-        group: HelpGroup::from_command(&name).name(),
+        group: help_group(&name),
         synopsis: synopsis(command),
         description: plain(command.get_about()),
         name,

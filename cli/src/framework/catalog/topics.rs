@@ -5,70 +5,52 @@ use super::{CommandTree, built, option};
 use crate::framework::error::Exit;
 
 /// A topic of `svc help`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Topic {
-    Environment,
-    ExitCodes,
+pub(crate) struct Topic {
+    /// Name in the command line.
+    pub(crate) name: &'static str,
+    /// Heading of the section in the manual page of `svc`.
+    pub(crate) heading: &'static str,
+    /// What the entries have in common, in lines that fit 80 columns.
+    introduction: &'static str,
+    /// Names and meanings.
+    entries: fn(CommandTree) -> Vec<(String, String)>,
 }
 
 impl Topic {
     /// All topics, in the order of the help.
-    pub(crate) const ALL: &[Self] = &[Self::Environment, Self::ExitCodes];
-
-    /// Name in the command line.
-    pub(crate) const fn name(self) -> &'static str {
-        match self {
-            Self::Environment => "environment",
-            Self::ExitCodes => "exit-codes",
-        }
-    }
-
-    /// Heading of the section in the manual page of `svc`.
-    pub(crate) const fn heading(self) -> &'static str {
-        match self {
-            Self::Environment => "ENVIRONMENT",
-            Self::ExitCodes => "EXIT STATUS",
-        }
-    }
-
-    /// Text, with one line per variable or exit code. Parts of a line that is broken are indented by the returned number of columns.
-    pub(crate) fn text(self, tree: CommandTree) -> (String, usize) {
-        let entries = self.entries(tree);
-        let width = entries.iter().map(|(name, _)| name.len()).max().unwrap_or_default();
-        let line = |(name, meaning): &(String, String)| format!("  {name:width$}  {meaning}\n");
-        let lines: String = entries.iter().map(line).collect();
-        (format!("{}\n\n{lines}", self.introduction()), width + 4)
-    }
-
-    /// What the entries have in common, in lines that fit 80 columns.
-    const fn introduction(self) -> &'static str {
-        match self {
-            Self::Environment => {
-                "\
+    pub(crate) const ALL: &[Self] = &[
+        Self {
+            name: "environment",
+            heading: "ENVIRONMENT",
+            introduction: "\
 Environment variables of all commands. An option has precedence over its
 variable, and a variable over the context. An empty variable counts as unset.
 
 Of the credentials, a command uses the first one that it accepts and that is
 set, else the stored login. `svc catalog show <command>` names those that it
-accepts."
-            }
-            Self::ExitCodes => {
-                "\
+accepts.",
+            entries: variables,
+        },
+        Self {
+            name: "exit-codes",
+            heading: "EXIT STATUS",
+            introduction: "\
 Exit codes of all commands. `svc catalog show <command>` prints those of one
-command and its errors."
-            }
-        }
-    }
-
-    /// Names and meanings.
-    fn entries(self, tree: CommandTree) -> Vec<(String, String)> {
-        match self {
-            Self::Environment => variables(tree),
-            Self::ExitCodes => {
+command and its errors.",
+            entries: |_| {
                 let entry = |exit: &Exit| (exit.code().to_string(), exit.meaning().to_owned());
                 Exit::ALL.iter().map(entry).collect()
-            }
-        }
+            },
+        },
+    ];
+
+    /// Text, with one line per variable or exit code. Parts of a line that is broken are indented by the returned number of columns.
+    pub(crate) fn text(&self, tree: CommandTree) -> (String, usize) {
+        let entries = (self.entries)(tree);
+        let width = entries.iter().map(|(name, _)| name.len()).max().unwrap_or_default();
+        let line = |(name, meaning): &(String, String)| format!("  {name:width$}  {meaning}\n");
+        let lines: String = entries.iter().map(line).collect();
+        (format!("{}\n\n{lines}", self.introduction), width + 4)
     }
 }
 

@@ -35,27 +35,30 @@ impl Context {
 
     /// Tenant, if one is set.
     pub(crate) fn tenant_setting(&self) -> Result<Option<Setting<TenantId>>> {
-        if let Some(tenant) = self.tenant_option() {
-            return Ok(Some(Setting { value: tenant.clone(), origin: self.origin_of("tenant") }));
-        }
-        self.context_value(|context| context.tenant.clone())
+        self.setting("tenant", self.tenant_option(), |context| context.tenant.as_ref())
     }
 
     /// File of CA certificates, if one is set.
     pub(crate) fn ca_file_setting(&self) -> Result<Option<Setting<PathBuf>>> {
-        if let Some(path) = &self.globals().ca_file {
-            return Ok(Some(Setting { value: path.clone(), origin: self.origin_of("ca_file") }));
-        }
-        self.context_value(|context| context.ca_file.clone())
+        self.setting("ca_file", self.globals().ca_file.as_ref(), |context| context.ca_file.as_ref())
     }
 
-    /// Value of the named context, if the context is about the service.
-    fn context_value<T>(&self, value: impl Fn(&NamedContext) -> Option<T>) -> Result<Option<Setting<T>>> {
+    /// Value of the global option with this id, else of the named context, if the context is about the service.
+    fn setting<T: Clone>(
+        &self,
+        id: &'static str,
+        option: Option<&T>,
+        of_context: impl Fn(&NamedContext) -> Option<&T>,
+    ) -> Result<Option<Setting<T>>> {
+        if let Some(value) = option {
+            return Ok(Some(Setting { value: value.clone(), origin: self.origin_of(id) }));
+        }
         let Some((name, context)) = self.named_context()? else { return Ok(None) };
         if !context.is_about(&self.base_url()?.value) {
             return Ok(None);
         }
-        Ok(value(context).map(|value| Setting { value, origin: Origin::Context(name.clone()) }))
+        let origin = Origin::Context(name.clone());
+        Ok(of_context(context).cloned().map(|value| Setting { value, origin }))
     }
 
     /// Output format.

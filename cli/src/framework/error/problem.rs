@@ -2,63 +2,54 @@
 
 use contract::ProblemKind as P;
 
-/// What happened, and what a user of `svc` can do about it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct ProblemText {
-    pub(crate) title: &'static str,
-    pub(crate) remediation: &'static str,
-}
-
-impl ProblemText {
-    /// Text of a problem of a request to this path, or to a route with this path template; both are below `/api/v1`.
-    pub(crate) fn new(kind: P, path: &str) -> Self {
-        let path = path.split('?').next().unwrap_or_default();
-        let (title, remediation) = match (kind, path) {
-            (P::NotFound, _) => not_found(path),
-            (P::LoginFailed, "/auth/password/change") => (
-                "The current password is wrong",
-                "Check the current password. After several failures, wait a few minutes, or run `svc auth password reset`.",
-            ),
-            (P::TokenInvalid, "/users/accept-invite" | "/users/accept-invite/inspect") => (
-                "The invite token is not valid",
-                "If you accepted the invite before, run `svc auth login`. Else ask an administrator for a new token: `svc \
-                 invites list`, then `svc invites resend`, or `svc users invite`.",
-            ),
-            (P::TokenInvalid, "/auth/second-factor") => (
-                "The login is not active any more",
-                "Run `svc auth login` again: a login accepts five codes within five minutes.",
-            ),
-            (P::TokenInvalid, "/auth/passkey/login" | "/pages/sessions/passkey") => (
-                "The options of the passkey are expired or used",
-                "Request new options, and send an assertion for them within five minutes.",
-            ),
-            (P::RateLimited, "/auth/second-factor") => {
-                (kind.title(), "Wait, or run `svc auth login` again and enter a recovery code.")
-            }
-            (P::TokenInvalid, _) => (
-                "The reset token is not valid",
-                "The token was used, replaced or has expired. Request a new one: `svc auth password reset`.",
-            ),
-            (P::UserExists, _) if path.starts_with("/users/invites/") => (
-                "The invite was accepted",
-                "No invite is needed. To block the user, run `svc users disable` with the e-mail address.",
-            ),
-            (P::RateLimited, _) if path.starts_with("/users/invite") => {
-                (kind.title(), "Wait, or pass --delivery response to get the token in the output.")
-            }
-            (P::Forbidden, "/users") => (
-                kind.title(),
-                "Only administrators list users and find them by e-mail address. Pass the user id (`svc auth whoami` shows \
-                 yours), or use the credential of an administrator.",
-            ),
-            (P::UserInvited, _) => (
-                kind.title(),
-                "The user must accept the invite first: `svc invites list --status pending`, then `svc invites resend`. To \
-                 withdraw it, run `svc invites revoke`.",
-            ),
-            _ => (kind.title(), remediation_for(kind)),
-        };
-        Self { title, remediation }
+/// What happened, and what a user of `svc` can do about it, for a problem of a request to this path, or to a route with this path
+/// template; both are below `/api/v1`.
+pub(super) fn texts(kind: P, path: &str) -> (&'static str, &'static str) {
+    let path = path.split('?').next().unwrap_or_default();
+    match (kind, path) {
+        (P::NotFound, _) => not_found(path),
+        (P::LoginFailed, "/auth/password/change") => (
+            "The current password is wrong",
+            "Check the current password. After several failures, wait a few minutes, or run `svc auth password reset`.",
+        ),
+        (P::TokenInvalid, "/users/accept-invite" | "/users/accept-invite/inspect") => (
+            "The invite token is not valid",
+            "If you accepted the invite before, run `svc auth login`. Else ask an administrator for a new token: `svc \
+             invites list`, then `svc invites resend`, or `svc users invite`.",
+        ),
+        (P::TokenInvalid, "/auth/second-factor") => (
+            "The login is not active any more",
+            "Run `svc auth login` again: a login accepts five codes within five minutes.",
+        ),
+        (P::TokenInvalid, "/auth/passkey/login" | "/pages/sessions/passkey") => (
+            "The options of the passkey are expired or used",
+            "Request new options, and send an assertion for them within five minutes.",
+        ),
+        (P::RateLimited, "/auth/second-factor") => {
+            (kind.title(), "Wait, or run `svc auth login` again and enter a recovery code.")
+        }
+        (P::TokenInvalid, _) => (
+            "The reset token is not valid",
+            "The token was used, replaced or has expired. Request a new one: `svc auth password reset`.",
+        ),
+        (P::UserExists, _) if path.starts_with("/users/invites/") => (
+            "The invite was accepted",
+            "No invite is needed. To block the user, run `svc users disable` with the e-mail address.",
+        ),
+        (P::RateLimited, _) if path.starts_with("/users/invite") => {
+            (kind.title(), "Wait, or pass --delivery response to get the token in the output.")
+        }
+        (P::Forbidden, "/users") => (
+            kind.title(),
+            "Only administrators list users and find them by e-mail address. Pass the user id (`svc auth whoami` shows \
+             yours), or use the credential of an administrator.",
+        ),
+        (P::UserInvited, _) => (
+            kind.title(),
+            "The user must accept the invite first: `svc invites list --status pending`, then `svc invites resend`. To \
+             withdraw it, run `svc invites revoke`.",
+        ),
+        _ => (kind.title(), remediation_for(kind)),
     }
 }
 
@@ -205,38 +196,26 @@ const fn remediation_for_factor(kind: P) -> &'static str {
 }
 
 /// Returns the option, argument or input that sets a field of a request to this path.
-pub(super) fn option_of(pointer: &str, path: &str) -> Option<&'static str> {
+pub(super) fn option_of(pointer: &str, path: &str) -> Option<String> {
     let mut names = pointer.split('/').skip(1);
     let (first, second) = (names.next()?, names.next());
+    let option = |field: &str| format!("--{}", field.replace('_', "-"));
     Some(match (first, second) {
-        ("name", _) if path.starts_with("/consumers") || path.starts_with("/auth/factors") => "NAME",
-        ("quota", Some("events_per_second")) => "--events-per-second",
-        ("quota", Some("bytes_per_second")) => "--bytes-per-second",
-        ("admin_email", _) => "--admin-email",
-        ("current_password", _) => "current password",
-        ("delivery", _) => "--delivery",
-        ("display_name", _) => "--display-name",
-        ("email", _) => "--email",
-        ("event_types", _) => "--event-type",
-        ("expires_at", _) => "--expires-at",
-        ("limit", _) => "--limit",
-        ("name", _) => "--name",
-        ("new_password", _) => "new password",
-        ("partitions", _) => "--partitions",
-        ("password", _) => "password",
-        ("role", _) => "--role",
-        ("start", _) => "--start",
-        ("ack_wait_seconds", _) => "--ack-wait",
-        ("max_ack_pending", _) => "--max-ack-pending",
-        ("all_tenants", _) => "--all-tenants",
-        ("to", _) => "--to",
-        ("scopes", _) => "--scope",
-        ("source_ids", _) => "--source-id",
-        ("status", _) => "--status",
-        ("tenant_id", _) if path.starts_with("/consumers") => "--tenant",
-        ("tenant_id", _) => "TENANT_ID",
-        ("token", _) => "token",
-        ("user_code", _) => "USER_CODE",
+        ("name", _) if path.starts_with("/consumers") || path.starts_with("/auth/factors") => {
+            "NAME".to_owned()
+        }
+        ("tenant_id", _) if path.starts_with("/consumers") => "--tenant".to_owned(),
+        ("tenant_id" | "user_code", _) => first.to_uppercase(),
+        ("quota", Some(field @ ("events_per_second" | "bytes_per_second"))) => option(field),
+        ("current_password" | "new_password" | "password" | "token", _) => first.replace('_', " "),
+        ("ack_wait_seconds", _) => "--ack-wait".to_owned(),
+        // A repeatable option.
+        ("event_types" | "scopes" | "source_ids", _) => option(first.trim_end_matches('s')),
+        (
+            "admin_email" | "all_tenants" | "delivery" | "display_name" | "email" | "expires_at" | "limit"
+            | "max_ack_pending" | "name" | "partitions" | "role" | "start" | "status" | "to",
+            _,
+        ) => option(first),
         _ => return None,
     })
 }
@@ -249,7 +228,7 @@ mod tests {
     fn remediations_name_no_http_headers() {
         let routes: Vec<_> = contract::routes::all().map(|route| route.path).collect();
         for (kind, path) in P::ALL.iter().flat_map(|kind| routes.iter().map(move |path| (*kind, *path))) {
-            let text = ProblemText::new(kind, path).remediation;
+            let (_, text) = texts(kind, path);
             let request_format = matches!(kind, P::MalformedEncoding | P::MediaType | P::ContentEncoding);
             for header in
                 ["Authorization", "X-Tenant-ID", "X-User-ID", "X-Session-ID", "Retry-After", "Allow "]
@@ -264,11 +243,11 @@ mod tests {
         for route in contract::routes::all()
             .filter(|route| route.path.contains("_id}") || route.path.contains("_name}"))
         {
-            let text = ProblemText::new(P::NotFound, route.path);
-            assert_ne!(text.title, P::NotFound.title(), "{}", route.path);
-            assert!(text.remediation.contains(" list`"), "{}: {}", route.path, text.remediation);
+            let (title, remediation) = texts(P::NotFound, route.path);
+            assert_ne!(title, P::NotFound.title(), "{}", route.path);
+            assert!(remediation.contains(" list`"), "{}: {remediation}", route.path);
         }
-        let of = |path| ProblemText::new(P::NotFound, path).title;
+        let of = |path| texts(P::NotFound, path).0;
         assert_eq!(of("/users/01890a5d"), "User not found");
         assert_eq!(of("/users/invites/01890a5d/resend"), "Invite not found");
         assert_eq!(of("/users?email=a"), "Tenant not found");
@@ -276,10 +255,17 @@ mod tests {
 
     #[test]
     fn fields_have_the_names_of_options() {
-        assert_eq!(option_of("/quota/events_per_second", "/tenants"), Some("--events-per-second"));
-        assert_eq!(option_of("/source_ids/3", "/api-keys"), Some("--source-id"));
-        assert_eq!(option_of("/name", "/api-keys"), Some("--name"));
-        assert_eq!(option_of("/name", "/consumers"), Some("NAME"));
-        assert_eq!(option_of("/unknown", "/consumers"), None);
+        for (pointer, path, option) in [
+            ("/quota/events_per_second", "/tenants", Some("--events-per-second")),
+            ("/source_ids/3", "/api-keys", Some("--source-id")),
+            ("/name", "/api-keys", Some("--name")),
+            ("/name", "/consumers", Some("NAME")),
+            ("/new_password", "/auth/password/change", Some("new password")),
+            ("/tenant_id", "/tenants", Some("TENANT_ID")),
+            ("/tenant_id", "/consumers", Some("--tenant")),
+            ("/unknown", "/consumers", None),
+        ] {
+            assert_eq!(option_of(pointer, path).as_deref(), option, "{pointer} {path}");
+        }
     }
 }

@@ -1,8 +1,10 @@
 //! Layout of a table: aligned columns that fit the terminal.
 
 use std::collections::BTreeSet;
+use std::os::fd::AsFd;
 
 use chrono::{DateTime, Utc};
+use terminal_size::{Width, terminal_size_of};
 use unicode_segmentation::UnicodeSegmentation;
 use unicode_width::UnicodeWidthStr;
 
@@ -36,6 +38,11 @@ pub(crate) fn wrapped(text: &str, width: usize, indent: usize) -> String {
     all
 }
 
+/// Width of the terminal that a stream writes to; `None` if it writes to a file or pipe.
+pub(super) fn width_of(stream: impl AsFd) -> Option<usize> {
+    terminal_size_of(stream).map(|(Width(width), _)| usize::from(width))
+}
+
 /// How tables are shown.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum View {
@@ -49,11 +56,7 @@ impl View {
     /// View for standard output: fitted if it is a terminal, or if `COLUMNS` is set.
     pub(super) fn for_stdout() -> Self {
         let columns = environment::text("COLUMNS").and_then(|columns| columns.parse().ok());
-        let terminal = || {
-            let size = terminal_size::terminal_size_of(std::io::stdout());
-            size.map(|(terminal_size::Width(width), _)| usize::from(width))
-        };
-        match columns.filter(|columns| *columns > 0).or_else(terminal) {
+        match columns.filter(|columns| *columns > 0).or_else(|| width_of(std::io::stdout())) {
             Some(width) => Self::Fitted { width, now: now() },
             None => Self::Complete,
         }
@@ -109,31 +112,20 @@ pub(super) fn table(headings: &[&str], rows: &[Vec<Cell>], view: View) -> String
 struct Column {
     /// Heading and values.
     cells: Vec<String>,
-    content: Content,
+    /// Whether all values are text, which may be cut.
+    is_text: bool,
+    has_ids: bool,
     width: usize,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Content {
-    Text,
-    Word,
-    Id,
-    Time,
 }
 
 impl Column {
     fn new(heading: &str, rows: &[Vec<Cell>], index: usize, view: View) -> Self {
         let values = || rows.iter().filter_map(|row| row.get(index));
-        let content = values().map(|cell| match cell {
-            Cell::Text(_) => Content::Text,
-            Cell::Word(_) => Content::Word,
-            Cell::Id(_) => Content::Id,
-            Cell::Time(_) => Content::Time,
-        });
         // An empty cell of a column of ids or times is text.
-        let content = content.clone().find(|content| *content != Content::Text).unwrap_or(Content::Text);
+        let is_text = values().all(|cell| matches!(cell, Cell::Text(_)));
+        let has_ids = values().any(|cell| matches!(cell, Cell::Id(_)));
         let cells = std::iter::once(heading.to_owned()).chain(values().map(|cell| view.text(cell))).collect();
-        let mut column = Self { cells, content, width: 0 };
+        let mut column = Self { cells, is_text, has_ids, width: 0 };
         column.measure();
         column
     }
@@ -159,12 +151,8 @@ impl Column {
 
     /// Width below which the column is not cut. A heading is never cut.
     fn min_width(&self) -> usize {
-        match self.content {
-            Content::Text => {
-                self.cells.first().map_or(0, |heading| heading.width()).max(MIN_TEXT).min(self.width)
-            }
-            Content::Word | Content::Id | Content::Time => self.width,
-        }
+        let heading = self.cells.first().map_or(0, |heading| heading.width());
+        if self.is_text { heading.max(MIN_TEXT).min(self.width) } else { self.width }
     }
 
     /// Cell of a row, cut or padded to the width.
@@ -186,11 +174,11 @@ fn fit(columns: &mut Vec<Column>, width: usize) {
     if total(columns) <= width {
         return;
     }
-    columns.iter_mut().filter(|column| column.content == Content::Id).for_each(Column::shorten_ids);
+    columns.iter_mut().filter(|column| column.has_ids).for_each(Column::shorten_ids);
     while !cut_texts(columns, width) && columns.len() > 3 {
         let marker = usize::from(columns.last().is_some_and(Column::is_marker));
         columns.truncate(columns.len() - 1 - marker);
-        columns.push(Column { cells: vec![CUT.to_owned()], content: Content::Text, width: 1 });
+        columns.push(Column { cells: vec![CUT.to_owned()], is_text: true, has_ids: false, width: 1 });
     }
 }
 
