@@ -47,7 +47,7 @@ MUTANTS = {
     "feed: a lost connection is no gap": (FEED, 'self.gap("connection lost, or malformed message");', ""),
     "feed: entries of an outage survive it": (FEED, "was_up && previous", "(was_up || previous == 0) && previous"),
     "feed: a silent publisher is no gap": (FEED, 'self.gap("a publisher is silent");', ""),
-    "publisher: a late reply settles the next message": (REPLIES, "slot.generation.wrapping_add(1)", "slot.generation.wrapping_add(0)"),
+    "publisher: a late reply settles the next message": (REPLIES, "state.next += 1;", "state.next = 0;"),
     "publisher: a deadline is not noticed": (REPLIES, "waiting.deadline().is_none_or(|deadline| deadline <= now)", "waiting.deadline().is_none()"),
     "publisher: the sequence numbers of a batch begin one too low": (PENDING, "seq - count + 1", "seq - count"),
     "publisher: an incomplete batch is acknowledged": (PENDING, "(is_complete && seq >= count)", "(seq >= count)"),

@@ -7,10 +7,10 @@ use blake2::digest::block_buffer::LazyBuffer;
 use blake2::{Blake2b512, Blake2bVarCore, Digest as _};
 use zeroize::{Zeroize as _, Zeroizing};
 
-/// Steps 1 to 4 of section 3.2. The texts are password, salt and secret.
+/// Steps 1 to 4 of section 3.2. The texts are password and salt. There is no secret.
 pub(crate) fn write_first_blocks(
     params: &Params,
-    texts: [&[u8]; 3],
+    texts: [&[u8]; 2],
     length: usize,
     blocks: &mut [Block],
 ) -> Result<(), Error> {
@@ -43,14 +43,15 @@ pub(crate) fn tag(params: &Params, blocks: &[Block], out: &mut [u8]) -> Result<(
 }
 
 /// `H_0`, step 1 of section 3.2.
-fn seed(params: &Params, texts: [&[u8]; 3], length: usize) -> Result<Zeroizing<[u8; 64]>, Error> {
+fn seed(params: &Params, texts: [&[u8]; 2], length: usize) -> Result<Zeroizing<[u8; 64]>, Error> {
     let mut hash = Blake2b512::new();
     hash.update(params.p_cost().to_le_bytes());
     hash.update(u32::try_from(length).map_err(|_| Error::OutputTooLong)?.to_le_bytes());
     for number in [params.m_cost(), params.t_cost(), Version::V0x13 as u32, Algorithm::Argon2id as u32] {
         hash.update(number.to_le_bytes());
     }
-    for text in texts.into_iter().chain([params.data()]) {
+    let no_secret: &[u8] = &[];
+    for text in texts.into_iter().chain([no_secret, params.data()]) {
         hash.update(u32::try_from(text.len()).map_err(|_| Error::PwdTooLong)?.to_le_bytes());
         hash.update(text);
     }

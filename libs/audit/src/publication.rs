@@ -41,43 +41,26 @@ const CONCURRENCY: u16 = 500;
 const IN_FLIGHT: PublishLimits =
     PublishLimits { messages: 2 * CONCURRENCY as usize, bytes: 2 * CONCURRENCY as usize * 4096 };
 
-/// The kinds of audit events and their streams. Each has its own relay, so that events of unauthenticated clients do not delay the
-/// others.
+/// A kind of audit events and its stream. Each has its own relay, so that events of unauthenticated clients do not delay the others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum AuditStream {
-    /// Events of tenants: the stream `AUDIT`.
-    OfTenants,
-    /// Failed attempts at accounts of tenants: the stream `AUDIT`.
-    Failures,
-    /// Events of tenants that do not exist: the stream `AUDIT_ANONYMOUS`.
-    Anonymous,
+pub struct AuditStream {
+    name: &'static str,
+    /// The kind of the outbox messages.
+    kinds: &'static [&'static str; 1],
+    /// The fraction of the stream that one tenant can fill; `None` if tenants have no share.
+    fraction: Option<u64>,
 }
 
 impl AuditStream {
-    const fn name(self) -> &'static str {
-        match self {
-            Self::OfTenants | Self::Failures => AUDIT_STREAM,
-            Self::Anonymous => ANONYMOUS_AUDIT_STREAM,
-        }
-    }
-
-    /// The kind of the outbox messages.
-    const fn kinds(self) -> &'static [&'static str; 1] {
-        match self {
-            Self::OfTenants => &["audit"],
-            Self::Failures => &["audit_failure"],
-            Self::Anonymous => &["audit_anonymous"],
-        }
-    }
-
-    /// The fraction of the stream that one tenant can fill; `None` if tenants have no share.
-    const fn fraction(self) -> Option<u64> {
-        match self {
-            Self::OfTenants => Some(TENANT_FRACTION),
-            Self::Failures => Some(FAILURE_FRACTION),
-            Self::Anonymous => None,
-        }
-    }
+    /// Events of tenants: the stream `AUDIT`.
+    pub const OF_TENANTS: Self =
+        Self { name: AUDIT_STREAM, kinds: &["audit"], fraction: Some(TENANT_FRACTION) };
+    /// Failed attempts at accounts of tenants: the stream `AUDIT`.
+    pub const FAILURES: Self =
+        Self { name: AUDIT_STREAM, kinds: &["audit_failure"], fraction: Some(FAILURE_FRACTION) };
+    /// Events of tenants that do not exist: the stream `AUDIT_ANONYMOUS`.
+    pub const ANONYMOUS: Self =
+        Self { name: ANONYMOUS_AUDIT_STREAM, kinds: &["audit_anonymous"], fraction: None };
 }
 
 /// Publishes the audit events of a context.
@@ -96,9 +79,8 @@ impl Publication {
     /// # Errors
     /// The configuration of the broker is invalid.
     pub fn start(&self, stream: AuditStream, metrics: &Metrics, tasks: &Tasks) -> Result<(), ConnectError> {
-        let publisher = Publisher::start(self.broker.clone(), stream.name(), IN_FLIGHT, metrics, tasks)?;
-        let shares = stream.fraction().map(Shares::new);
-        let kinds = stream.kinds();
+        let publisher = Publisher::start(self.broker.clone(), stream.name, IN_FLIGHT, metrics, tasks)?;
+        let (kinds, shares) = (stream.kinds, stream.fraction.map(Shares::new));
         let relay = Relay {
             queue: self.database.clone(),
             name: kinds[0],
@@ -157,7 +139,7 @@ impl Deliver for PublishAudit {
         }
         let deadline = Instant::now() + ACK_TIMEOUT;
         let published = self.publisher.publish(&row.tenant_id, message, deadline).await;
-        let stream = self.stream.name();
+        let stream = self.stream.name;
         published.map(drop).map_err(|error| DeliveryError::Transient(format!("stream {stream}: {error}")))
     }
 }

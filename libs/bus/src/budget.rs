@@ -3,46 +3,43 @@
 //! A reservation succeeds or fails at once, it never queues. Dropping a reservation returns its bytes. One tenant can
 //! reserve at most a quarter of the budget, so that it cannot block the others.
 
+use std::collections::HashMap;
 use std::fmt;
+use std::mem;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
-use tenancy::{PerTenant, TenantId};
+use parking_lot::Mutex;
+use tenancy::TenantId;
 
 /// One tenant can reserve this fraction of the budget.
 const TENANT_FRACTION: usize = 4;
-/// Divisors of a limit of bytes.
-const ALL: usize = 1;
-const HALF: usize = 2;
 
 /// A bounded amount of memory, and a bounded number of reservations of it. Clones share the budget.
 #[derive(Clone)]
 pub struct MemoryBudget(Arc<Budget>);
 
 struct Budget {
-    total: Arc<Usage>,
-    tenants: PerTenant<Option<Arc<Share>>>,
+    limit: Amount,
+    used: Mutex<Used>,
 }
 
-/// The part of the budget that one tenant can reserve.
-struct Share {
-    usage: Usage,
-    total: Arc<Usage>,
+#[derive(Default)]
+struct Used {
+    total: Amount,
+    /// Of the tenants that have a reservation.
+    tenants: HashMap<Arc<TenantId>, Amount>,
 }
 
-struct Usage {
-    reservations: Counter,
-    bytes: Counter,
-}
-
-struct Counter {
-    used: AtomicUsize,
-    limit: usize,
+#[derive(Clone, Copy, Default)]
+struct Amount {
+    reservations: usize,
+    bytes: usize,
 }
 
 /// Bytes of a [`MemoryBudget`] that belong to one holder. Dropping it returns them.
 pub struct Reservation {
-    share: Arc<Share>,
+    budget: Arc<Budget>,
+    tenant: Arc<TenantId>,
     bytes: usize,
 }
 
@@ -59,15 +56,14 @@ impl MemoryBudget {
 
     /// Returns an unused budget for at most `reservations` reservations of `bytes` bytes in total.
     pub fn with_max_reservations(reservations: usize, bytes: usize) -> Self {
-        let total = Arc::new(Usage::new(reservations, bytes));
-        Self(Arc::new(Budget { total, tenants: PerTenant::default() }))
+        Self(Arc::new(Budget { limit: Amount { reservations, bytes }, used: Mutex::default() }))
     }
 
     /// Reserves `bytes` for the tenant. The reservation can grow later.
     pub fn reserve(&self, tenant: &TenantId, bytes: usize) -> Result<Reservation, BudgetExceeded> {
-        let share = self.share(tenant);
-        share.take(1, bytes, ALL)?;
-        Ok(Reservation { share, bytes })
+        let (budget, tenant) = (Arc::clone(&self.0), Arc::new(tenant.clone()));
+        budget.take(&tenant, Amount { reservations: 1, bytes }, budget.limit.bytes)?;
+        Ok(Reservation { budget, tenant, bytes })
     }
 
     /// Makes one reservation per size, or none at all.
@@ -76,31 +72,24 @@ impl MemoryBudget {
         tenant: &TenantId,
         sizes: &[usize],
     ) -> Result<Vec<Reservation>, BudgetExceeded> {
-        let share = self.share(tenant);
-        share.take(sizes.len(), sizes.iter().sum(), ALL)?;
-        Ok(sizes.iter().map(|bytes| Reservation { share: Arc::clone(&share), bytes: *bytes }).collect())
+        let tenant = Arc::new(tenant.clone());
+        let all = Amount { reservations: sizes.len(), bytes: sizes.iter().sum() };
+        self.0.take(&tenant, all, self.0.limit.bytes)?;
+        let reservation = |bytes: &usize| {
+            let (budget, tenant) = (Arc::clone(&self.0), Arc::clone(&tenant));
+            Reservation { budget, tenant, bytes: *bytes }
+        };
+        Ok(sizes.iter().map(reservation).collect())
     }
 
     /// Number of reservations of all tenants.
     pub fn reservations(&self) -> usize {
-        self.0.total.reservations.used()
+        self.0.used.lock().total.reservations
     }
 
     /// Reserved bytes of all tenants.
     pub fn reserved_bytes(&self) -> usize {
-        self.0.total.bytes.used()
-    }
-
-    fn share(&self, tenant: &TenantId) -> Arc<Share> {
-        let is_unused =
-            |share: &mut Option<Arc<Share>>| share.as_ref().is_none_or(|share| Arc::strong_count(share) == 1);
-        let new = || {
-            let total = Arc::clone(&self.0.total);
-            let usage =
-                Usage::new(total.reservations.limit / TENANT_FRACTION, total.bytes.limit / TENANT_FRACTION);
-            Arc::new(Share { usage, total })
-        };
-        self.0.tenants.update(tenant, is_unused, |share| Arc::clone(share.get_or_insert_with(new)))
+        self.0.used.lock().total.bytes
     }
 }
 
@@ -119,86 +108,78 @@ impl Reservation {
 
     /// Grows the reservation to at least `bytes`. On failure it keeps its size.
     pub fn grow_to(&mut self, bytes: usize) -> Result<(), BudgetExceeded> {
-        self.grow(bytes, ALL)
+        self.grow(bytes, self.budget.limit.bytes)
     }
 
     /// Like [`grow_to`](Self::grow_to) for a holder that keeps its bytes for long: fails also if more than half of the budget, or of
     /// the share of the tenant, is then reserved. So the other half is left for short reservations.
     pub fn grow_to_within_half(&mut self, bytes: usize) -> Result<(), BudgetExceeded> {
-        self.grow(bytes, HALF)
+        self.grow(bytes, self.budget.limit.bytes / 2)
     }
 
-    fn grow(&mut self, bytes: usize, divisor: usize) -> Result<(), BudgetExceeded> {
+    fn grow(&mut self, bytes: usize, max_bytes: usize) -> Result<(), BudgetExceeded> {
         let missing = bytes.saturating_sub(self.bytes);
-        self.share.take(0, missing, divisor)?;
+        self.budget.take(&self.tenant, Amount { reservations: 0, bytes: missing }, max_bytes)?;
         self.bytes += missing;
         Ok(())
+    }
+
+    /// Takes the bytes of another reservation of the same tenant.
+    pub fn absorb(&mut self, mut other: Self) {
+        self.bytes += mem::take(&mut other.bytes);
     }
 
     /// Returns the bytes above this size.
     pub fn shrink_to(&mut self, bytes: usize) {
         let surplus = self.bytes.saturating_sub(bytes);
-        self.share.release(0, surplus);
+        self.budget.release(&self.tenant, Amount { reservations: 0, bytes: surplus });
         self.bytes -= surplus;
     }
 }
 
 impl Drop for Reservation {
     fn drop(&mut self) {
-        self.share.release(1, self.bytes);
+        self.budget.release(&self.tenant, Amount { reservations: 1, bytes: self.bytes });
     }
 }
 
-impl Share {
-    fn take(&self, reservations: usize, bytes: usize, divisor: usize) -> Result<(), BudgetExceeded> {
-        self.usage.take(reservations, bytes, divisor)?;
-        let taken = self.total.take(reservations, bytes, divisor);
-        if taken.is_err() {
-            self.usage.release(reservations, bytes);
+impl Budget {
+    /// Adds an amount, unless more than `max_bytes`, or than its fraction for the tenant, would be reserved then.
+    fn take(&self, tenant: &Arc<TenantId>, amount: Amount, max_bytes: usize) -> Result<(), BudgetExceeded> {
+        let used = &mut *self.used.lock();
+        let own = used.tenants.get(tenant).copied().unwrap_or_default();
+        let max = Amount { bytes: max_bytes, ..self.limit };
+        let share =
+            Amount { reservations: max.reservations / TENANT_FRACTION, bytes: max.bytes / TENANT_FRACTION };
+        let (total, own) = (used.total.plus(amount, max)?, own.plus(amount, share)?);
+        used.total = total;
+        if own.reservations > 0 {
+            used.tenants.insert(Arc::clone(tenant), own);
         }
-        taken
+        Ok(())
     }
 
-    fn release(&self, reservations: usize, bytes: usize) {
-        self.usage.release(reservations, bytes);
-        self.total.release(reservations, bytes);
-    }
-}
-
-impl Usage {
-    fn new(reservations: usize, bytes: usize) -> Self {
-        let counter = |limit| Counter { used: AtomicUsize::new(0), limit };
-        Self { reservations: counter(reservations), bytes: counter(bytes) }
-    }
-
-    fn take(&self, reservations: usize, bytes: usize, divisor: usize) -> Result<(), BudgetExceeded> {
-        self.reservations.take(reservations, self.reservations.limit)?;
-        let taken = self.bytes.take(bytes, self.bytes.limit / divisor);
-        if taken.is_err() {
-            self.reservations.release(reservations);
+    fn release(&self, tenant: &Arc<TenantId>, Amount { reservations, bytes }: Amount) {
+        let Used { total, tenants } = &mut *self.used.lock();
+        total.reservations -= reservations;
+        total.bytes -= bytes;
+        if let Some(own) = tenants.get_mut(tenant) {
+            own.reservations -= reservations;
+            own.bytes -= bytes;
+            if own.reservations == 0 {
+                tenants.remove(tenant);
+            }
         }
-        taken
-    }
-
-    fn release(&self, reservations: usize, bytes: usize) {
-        self.reservations.release(reservations);
-        self.bytes.release(bytes);
     }
 }
 
-impl Counter {
-    fn take(&self, amount: usize, limit: usize) -> Result<(), BudgetExceeded> {
-        let added = |used: usize| used.checked_add(amount).filter(|sum| *sum <= limit);
-        let taken = self.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, added);
-        taken.map(drop).map_err(|_| BudgetExceeded)
-    }
-
-    fn release(&self, amount: usize) {
-        self.used.fetch_sub(amount, Ordering::Relaxed);
-    }
-
-    fn used(&self) -> usize {
-        self.used.load(Ordering::Relaxed)
+impl Amount {
+    fn plus(self, other: Self, max: Self) -> Result<Self, BudgetExceeded> {
+        let sum = |used: usize, more: usize, max: usize| used.checked_add(more).filter(|sum| *sum <= max);
+        let reservations = sum(self.reservations, other.reservations, max.reservations);
+        let bytes = sum(self.bytes, other.bytes, max.bytes);
+        let (Some(reservations), Some(bytes)) = (reservations, bytes) else { return Err(BudgetExceeded) };
+        Ok(Self { reservations, bytes })
     }
 }
 
@@ -262,13 +243,13 @@ mod tests {
     }
 
     #[test]
-    fn unused_shares_are_removed_and_used_shares_are_kept() {
+    fn only_tenants_with_a_reservation_are_kept() {
         let budget = MemoryBudget::new(1000);
         let held = budget.reserve(&tenant("first"), 250).unwrap();
         for number in 0..2048 {
             drop(budget.reserve(&tenant(&format!("tenant{number}")), 0));
         }
-        assert!(budget.0.tenants.count() <= 1024);
+        assert_eq!(budget.0.used.lock().tenants.len(), 1);
         assert!(budget.reserve(&tenant("first"), 1).is_err());
         drop(held);
     }

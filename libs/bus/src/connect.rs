@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use async_nats::connection::State;
+use async_nats::jetstream::{self, Context};
 use async_nats::{Auth, AuthError, Client, ConnectOptions, Event, ReconnectToServer, ServerAddr, ServerInfo};
 use futures::FutureExt as _;
 use nkeys::KeyPair;
@@ -95,6 +96,8 @@ impl NatsSettings {
 
 /// Interval of pings. The client closes the connection after two unanswered pings.
 pub(crate) const PING_INTERVAL: Duration = Duration::from_secs(2);
+/// Number of pings without a response after which a connection without the client library is dropped.
+pub(crate) const MAX_PINGS: u32 = 2;
 /// Timeout of one connection attempt.
 pub(crate) const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 /// Timeout of one request through the client, for example for stream information.
@@ -177,7 +180,10 @@ pub enum ConnectError {
 const OLDEST_VERSION: (u64, u64, u64) = (2, 12, 6);
 
 /// Checks the version that a server announces.
-pub(crate) fn check_version(version: &str) -> Result<(), ConnectError> {
+///
+/// # Errors
+/// The server is too old.
+pub fn check_version(version: &str) -> Result<(), ConnectError> {
     let mut numbers = version.split(['.', '-', '+']).map_while(|part| part.parse::<u64>().ok());
     let mut next = || numbers.next().unwrap_or(0);
     let is_old = (next(), next(), next()) < OLDEST_VERSION;
@@ -287,6 +293,11 @@ impl Connection {
             return Err(NotConnected);
         }
         Ok(&self.client)
+    }
+
+    /// Returns the API of `JetStream`, if a server is connected.
+    pub(crate) fn jetstream(&self) -> Result<Context, NotConnected> {
+        Ok(jetstream::new(self.connected()?.clone()))
     }
 
     /// Returns a receiver of later disconnections.

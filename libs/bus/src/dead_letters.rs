@@ -8,7 +8,6 @@ use std::num::NonZeroU64;
 
 use async_nats::HeaderMap;
 use async_nats::jetstream::message::StreamMessage;
-use async_nats::jetstream::response::Response;
 use async_nats::jetstream::{Context, ErrorCode};
 use bytes::Bytes;
 use chrono::{DateTime, Utc};
@@ -17,7 +16,7 @@ use serde_json::{Value, json};
 use tenancy::TenantId;
 
 use crate::message::{CE_ID, CE_SOURCE, CE_TYPE, EVENT_HEADERS, EventContext, HeaderLines, MESSAGE_ID};
-use crate::stored::{ReadFrom, first_message, message_at};
+use crate::stored::{ReadFrom, first_message, message_at, request_optional, utc};
 use crate::subject::{EventSubject, InvalidSubject};
 use crate::{Connection, DEAD_LETTER_STREAM, EventStreams, Message, NotConnected};
 
@@ -73,7 +72,7 @@ impl DeadLetters {
     /// # Errors
     /// No server is connected.
     pub fn over(connection: &Connection, streams: EventStreams) -> Result<Self, NotConnected> {
-        Ok(Self { context: async_nats::jetstream::new(connection.connected()?.clone()), streams })
+        Ok(Self { context: connection.jetstream()?, streams })
     }
 
     /// Returns the first dead letter of a consumer, for events of one tenant or of all, with this number or a later one.
@@ -134,14 +133,9 @@ impl DeadLetters {
     pub async fn delete(&self, letter: &DeadLetter) -> Result<(), DeadLetterError> {
         let number = json!({ "seq": letter.sequence, "no_erase": true });
         let subject = format!("STREAM.MSG.DELETE.{DEAD_LETTER_STREAM}");
-        let response: Response<Value> =
-            self.context.request(subject, &number).await.map_err(|error| DeadLetterError(error.into()))?;
-        match response {
-            Response::Ok(_) => Ok(()),
-            // Another request has deleted it.
-            Response::Err { error } if error.error_code() == ErrorCode::SEQUENCE_NOT_FOUND => Ok(()),
-            Response::Err { error } => Err(DeadLetterError(error.into())),
-        }
+        // Another request can have deleted it.
+        let deleted = request_optional(&self.context, subject, &number, ErrorCode::SEQUENCE_NOT_FOUND).await;
+        deleted.map(|_: Option<Value>| ()).map_err(DeadLetterError)
     }
 }
 
@@ -153,7 +147,7 @@ impl DeadLetter {
             tenant_id: tenant.parse().ok()?,
             consumer: consumer.to_owned(),
             sequence: message.sequence,
-            failed_at: DateTime::from_timestamp(message.time.unix_timestamp(), message.time.nanosecond())?,
+            failed_at: utc(message.time),
             payload: message.payload,
             headers: message.headers,
             is_event_stored: false,
@@ -245,6 +239,6 @@ impl DeadLetter {
         }
         headers.push(MESSAGE_ID, &message_id)?;
         headers.push(REPLAY_FOR, &self.consumer)?;
-        Ok(Message::with_subject(&subject, headers, self.payload.clone()))
+        Ok(Message::with_headers(subject.to_string(), subject.partition(), headers, self.payload.clone()))
     }
 }

@@ -19,7 +19,7 @@ mod wire;
 
 pub use audit::{AuditFilter, AuditReader, StoredAudit};
 pub use budget::{BudgetExceeded, MemoryBudget, Reservation};
-pub use connect::{Config, ConnectError, Connection, NatsSettings, NotConnected, connect};
+pub use connect::{Config, ConnectError, Connection, NatsSettings, NotConnected, check_version, connect};
 pub use dead_letters::{DeadLetter, DeadLetterError, DeadLetterSpace, DeadLetters, QUARANTINE};
 pub use durables::{
     ACCOUNTS_HEADER, AccountsFile, CONSUMERS_SUBJECT, ConsumerLogins, ConsumerRequests, Created, Durable,
@@ -43,10 +43,9 @@ pub use reader::{
 pub use replicas::{REPLICA_SUBJECT, Replicas};
 pub use stored::{Place, ReadFrom};
 pub use streams::{
-    ANONYMOUS_AUDIT_STREAM, API_PREFIX, AUDIT_STREAM, AccountStreams, AuditProfile, DEAD_LETTER_STREAM,
-    Durability, EventStreams, FACADE_API_PREFIX, Profile, StreamDefinition, StreamError, StreamMode,
-    StreamSettings, StreamsCommand, UDM_STREAM, create, ensure, retention, share_of_free, until_valid,
-    verify,
+    ANONYMOUS_AUDIT_STREAM, API_PREFIX, AUDIT_STREAM, AuditProfile, DEAD_LETTER_STREAM, Durability,
+    EventStreams, FACADE_API_PREFIX, Profile, StreamDefinition, StreamError, StreamMode, StreamSettings,
+    StreamsCommand, UDM_STREAM, create, ensure, retention, share_of_free, until_valid, verify,
 };
 pub use subject::{AuditSubject, EventSubject, InvalidSubject, PARTITIONS, is_event_type, partition};
 #[cfg(fuzzing)]

@@ -173,17 +173,12 @@ impl Message {
         own.push(MESSAGE_ID, outbox_id)?;
         // An error means that the value is omitted.
         let _ = traceparent.map(|value| own.push(TRACEPARENT, value));
-        Ok(Self::new(subject.to_string(), 0, own, Arc::default(), payload))
+        Ok(Self::with_headers(subject.to_string(), 0, own, payload))
     }
 
-    /// Returns an event with these headers.
-    pub(crate) fn with_subject(subject: &EventSubject, headers: HeaderLines, payload: Bytes) -> Self {
-        Self::new(subject.to_string(), subject.partition(), headers, Arc::default(), payload)
-    }
-
-    /// Returns the dead letter of a consumer.
-    pub(crate) fn dead_letter(subject: String, headers: HeaderLines, payload: Bytes) -> Self {
-        Self::new(subject, 0, headers, Arc::default(), payload)
+    /// Returns a message with these headers. `partition` is 0 if the message is not an event.
+    pub(crate) fn with_headers(subject: String, partition: u8, headers: HeaderLines, payload: Bytes) -> Self {
+        Self::new(subject, partition, headers, Arc::default(), payload)
     }
 
     fn new(

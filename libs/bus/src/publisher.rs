@@ -25,15 +25,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::join_all;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::histogram::Histogram;
 use service::telemetry::Metrics;
 use service::{Tasks, chain};
 use tenancy::TenantId;
 use tokio::sync::watch;
-use tokio::time::{Instant, sleep};
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::budget::MemoryBudget;
-use crate::connect::{Config, ConnectError, back_off};
+use crate::connect::{Config, ConnectError};
 use crate::message::Message;
 use crate::replicas::Replicas;
 use crate::streams::{Durability, Profile, UDM_STREAM};
@@ -43,7 +45,6 @@ use crate::wire::Dialer;
 #[cfg(fuzzing)]
 pub use ack::fuzzed as fuzzed_reply;
 use active_connection::ActiveConnection;
-use metrics::PublisherMetrics;
 use pending_message::{CallOutcomes, PendingMessage};
 use subjects::BoundedSubjects;
 use target::Target;
@@ -189,7 +190,7 @@ struct PublisherState {
     /// `None` if the streams do not contain events.
     subjects: Option<BoundedSubjects>,
     budget: MemoryBudget,
-    metrics: Arc<PublisherMetrics>,
+    durations: Histogram,
     /// The connection, or `None` while no stream replies.
     connection: watch::Sender<Option<Arc<ActiveConnection>>>,
 }
@@ -214,7 +215,7 @@ impl Publisher {
         let state = Arc::new(PublisherState {
             targets: streams.iter().enumerate().map(target).collect(),
             budget: MemoryBudget::with_max_reservations(limits.messages, limits.bytes),
-            metrics: Arc::new(PublisherMetrics::new(metrics, &name)),
+            durations: metrics::durations(metrics, &name),
             name,
             atomic,
             subjects: replicas.map(|replicas| BoundedSubjects::new(replicas, metrics)),
@@ -291,7 +292,7 @@ impl Publisher {
         if let Some(subjects) = &self.0.subjects {
             subjects.apply(tenant, &mut messages, self.0.subjects_of(tenant, &connection)).await;
         }
-        let batch = CallOutcomes::new(messages.len(), &self.0.metrics);
+        let batch = CallOutcomes::new(messages.len(), &self.0.durations);
         let mut atomic: Vec<Vec<PendingMessage>> = self.0.targets.iter().map(|_| Vec::new()).collect();
         let mut admitted: Vec<Option<bool>> = vec![None; self.0.targets.len()];
         for (index, (message, reservation)) in messages.into_iter().zip(reservations).enumerate() {
@@ -333,7 +334,12 @@ impl Publisher {
 
     /// Returns the size of each stream, which is measured every second; `None` before the first measurement.
     pub fn stream_sizes(&self) -> Vec<watch::Receiver<Option<StreamSize>>> {
-        self.0.targets.iter().map(|target| target.size()).collect()
+        self.0.targets.iter().map(|target| target.size.subscribe()).collect()
+    }
+
+    /// Returns the counter of the messages for which a stream has no space, for each stream.
+    pub fn full_counters(&self) -> Vec<Counter> {
+        self.0.targets.iter().map(|target| target.metrics.stream_full.clone()).collect()
     }
 
     /// Returns the number of the stream of a message, from 0.
@@ -400,81 +406,18 @@ impl PublisherState {
     }
 
     /// Connects, serves the connection until it breaks, and connects again. Ends when `stop` is cancelled.
-    async fn run(self: Arc<Self>, dialer: Dialer, stop: CancellationToken) {
-        let mut attempts = Attempts::default();
+    async fn run(self: Arc<Self>, mut dialer: Dialer, stop: CancellationToken) {
+        let stream = &*self.name;
         while !stop.is_cancelled() {
-            let delay = attempts.next_delay();
-            let connecting = async {
-                sleep(delay).await;
-                dialer.dial().await
+            let failed = |error: ConnectError| {
+                tracing::warn!(stream, error = chain(&error), "failed to connect to NATS; retrying");
             };
-            let Some(connected) = stop.run_until_cancelled(connecting).await else {
-                return;
-            };
-            match connected {
-                Ok(connected) => {
-                    let (connection, io) = ActiveConnection::new(connected);
-                    let reason = connection.run(&self, io, &stop).await;
-                    attempts.connection_lost();
-                    if !stop.is_cancelled() {
-                        tracing::warn!(stream = &*self.name, reason, "NATS connection lost; reconnecting");
-                    }
-                }
-                // Logged once per outage.
-                Err(error) if attempts.record_failure() => {
-                    tracing::warn!(
-                        stream = &*self.name,
-                        error = chain(&error),
-                        "failed to connect to NATS; retrying"
-                    );
-                }
-                Err(error) => {
-                    tracing::debug!(
-                        error = chain(&error),
-                        attempt = attempts.count,
-                        "failed to connect to NATS; retrying"
-                    );
-                }
+            let Some(connected) = stop.run_until_cancelled(dialer.connect(failed)).await else { return };
+            let (connection, io) = ActiveConnection::new(connected);
+            let reason = connection.run(&self, io, &stop).await;
+            if !stop.is_cancelled() {
+                tracing::warn!(stream, reason, "NATS connection lost; reconnecting");
             }
         }
-    }
-}
-
-/// Attempts to connect: the delay before the next one, and whether the error of the outage is logged.
-#[derive(Default)]
-struct Attempts {
-    count: usize,
-    failed: bool,
-}
-
-impl Attempts {
-    fn next_delay(&mut self) -> Duration {
-        self.count += 1;
-        back_off(self.count)
-    }
-
-    /// Records a failed attempt. Returns whether it is the first one of the outage.
-    fn record_failure(&mut self) -> bool {
-        !std::mem::replace(&mut self.failed, true)
-    }
-
-    /// Starts a new outage. The count is not 0: reconnecting after a connection that breaks at once needs a delay.
-    fn connection_lost(&mut self) {
-        *self = Self { count: 1, failed: false };
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn first_failure_of_each_outage_is_detected_and_reconnecting_is_delayed() {
-        let mut attempts = Attempts::default();
-        assert_eq!(attempts.next_delay(), Duration::ZERO);
-        assert_eq!([(); 3].map(|()| attempts.record_failure()), [true, false, false]);
-        attempts.connection_lost();
-        assert!(!attempts.next_delay().is_zero());
-        assert_eq!([(); 3].map(|()| attempts.record_failure()), [true, false, false]);
     }
 }

@@ -13,7 +13,6 @@ mod state;
 use std::sync::Arc;
 use std::time::Duration;
 
-use async_nats::jetstream;
 use chrono::{DateTime, Utc};
 use futures::stream::{BoxStream, SelectAll};
 use futures::{StreamExt as _, TryStreamExt as _};
@@ -129,7 +128,7 @@ impl EventReader {
     }
 
     async fn open(&self, filter: &EventFilter, start: Start, follow: bool) -> Result<EventRead, ReadError> {
-        let context = jetstream::new(self.connection.connected().map_err(ReadError::because)?.clone());
+        let context = self.connection.jetstream().map_err(ReadError::because)?;
         let disconnects = self.connection.later_disconnects();
         let streams: Vec<_> = self.streams.with_ranges().collect();
         let mut states = Vec::new();

@@ -46,7 +46,7 @@ impl Replicas {
         let replicas = Self::fixed(1);
         let (counted, stop) = (replicas.clone(), tasks.stopping().clone());
         tasks.spawn("replica announcements", async move {
-            Announcer { connection, members: Members::new() }.run(&counted, &stop).await;
+            Members::new().announce_and_count(&connection, &counted, &stop).await;
             stop.cancelled().await;
         });
         replicas
@@ -63,50 +63,6 @@ impl Replicas {
     }
 }
 
-struct Announcer {
-    connection: Connection,
-    members: Members,
-}
-
-impl Announcer {
-    async fn run(mut self, counted: &Replicas, stop: &CancellationToken) {
-        let Ok(mut messages) = self.connection.client.subscribe(REPLICA_SUBJECT).await else {
-            tracing::error!("failed to subscribe to replica announcements");
-            return;
-        };
-        let mut tick = interval(INTERVAL);
-        tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        loop {
-            tokio::select! {
-                _ = tick.tick() => self.announce(false).await,
-                Some(message) = messages.next() => {
-                    let announcement = serde_json::from_slice(&message.payload);
-                    let is_new = announcement.is_ok_and(|announcement| self.members.receive(announcement));
-                    let count = self.members.active();
-                    if counted.0.swap(count, Ordering::Relaxed) != count {
-                        tracing::info!(count, "number of active ingest replicas changed");
-                    }
-                    // The new replica learns the number at once.
-                    if is_new {
-                        self.announce(false).await;
-                    }
-                }
-                () = stop.cancelled() => break,
-            }
-        }
-        self.announce(true).await;
-        let _ = timeout(SEND_TIMEOUT, self.connection.client.flush()).await;
-    }
-
-    #[expect(clippy::disallowed_methods, reason = "a lost announcement is replaced by the next one")]
-    async fn announce(&self, leaves: bool) {
-        let Ok(client) = self.connection.connected() else { return };
-        let announcement = Announcement { replica: self.members.own, leaves };
-        let payload = serde_json::to_vec(&announcement).unwrap_or_default(); // a plain struct always serialises
-        let _ = timeout(SEND_TIMEOUT, client.publish(REPLICA_SUBJECT, payload.into())).await;
-    }
-}
-
 /// The active replicas that were received, including this one.
 struct Members {
     own: Uuid,
@@ -117,6 +73,48 @@ struct Members {
 impl Members {
     fn new() -> Self {
         Self { own: Uuid::now_v7(), missed: HashMap::new() }
+    }
+
+    async fn announce_and_count(
+        mut self,
+        connection: &Connection,
+        counted: &Replicas,
+        stop: &CancellationToken,
+    ) {
+        let Ok(mut messages) = connection.client.subscribe(REPLICA_SUBJECT).await else {
+            tracing::error!("failed to subscribe to replica announcements");
+            return;
+        };
+        let mut tick = interval(INTERVAL);
+        tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            tokio::select! {
+                _ = tick.tick() => self.announce(connection, false).await,
+                Some(message) = messages.next() => {
+                    let announcement = serde_json::from_slice(&message.payload);
+                    let is_new = announcement.is_ok_and(|announcement| self.receive(announcement));
+                    let count = self.active();
+                    if counted.0.swap(count, Ordering::Relaxed) != count {
+                        tracing::info!(count, "number of active ingest replicas changed");
+                    }
+                    // The new replica learns the number at once.
+                    if is_new {
+                        self.announce(connection, false).await;
+                    }
+                }
+                () = stop.cancelled() => break,
+            }
+        }
+        self.announce(connection, true).await;
+        let _ = timeout(SEND_TIMEOUT, connection.client.flush()).await;
+    }
+
+    #[expect(clippy::disallowed_methods, reason = "a lost announcement is replaced by the next one")]
+    async fn announce(&self, connection: &Connection, leaves: bool) {
+        let Ok(client) = connection.connected() else { return };
+        let announcement = Announcement { replica: self.own, leaves };
+        let payload = serde_json::to_vec(&announcement).unwrap_or_default(); // a plain struct always serialises
+        let _ = timeout(SEND_TIMEOUT, client.publish(REPLICA_SUBJECT, payload.into())).await;
     }
 
     /// Records an announcement. Returns whether it is the first one of another replica.

@@ -13,7 +13,7 @@ use async_nats::jetstream::stream::{Compression, Config, DiscardPolicy, Retentio
 use serde::Serialize;
 
 pub use check::{StreamError, create, ensure, verify};
-pub use command::{AccountStreams, StreamsCommand};
+pub use command::StreamsCommand;
 pub use settings::{StreamMode, StreamSettings, retention, until_valid};
 
 use crate::subject::{EventSubject, PARTITIONS};
@@ -76,19 +76,16 @@ impl EventStreams {
 
     /// Returns the names with their partitions.
     pub(crate) fn with_ranges(self) -> impl Iterator<Item = (String, RangeInclusive<u8>)> {
-        self.ranges().map(move |range| (self.name(&range), range))
-    }
-
-    fn ranges(self) -> impl Iterator<Item = RangeInclusive<u8>> {
         let size = PARTITIONS / self.0;
-        (0..self.0).map(move |index| index * size..=index * size + (size - 1))
-    }
-
-    fn name(self, range: &RangeInclusive<u8>) -> String {
-        if self == Self::ONE {
-            return UDM_STREAM.to_owned();
-        }
-        format!("{UDM_STREAM}_{:02}_{:02}", range.start(), range.end())
+        (0..self.0).map(move |index| {
+            let (first, last) = (index * size, index * size + (size - 1));
+            let name = if self == Self::ONE {
+                UDM_STREAM.to_owned()
+            } else {
+                format!("{UDM_STREAM}_{first:02}_{last:02}")
+            };
+            (name, first..=last)
+        })
     }
 
     fn subjects(self, range: RangeInclusive<u8>) -> Vec<String> {
@@ -148,11 +145,9 @@ impl Profile {
 
     /// Returns the streams of the account `FACADE`: one for each stream of events, with its name and subjects. No user can publish there.
     pub fn facade(&self) -> Vec<StreamDefinition> {
-        let limits = Limits { max_age: self.max_age, max_bytes: FACADE_STREAM_BYTES };
-        let streams = self
-            .streams
-            .ranges()
-            .map(|range| limits.stream(&self.streams.name(&range), self.streams.subjects(range)));
+        let streams = self.streams.with_ranges().map(|(name, range)| {
+            stream(&name, self.streams.subjects(range), self.max_age, FACADE_STREAM_BYTES)
+        });
         stored_on(streams.collect(), self.replicas, false)
     }
 }
@@ -170,15 +165,14 @@ impl From<&Profile> for Vec<StreamDefinition> {
         let Profile { durability, replicas, streams, max_bytes, max_age, compression, .. } = *profile;
         let subjects = vec!["udm.dlq.v1.>".to_owned()];
         let side_bytes = max_bytes / SIDE_STREAM_FRACTION;
-        let mut dead_letters = Limits { max_age: profile.dead_letter_max_age, max_bytes: side_bytes }
-            .stream(DEAD_LETTER_STREAM, subjects);
+        let mut dead_letters = stream(DEAD_LETTER_STREAM, subjects, profile.dead_letter_max_age, side_bytes);
         // A subject is that of a tenant and consumer. One that exceeds the limit waits instead of filling the stream for all.
         dead_letters.0.max_messages_per_subject = MAX_DEAD_LETTERS;
         dead_letters.0.discard_new_per_subject = true;
         let mut definitions = vec![dead_letters];
-        let limits = Limits { max_age, max_bytes: max_bytes / u64::from(streams.0) };
-        for range in streams.ranges() {
-            let mut events = limits.stream(&streams.name(&range), streams.subjects(range));
+        for (name, range) in streams.with_ranges() {
+            let mut events =
+                stream(&name, streams.subjects(range), max_age, max_bytes / u64::from(streams.0));
             events.0.allow_atomic_publish = durability == Durability::Strict;
             definitions.push(events);
         }
@@ -189,40 +183,34 @@ impl From<&Profile> for Vec<StreamDefinition> {
 impl From<&AuditProfile> for Vec<StreamDefinition> {
     fn from(profile: &AuditProfile) -> Self {
         let AuditProfile { replicas, max_bytes, max_age, compression } = *profile;
-        let audit = Limits { max_age, max_bytes: max_bytes / SIDE_STREAM_FRACTION }
-            .stream(AUDIT_STREAM, vec!["audit.v1.>".to_owned()]);
-        let mut anonymous = Limits { max_age: 7 * DAY, max_bytes: max_bytes / ANONYMOUS_AUDIT_FRACTION }
-            .stream(ANONYMOUS_AUDIT_STREAM, vec!["audit.anonymous.v1.>".to_owned()]);
+        let subjects = vec!["audit.v1.>".to_owned()];
+        let audit = stream(AUDIT_STREAM, subjects, max_age, max_bytes / SIDE_STREAM_FRACTION);
+        let (subjects, bytes) =
+            (vec!["audit.anonymous.v1.>".to_owned()], max_bytes / ANONYMOUS_AUDIT_FRACTION);
+        let mut anonymous = stream(ANONYMOUS_AUDIT_STREAM, subjects, 7 * DAY, bytes);
         // Unauthenticated clients cause these events, so the newest replace the oldest.
         anonymous.0.discard = DiscardPolicy::Old;
         stored_on(vec![audit, anonymous], replicas, compression)
     }
 }
 
-/// Retention and size of a stream.
-struct Limits {
-    max_age: Duration,
-    max_bytes: u64,
-}
-
-impl Limits {
-    fn stream(&self, name: &str, subjects: Vec<String>) -> StreamDefinition {
-        StreamDefinition(Config {
-            name: name.to_owned(),
-            subjects,
-            retention: RetentionPolicy::Limits,
-            storage: StorageType::File,
-            // A full stream rejects new events. It never drops stored ones.
-            discard: DiscardPolicy::New,
-            max_age: self.max_age,
-            max_bytes: i64::try_from(self.max_bytes).unwrap_or(i64::MAX),
-            max_messages: -1,
-            max_messages_per_subject: -1,
-            max_message_size: i32::try_from(udm::MAX_EVENT_BYTES + HEADER_ALLOWANCE).unwrap_or(i32::MAX),
-            duplicate_window: DUPLICATE_WINDOW,
-            ..Config::default()
-        })
-    }
+/// Returns a stream with these subjects, retention and size.
+fn stream(name: &str, subjects: Vec<String>, max_age: Duration, max_bytes: u64) -> StreamDefinition {
+    StreamDefinition(Config {
+        name: name.to_owned(),
+        subjects,
+        retention: RetentionPolicy::Limits,
+        storage: StorageType::File,
+        // A full stream rejects new events. It never drops stored ones.
+        discard: DiscardPolicy::New,
+        max_age,
+        max_bytes: i64::try_from(max_bytes).unwrap_or(i64::MAX),
+        max_messages: -1,
+        max_messages_per_subject: -1,
+        max_message_size: i32::try_from(udm::MAX_EVENT_BYTES + HEADER_ALLOWANCE).unwrap_or(i32::MAX),
+        duplicate_window: DUPLICATE_WINDOW,
+        ..Config::default()
+    })
 }
 
 /// Sets what all streams of a profile have in common.

@@ -75,11 +75,6 @@ impl EventSubject {
         subject.strip_prefix(EVENT_PREFIX)?.rsplit_once('.').map(|(_, event_type)| event_type)
     }
 
-    /// Returns whether the text is an event type.
-    pub fn is_event_type(text: &str) -> bool {
-        is_event_type(text)
-    }
-
     /// Returns the subject of an event. Fails if the event type does not have the form `[A-Z][A-Z0-9_]{0,63}`.
     pub fn new(tenant: &TenantId, event_type: &str, source_id: &str) -> Result<Self, InvalidSubject> {
         if !is_event_type(event_type) {

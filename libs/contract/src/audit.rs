@@ -50,7 +50,8 @@ vocabulary! {
         UserDeleted = "user_deleted",
         /// The role of a user was changed.
         PrivilegePermissionsChanged = "privilege_permissions_changed",
-        /// The platform administrator created, changed, suspended, resumed or deleted a tenant.
+        /// The platform administrator or the operator changed a tenant, a producer, a consumer or its dead letters, or an
+        /// administrator deleted quarantined items.
         AuthzAdmin = "authz_admin",
     }
 }
@@ -117,6 +118,12 @@ pub struct AuditRecord {
     /// The affected API key.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub key_id: Option<KeyId>,
+    /// The affected consumer of the event stream.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub consumer: Option<String>,
+    /// Id of the request, in an event about consumers, dead letters or quarantined items.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub request_id: Option<String>,
     /// The first 8 hex digits of the SHA-256 of the credential.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub credential: Option<String>,

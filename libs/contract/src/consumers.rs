@@ -153,7 +153,7 @@ pub struct CreateConsumer {
     /// Partitions to read, so that several consumers can share the events. Absent: all.
     #[serde(skip_serializing_if = "Option::is_none", default, deserialize_with = "value::optional_object")]
     pub partitions: Option<Partitions>,
-    /// The first event to read: `all` (default) stored events, `new` ones only, or those since a time.
+    /// The first event to read: `all` (default) stored events, `new` ones only, or those since a time, which must not be in the future.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub start: Option<ConsumerStart>,
     /// Seconds until an event without an acknowledgement is delivered again, 30 by default.
@@ -170,7 +170,7 @@ pub struct CreateConsumer {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[schemars(example = json!({ "to": "2026-01-31T12:00:00Z" }))]
 pub struct ResetConsumer {
-    /// The next event to read: `all` stored events, `new` ones only, or those since a time.
+    /// The next event to read: `all` stored events, `new` ones only, or those since a time, which must not be in the future.
     pub to: ConsumerStart,
 }
 
@@ -237,7 +237,8 @@ pub struct Consumer {
     /// The suspension of its login. Absent unless the login is suspended.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub suspension: Option<ConsumerSuspension>,
-    /// The first event to read, as requested at the creation.
+    /// The first event to read, as requested at the creation or the last reset; as a resource of the operator requests it, if one
+    /// manages the consumer.
     pub start: ConsumerStart,
     /// Subjects of the events that it reads, as a client sends them that creates its consumer.
     pub filter_subjects: Vec<String>,

@@ -317,7 +317,8 @@ pub struct UserExport {
     pub factors: Vec<Factor>,
     /// Invites of the e-mail address, oldest first.
     pub invites: Vec<Invite>,
-    /// Stored sessions, oldest first, at most 1,000. Revoked and expired ones are stored for a day.
+    /// Stored sessions, oldest first, at most 1,000. Revoked and expired ones are stored for a day, except that a login deletes the oldest
+    /// of them if the user has more than 100.
     pub sessions: Vec<Session>,
     /// Stored API keys that the user created, oldest first, at most 1,000.
     pub api_keys: Vec<ApiKey>,

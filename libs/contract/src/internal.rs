@@ -5,10 +5,12 @@ use std::net::IpAddr;
 
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
-use tenancy::{KeyId, SessionId, TenantId, UserId};
+use tenancy::{Actor, KeyId, SessionId, TenantId, UserId};
 
+use crate::consumers::ConsumerName;
 use crate::identity::{Quota, SecondFactorPolicy};
 use crate::managed::ServiceAccount;
+use crate::role::{UnknownValue, vocabulary};
 use crate::session::{ApiKey, AuthMethod, Session, SessionMethod};
 use crate::{Role, Scope, TenantStatus, UserStatus};
 
@@ -19,6 +21,9 @@ pub const INTROSPECT: &str = "/internal/v1/introspect";
 
 /// Path of session that returns the stored data about a user: [`ExportSubject`].
 pub const EXPORT_SUBJECT: &str = "/internal/v1/exports";
+
+/// Path of session that records a change in ingest as an audit event: [`RecordChange`].
+pub const RECORD_CHANGE: &str = "/internal/v1/changes";
 
 /// Path of session that stores the account status of a user: [`SubjectRecord`].
 pub fn subject_path(user_id: UserId) -> String {
@@ -145,6 +150,49 @@ pub struct SubjectExport {
     pub sessions: Vec<Session>,
     /// API keys that the user created, in any state.
     pub api_keys: Vec<ApiKey>,
+}
+
+vocabulary! {
+    /// A change of a consumer or of dead letters: `about` of its audit event.
+    IngestChange {
+        /// A consumer was created.
+        ConsumerCreated = "consumer_created",
+        /// The operator changed the filter, the limits or the owner of a consumer.
+        ConsumerChanged = "consumer_changed",
+        /// The login of a consumer was replaced.
+        ConsumerLoginReplaced = "consumer_login_replaced",
+        /// The operator removed the login of a consumer, which remains.
+        ConsumerLoginRemoved = "consumer_login_removed",
+        /// The delivery of a consumer was paused.
+        ConsumerPaused = "consumer_paused",
+        /// The delivery of a consumer was resumed.
+        ConsumerResumed = "consumer_resumed",
+        /// A consumer reads from another event.
+        ConsumerReset = "consumer_reset",
+        /// A consumer was deleted.
+        ConsumerDeleted = "consumer_deleted",
+        /// Dead letters of a consumer were sent again.
+        DeadLettersReplayed = "dead_letters_replayed",
+        /// Dead letters of a consumer were deleted.
+        DeadLettersDeleted = "dead_letters_deleted",
+        /// Quarantined items were deleted.
+        QuarantinedDeleted = "quarantined_deleted",
+    }
+}
+
+/// Request to record a change in ingest, before it is made.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RecordChange {
+    /// Tenant of the consumer or of the dead letters.
+    pub tenant_id: TenantId,
+    /// Who makes the change.
+    pub actor: Actor,
+    /// The change.
+    pub change: IngestChange,
+    /// The consumer. `None` for quarantined items.
+    pub consumer: Option<ConsumerName>,
+    /// Client address.
+    pub ip: Option<IpAddr>,
 }
 
 /// Request to introspect credentials by their SHA-256 digests in lower-case hex.

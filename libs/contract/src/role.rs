@@ -27,14 +27,6 @@ macro_rules! vocabulary {
             }
         }
 
-        impl TryFrom<String> for $name {
-            type Error = UnknownValue;
-
-            fn try_from(s: String) -> Result<Self, UnknownValue> {
-                s.parse()
-            }
-        }
-
         impl std::fmt::Display for $name {
             fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
                 f.write_str(self.as_str())
@@ -45,21 +37,16 @@ macro_rules! vocabulary {
 pub(crate) use vocabulary;
 
 /// The text is not one of the values, which the message lists.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("expected one of: {}", .0.join(", "))]
 pub struct UnknownValue(pub(crate) Vec<&'static str>);
-
-impl std::fmt::Display for UnknownValue {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "expected one of: {}", self.0.join(", "))
-    }
-}
-
-impl std::error::Error for UnknownValue {}
 
 vocabulary!(
     /// Role of a user in a tenant.
+    #[derive(Default)]
     Role {
         /// Manages the own profile, sessions and password, and sends events.
+        #[default]
         Member = "member",
         /// Manages users, invites, sessions and API keys of the tenant, and sends and reads events.
         Admin = "admin",
@@ -78,13 +65,6 @@ vocabulary!(
         UsersWrite = "users:write",
     }
 );
-/// Invited users are members unless the invite names another role.
-impl Default for Role {
-    fn default() -> Self {
-        Self::Member
-    }
-}
-
 impl Role {
     /// Returns the scopes of a session of a user with this role.
     pub const fn scopes(self) -> &'static [Scope] {
@@ -184,8 +164,10 @@ vocabulary!(
 );
 vocabulary!(
     /// Which users of a tenant must have a second factor.
+    #[derive(Default)]
     SecondFactorPolicy {
         /// None. Each user decides.
+        #[default]
         Optional = "optional",
         /// The administrators.
         Administrators = "administrators",
@@ -193,13 +175,6 @@ vocabulary!(
         Everyone = "everyone",
     }
 );
-/// A new tenant requires no second factor.
-impl Default for SecondFactorPolicy {
-    fn default() -> Self {
-        Self::Optional
-    }
-}
-
 impl SecondFactorPolicy {
     /// Returns whether a user with this role must have a second factor.
     pub const fn requires(self, role: Role) -> bool {

@@ -47,13 +47,9 @@ impl fmt::Display for TraceContext {
 
 /// Parses a field of exactly `digits` lower-case hexadecimal digits, at most 32.
 fn hex(text: &str, digits: usize) -> Option<u128> {
-    let digit = |byte: u8| match byte {
-        b'0'..=b'9' => Some(byte - b'0'),
-        b'a'..=b'f' => Some(byte - b'a' + 10),
-        _ => None,
-    };
-    let bytes = Some(text.as_bytes()).filter(|bytes| bytes.len() == digits)?;
-    bytes.iter().try_fold(0, |number, byte| Some(number << 4 | u128::from(digit(*byte)?)))
+    // The standard library also accepts a sign and upper case.
+    let is_valid = text.len() == digits && text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
+    u128::from_str_radix(text, 16).ok().filter(|_| is_valid)
 }
 
 #[cfg(test)]

@@ -53,7 +53,8 @@ impl DatabaseAccess {
     }
 
     fn read_from(reader: &mut Reader<'_>, url: &Variable, login: Variable) -> Option<Self> {
-        let (address, user) = (reader.required_live(url, parse_url), login.optional_login().read(reader));
+        let (address, user) =
+            (url.required_live(parse_url).read(reader), login.optional_login().read(reader));
         let access = Self { url: address?, login: user? };
         if access.login.is_some() && has_user(&access.url.get()) {
             reader.error(format!(

@@ -171,15 +171,17 @@ impl Database {
         actor: Actor,
         now: DateTime<Utc>,
     ) -> Result<TenantTx, Error> {
-        let begun =
-            TenantTx::begin(&self.pool_of(tenant_id), self.outbox.clone(), tenant_id, actor, now).await?;
-        Ok(begun.with_pii_policy(self.pii_policy))
+        // Local to the transaction: the next user of the connection starts without a tenant and sees no rows. A tenant id consists of
+        // a-z, 0-9 and '-'.
+        let statement = format!("set local svc.tenant_id = '{tenant_id}'");
+        let connection = self.pool_of(tenant_id).begin(statement).await?;
+        Ok(TenantTx::new(connection, self.outbox.clone(), self.pii_policy, tenant_id.clone(), actor, now))
     }
 
     /// Begins a unit of work of one statement. It needs no connection until it runs.
     pub fn call(&self, tenant_id: &TenantId, actor: Actor, now: DateTime<Utc>) -> TenantCall {
         let (pool, outbox) = (self.pool_of(tenant_id), self.outbox.clone());
-        TenantCall::new(pool, outbox, tenant_id.clone(), actor, now).with_pii_policy(self.pii_policy)
+        TenantCall::new(pool, outbox, self.pii_policy, tenant_id.clone(), actor, now)
     }
 }
 

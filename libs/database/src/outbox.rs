@@ -73,9 +73,11 @@ pub enum WhenFull {
 }
 
 /// The people that a message is erased with.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, PartialEq, Eq, Serialize)]
 pub struct People {
+    #[serde(rename = "erased_with_users")]
     users: Vec<UserId>,
+    #[serde(rename = "erased_with_email")]
     email: Option<String>,
 }
 
@@ -113,7 +115,7 @@ struct WakeRelay {
 }
 
 /// A message that is due.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, sqlx::FromRow)]
 pub struct OutboxMessage {
     /// Id of the row, by which receivers remove duplicates.
     pub outbox_id: OutboxId,
@@ -131,20 +133,23 @@ pub struct OutboxMessage {
     turn: String,
 }
 
-/// A message that a transaction writes.
+/// A message that a transaction writes: an element of the argument of the function `outbox_insert` of the schema.
+#[derive(Serialize)]
 pub(crate) struct NewMessage {
     outbox_id: OutboxId,
     kind: String,
     payload: Value,
+    #[serde(flatten)]
     erased_with: People,
     when_full: WhenFull,
     waits_while_suspended: bool,
     /// The time from the transaction until the message is due.
-    delay: TimeDelta,
-    fold: Option<Fold>,
+    delay_ms: i64,
+    fold_key: Option<String>,
+    fold_member: Option<String>,
 }
 
-/// Which messages are folded: see [`TenantTx::send_folded`](crate::TenantTx::send_folded).
+/// Which messages are folded: see [`UnitOfWork::audit_failure`](crate::UnitOfWork::audit_failure).
 #[derive(Clone, Debug)]
 pub struct Fold {
     /// What the messages have in common. Keys of different tenants must be different, and none may continue another with a colon.
@@ -171,42 +176,23 @@ impl NewMessage {
             erased_with: message.erased_with(),
             when_full: message.when_full(),
             waits_while_suspended: message.waits_while_suspended(),
-            delay: TimeDelta::zero(),
-            fold: None,
+            delay_ms: 0,
+            fold_key: None,
+            fold_member: None,
         })
     }
 
-    /// The same message, folded: see [`TenantTx::send_folded`](crate::TenantTx::send_folded).
-    pub(crate) fn folded(mut self, fold: Fold) -> Self {
+    /// The same message, folded.
+    pub(crate) fn folded(mut self, Fold { key, member, delay }: Fold) -> Self {
         self.payload[COUNT] = json!(1);
-        self.payload[MEMBERS] = json!([fold.member]);
-        Self { delay: fold.delay, fold: Some(fold), ..self }
+        self.payload[MEMBERS] = json!([member]);
+        Self { delay_ms: delay.num_milliseconds(), fold_key: Some(key), fold_member: Some(member), ..self }
     }
 }
 
 fn take_kind(mut message: Value) -> (Value, Option<Value>) {
     let kind = message.as_object_mut().and_then(|fields| fields.remove(KIND));
     (message, kind)
-}
-
-/// The messages as the argument of the function `outbox_insert` of the schema.
-pub(crate) fn rows(messages: &[NewMessage]) -> Value {
-    let row = |message: &NewMessage| {
-        let fold = message.fold.as_ref();
-        json!({
-            "outbox_id": message.outbox_id,
-            "kind": message.kind,
-            "payload": message.payload,
-            "erased_with_users": message.erased_with.users,
-            "erased_with_email": message.erased_with.email,
-            "when_full": message.when_full,
-            "waits_while_suspended": message.waits_while_suspended,
-            "delay_ms": message.delay.num_milliseconds(),
-            "fold_key": fold.map(|fold| &fold.key),
-            "fold_member": fold.map(|fold| &fold.member),
-        })
-    };
-    messages.iter().map(row).collect()
 }
 
 impl Outbox {
@@ -235,13 +221,13 @@ impl Outbox {
     ) -> Result<(), Error> {
         let insert = format!("-- outbox.insert\n select {}.outbox_insert($1, $2, $3)", self.schema);
         let insert = sqlx::query(sqlx::AssertSqlSafe(insert)).bind(tenant_id.as_str()).bind(now);
-        insert.bind(rows(messages)).execute(connection).await?;
+        insert.bind(json!(messages)).execute(connection).await?;
         Ok(())
     }
 
     /// Wakes the relays of this process that deliver the messages, so that they claim at once those that are due.
     pub(crate) fn wake(&self, messages: &[NewMessage]) {
-        let due = || messages.iter().filter(|message| message.delay.is_zero());
+        let due = || messages.iter().filter(|message| message.delay_ms == 0);
         for relay in &*self.relays.lock() {
             if due().any(|message| relay.kinds.contains(&&*message.kind)) {
                 relay.wake.send_replace(());

@@ -2,14 +2,14 @@
 
 use chrono::{DateTime, Utc};
 use futures::future::BoxFuture;
-use serde_json::Value;
+use serde_json::{Value, json};
 use sqlx::postgres::PgArguments;
 use sqlx::query::Query;
 use sqlx::{PgConnection, Postgres};
 use tenancy::{Actor, TenantId};
 
 use crate::audit::{AuditEvent, FailedAttempt, PiiPolicy, Recorded};
-use crate::outbox::{self, Fold, Message, NewMessage, Outbox};
+use crate::outbox::{Message, NewMessage, Outbox};
 use crate::pool::Transaction;
 use crate::{Error, Pool};
 
@@ -38,11 +38,12 @@ impl<C> UnitOfWork<C> {
     pub(crate) fn new(
         connection: C,
         outbox: Outbox,
+        pii_policy: PiiPolicy,
         tenant_id: TenantId,
         actor: Actor,
         now: DateTime<Utc>,
     ) -> Self {
-        let (pii_policy, messages, after_commit) = Default::default();
+        let (messages, after_commit) = Default::default();
         Self { connection, outbox, tenant_id, actor, now, pii_policy, messages, after_commit }
     }
 
@@ -61,34 +62,25 @@ impl<C> UnitOfWork<C> {
         self.actor
     }
 
-    /// The same unit of work, with the personal data that audit events keep.
-    pub(crate) fn with_pii_policy(self, pii_policy: PiiPolicy) -> Self {
-        Self { pii_policy, ..self }
-    }
-
     /// Records an audit event.
     pub fn audit(&mut self, event: AuditEvent) {
         let record = self.pii_policy.record(event, self.actor, self.now);
         self.send(&Recorded::OfTenant(record));
     }
 
-    /// Records the event of a failed attempt. Repeated failures within a minute are one record with their number.
+    /// Records the event of a failed attempt. The message is due after a delay. Until a relay claims it, messages with the same key and
+    /// member only increase its field `count`. The first ten members of a key have their own message; all further ones have one together.
+    /// So about eleven messages per key and delay are delivered. Each has the fields of its first message, and in `members` its members,
+    /// at most 100.
     pub fn audit_failure(&mut self, attempt: FailedAttempt<'_>, event: AuditEvent) {
         let record = self.pii_policy.record(event, self.actor, self.now);
         let (fold, message) = attempt.message(&self.tenant_id, record);
-        self.send_folded(fold, &message);
+        self.messages.push(NewMessage::new(&message).map(|message| message.folded(fold)));
     }
 
     /// Adds an outbox message. The relay continues the trace of the current request.
     pub fn send(&mut self, message: &impl Message) {
         self.messages.push(NewMessage::new(message));
-    }
-
-    /// Adds a message that is due after a delay. Until a relay claims it, messages with the same key and member only increase its
-    /// field `count`. The first ten members of a key have their own message; all further ones have one together. So about eleven
-    /// messages per key and delay are delivered. Each has the fields of its first message, and in `members` its members, at most 100.
-    pub fn send_folded(&mut self, fold: Fold, message: &impl Message) {
-        self.messages.push(NewMessage::new(message).map(|message| message.folded(fold)));
     }
 
     /// Adds an action that runs once the transaction has committed, after those added before.
@@ -98,19 +90,6 @@ impl<C> UnitOfWork<C> {
 }
 
 impl TenantTx {
-    pub(crate) async fn begin(
-        pool: &Pool,
-        outbox: Outbox,
-        tenant_id: &TenantId,
-        actor: Actor,
-        now: DateTime<Utc>,
-    ) -> Result<Self, Error> {
-        // Local to the transaction: the next user of the connection starts without a tenant and sees no rows. A tenant id consists of
-        // a-z, 0-9 and '-'.
-        let connection = pool.begin(format!("set local svc.tenant_id = '{tenant_id}'")).await?;
-        Ok(Self::new(connection, outbox, tenant_id.clone(), actor, now))
-    }
-
     /// The connection for statements.
     pub fn connection(&mut self) -> &mut PgConnection {
         self.connection.connection()
@@ -155,7 +134,7 @@ impl TenantCall {
         call: impl AsyncFnOnce(&Pool, Value) -> Result<Option<T>, Error>,
     ) -> Result<Option<T>, Error> {
         let messages: Vec<_> = self.messages.into_iter().collect::<Result<_, _>>()?;
-        let result = call(&self.connection, outbox::rows(&messages)).await?;
+        let result = call(&self.connection, json!(messages)).await?;
         if result.is_some() {
             self.outbox.wake(&messages);
             for action in self.after_commit {

@@ -38,24 +38,9 @@ impl Default for Argon2Settings {
 }
 
 /// Invalid or unsafe settings.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum SettingsError {
-    /// Iterations are out of range.
-    #[error("time cost must be 1 to {MAX_TIME}")]
-    Time,
-    /// Memory is out of range.
-    #[error("memory cost must be 8 KiB per lane to {MAX_MEMORY_KIB} KiB")]
-    Memory,
-    /// Lanes are out of range.
-    #[error("parallelism must be 1 to {MAX_LANES}")]
-    Parallelism,
-    /// Output length is out of range.
-    #[error("hash length must be 16 to 64 bytes")]
-    HashLength,
-    /// Salt length is out of range.
-    #[error("salt length must be 8 to 48 bytes")]
-    SaltLength,
-}
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct SettingsError(String);
 
 impl Argon2Settings {
     /// Checks all bounds.
@@ -63,22 +48,20 @@ impl Argon2Settings {
     /// # Errors
     /// The first parameter that is out of range.
     pub fn validate(&self) -> Result<(), SettingsError> {
-        if !(1..=MAX_TIME).contains(&self.time_cost) {
-            return Err(SettingsError::Time);
-        }
-        if !(1..=MAX_LANES).contains(&self.parallelism) {
-            return Err(SettingsError::Parallelism);
-        }
-        if !(8 * self.parallelism..=MAX_MEMORY_KIB).contains(&self.memory_cost) {
-            return Err(SettingsError::Memory);
-        }
-        if !(16..=64).contains(&self.hash_len) {
-            return Err(SettingsError::HashLength);
-        }
-        if !(8..=48).contains(&self.salt_len) {
-            return Err(SettingsError::SaltLength);
-        }
-        Ok(())
+        let memory = 8 * u64::from(self.parallelism)..=u64::from(MAX_MEMORY_KIB);
+        let bounds = [
+            ((1..=MAX_TIME).contains(&self.time_cost), format!("time cost must be 1 to {MAX_TIME}")),
+            ((1..=MAX_LANES).contains(&self.parallelism), format!("parallelism must be 1 to {MAX_LANES}")),
+            (
+                memory.contains(&u64::from(self.memory_cost)),
+                format!("memory cost must be 8 KiB per lane to {MAX_MEMORY_KIB} KiB"),
+            ),
+            ((16..=64).contains(&self.hash_len), "hash length must be 16 to 64 bytes".to_owned()),
+            ((8..=48).contains(&self.salt_len), "salt length must be 8 to 48 bytes".to_owned()),
+        ];
+        bounds
+            .into_iter()
+            .try_for_each(|(is_met, text)| if is_met { Ok(()) } else { Err(SettingsError(text)) })
     }
 
     /// Parses the parameters of a PHC string, for example `m=65536,t=3,p=4`. The lengths are the default ones. `None` if they are invalid.
@@ -122,17 +105,13 @@ impl PasswordDigest {
 
     /// Returns whether the parameters differ from the current settings, so that a login should rehash the password.
     pub fn is_outdated(&self, settings: &Argon2Settings) -> bool {
-        let same = PasswordHash::new(&self.0).ok().and_then(|phc| {
-            let params = Params::try_from(&phc).ok()?;
-            Some(
-                params.t_cost() == settings.time_cost
-                    && params.m_cost() == settings.memory_cost
-                    && params.p_cost() == settings.parallelism
-                    && phc.hash?.len() == settings.hash_len
-                    && phc.salt?.len() == settings.salt_len,
-            )
-        });
-        same != Some(true)
+        parse(self).is_none_or(|(params, salt, hash)| {
+            params.t_cost() != settings.time_cost
+                || params.m_cost() != settings.memory_cost
+                || params.p_cost() != settings.parallelism
+                || hash.len() != settings.hash_len
+                || salt.len() != settings.salt_len
+        })
     }
 }
 
@@ -378,10 +357,14 @@ mod tests {
     #[test]
     fn reports_the_parameter_that_is_out_of_range() {
         assert_eq!(Argon2Settings::default().validate(), Ok(()));
-        assert_eq!(Argon2Settings { time_cost: 0, ..CHEAP }.validate(), Err(SettingsError::Time));
-        assert_eq!(Argon2Settings { memory_cost: 15, ..CHEAP }.validate(), Err(SettingsError::Memory));
-        assert_eq!(Argon2Settings { parallelism: 17, ..CHEAP }.validate(), Err(SettingsError::Parallelism));
-        assert_eq!(Argon2Settings { hash_len: 65, ..CHEAP }.validate(), Err(SettingsError::HashLength));
-        assert_eq!(Argon2Settings { salt_len: 7, ..CHEAP }.validate(), Err(SettingsError::SaltLength));
+        for (settings, names) in [
+            (Argon2Settings { time_cost: 0, ..CHEAP }, "time cost"),
+            (Argon2Settings { memory_cost: 15, ..CHEAP }, "memory cost"),
+            (Argon2Settings { parallelism: 17, ..CHEAP }, "parallelism"),
+            (Argon2Settings { hash_len: 65, ..CHEAP }, "hash length"),
+            (Argon2Settings { salt_len: 7, ..CHEAP }, "salt length"),
+        ] {
+            assert!(settings.validate().unwrap_err().to_string().starts_with(names), "{names}");
+        }
     }
 }

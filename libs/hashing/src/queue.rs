@@ -108,10 +108,7 @@ impl<T> Queue<T> {
     }
 
     fn lane(&mut self, lane: Lane) -> &mut VecDeque<Waiting<T>> {
-        &mut self.lanes[match lane {
-            Lane::Reserved => 0,
-            Lane::Open => 1,
-        }]
+        &mut self.lanes[lane as usize]
     }
 }
 

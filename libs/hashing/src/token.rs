@@ -4,6 +4,7 @@
 //! Secret scanners and people recognise a token by its prefix. The checksum detects typing errors before a lookup.
 //! Randomness is injected, so that tests are repeatable: only this module uses a random generator.
 
+use data_encoding::HEXLOWER;
 use parking_lot::Mutex;
 use rand::rngs::{StdRng, SysRng};
 use rand::{Rng, SeedableRng, TryRng};
@@ -156,11 +157,7 @@ impl TokenDigest {
 
     /// Returns 64 lower-case hex digits, the format of the internal API.
     pub fn to_hex(self) -> String {
-        use std::fmt::Write as _;
-        self.0.iter().fold(String::with_capacity(64), |mut hex, byte| {
-            let _ = write!(hex, "{byte:02x}"); // writing to a String cannot fail
-            hex
-        })
+        HEXLOWER.encode(&self.0)
     }
 
     /// Returns the first 8 hex digits: enough to identify a row, too few to be useful to an attacker.
@@ -170,15 +167,7 @@ impl TokenDigest {
 
     /// Parses the format of [`Self::to_hex`]. Returns `None` for other texts.
     pub fn from_hex(hex: &str) -> Option<Self> {
-        let digits = hex.as_bytes();
-        if digits.len() != 64 || !digits.iter().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f')) {
-            return None;
-        }
-        let mut bytes = [0; 32];
-        for (byte, pair) in bytes.iter_mut().zip(hex.as_bytes().chunks_exact(2)) {
-            *byte = u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok()?;
-        }
-        Some(Self(bytes))
+        HEXLOWER.decode(hex.as_bytes()).ok()?.try_into().ok().map(Self)
     }
 }
 

@@ -90,24 +90,22 @@ impl Components {
     /// The request headers, by the names of [`header_parameter`].
     fn parameters(&mut self) -> Value {
         let tenant = self.request_schema_of::<TenantId>();
+        let tenant = |required: bool, text: &str| {
+            let (name, place) = ("X-Tenant-ID", "header");
+            json!({ "name": name, "in": place, "required": required, "schema": tenant, "description": text })
+        };
         json!({
-            "TenantId": {
-                "name": "X-Tenant-ID", "in": "header", "required": true, "schema": tenant,
-                "description": "The tenant that the request is about.",
-            },
-            "TenantOrField": {
-                "name": "X-Tenant-ID", "in": "header", "required": false, "schema": tenant,
-                "description": "The tenant that the request is about. Required unless the body contains `tenant_id`.",
-            },
-            "TenantOfPlatformAdmin": {
-                "name": "X-Tenant-ID", "in": "header", "required": false, "schema": tenant,
-                "description": "The tenant that the request is about. Required from the platform administrator; for other \
-                    callers the credential determines the tenant.",
-            },
-            "OptionalTenant": {
-                "name": "X-Tenant-ID", "in": "header", "required": false, "schema": tenant,
-                "description": "The tenant that the credential must belong to.",
-            },
+            "TenantId": tenant(true, "The tenant that the request is about."),
+            "TenantOrField": tenant(
+                false,
+                "The tenant that the request is about. Required unless the body contains `tenant_id`.",
+            ),
+            "TenantOfPlatformAdmin": tenant(
+                false,
+                "The tenant that the request is about. Required from the platform administrator; for other callers the \
+                    credential determines the tenant.",
+            ),
+            "OptionalTenant": tenant(false, "The tenant that the credential must belong to."),
             "UserId": {
                 "name": "X-User-ID", "in": "header", "required": true,
                 // Without the format `uuid`: generated clients would pass an object where their HTTP library expects text.

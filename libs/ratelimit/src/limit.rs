@@ -49,8 +49,8 @@ pub const EVENT_STREAM: Variable = variable(
 pub const AUDIT: Variable = variable(
     "SVC_LIMIT_AUDIT",
     "120/min",
-    "Rate limit of lists of audit events and quarantined items (`GET /audit`, `GET /events/quarantine`), and of requests for consumers \
-     (`GET /consumers`, `GET /consumers/{consumer_name}`) per tenant and replica of ingest.",
+    "Rate limit of lists of audit events and quarantined items (`GET /audit`, `GET /events/quarantine`), of deletions of quarantined \
+     items, and of requests for consumers (`GET /consumers`, `GET /consumers/{consumer_name}`) per tenant and replica of ingest.",
 );
 /// Limit of all other routes.
 pub const DEFAULT: Variable = variable(

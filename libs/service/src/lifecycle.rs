@@ -111,18 +111,12 @@ impl Tasks {
         self.drain.cancel();
     }
 
-    /// Waits for a signal or a failure, then starts the drain.
-    async fn wait_for_shutdown(&self) {
+    /// Runs until a signal or a failure, then shuts down in order. Returns the exit code.
+    pub async fn run_until_shutdown(&self) -> ExitCode {
         tokio::select! {
             () = next_signal() => tracing::info!("signal received; draining"),
             () = self.drain.cancelled() => {}
         }
-        self.drain.cancel();
-    }
-
-    /// Runs until a signal or a failure, then shuts down in order. Returns the exit code.
-    pub async fn run_until_shutdown(&self) -> ExitCode {
-        self.wait_for_shutdown().await;
         tokio::select! {
             () = self.shut_down() => {}
             () = next_signal() => {

@@ -301,17 +301,13 @@ async fn serve<P: Program>(
         ));
     }
     started.open();
-    close_when_draining(tasks, started);
-    Ok(())
-}
-
-/// A draining process is not ready, so that it gets no new requests.
-fn close_when_draining(tasks: &Tasks, gate: health::Gate) {
     let draining = tasks.draining().clone();
+    // A draining process is not ready, so that it gets no new requests.
     tasks.spawn_short(async move {
         draining.cancelled().await;
-        gate.close();
+        started.close();
     });
+    Ok(())
 }
 
 /// Binds a listener to the address of a variable.

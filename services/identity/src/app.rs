@@ -25,26 +25,20 @@ use std::num::NonZeroU32;
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
-use authn::{CredentialVerifier, PlatformSecret, ServiceSecret, SessionClient};
-use chrono::TimeDelta;
+use authn::{CredentialVerifier, SessionClient};
 use contract::ProblemKind;
 use database::{Database, Error, TenantTx};
 use hashing::{Entropy, HashPool, RawToken, TokenDigest, TokenKind};
 use prometheus_client::metrics::counter::Counter;
 use ratelimit::{Limit, Limiter, Rate, RateLimitError, Source, source};
-use service::config::Live;
 use service::{Clock, Problem, Tasks};
 use tenancy::{Actor, TenantId};
 use tokio::sync::watch;
-use url::Url;
 
 use self::factor_attempts::FactorAttempts;
 use self::passkey_login::PasskeyLogins;
-use crate::breach_set::BreachSet;
-use crate::config::RateLimits;
-use crate::domain::account::LimiterKeys;
+use crate::config::Config;
 use crate::domain::email::EmailKey;
-use crate::domain::factor::FactorKeys;
 use crate::domain::passkey::RelyingParty;
 use crate::domain::password::PasswordPolicy;
 use crate::domain::password_costs::PasswordCosts;
@@ -78,28 +72,11 @@ pub(crate) struct Dependencies {
     pub(crate) entropy: Arc<dyn Entropy>,
     pub(crate) tasks: Tasks,
     pub(crate) policy: PasswordPolicy,
-    pub(crate) breach_set: Option<Arc<BreachSet>>,
-    pub(crate) invite_ttl: TimeDelta,
-    /// How long a settled invite is kept.
-    pub(crate) invite_retention: TimeDelta,
-    pub(crate) max_pending_invites: i64,
-    pub(crate) max_users: i64,
-    pub(crate) reset_ttl: TimeDelta,
+    pub(crate) config: Config,
     pub(crate) can_mail: bool,
-    /// The public origin.
-    pub(crate) public_url: Url,
-    pub(crate) platform_secret: PlatformSecret,
-    /// The secret of the internal API.
-    pub(crate) service_secret: ServiceSecret,
     pub(crate) limiter: Limiter,
-    pub(crate) limiter_keys: Live<LimiterKeys>,
-    /// Encrypts the secrets of authenticator apps; `None` if no app can be used.
-    pub(crate) factor_keys: Option<Live<FactorKeys>>,
     /// `None` if the public origin permits no passkeys.
     pub(crate) relying_party: Option<RelyingParty>,
-    /// Name of the product in authenticator apps.
-    pub(crate) product: String,
-    pub(crate) rate_limits: RateLimits,
     /// Reset requests that sent no mail. Labels would reveal which accounts exist.
     pub(crate) resets_dropped: Counter,
     pub(crate) factor_attempts: FactorAttempts,
@@ -156,7 +133,7 @@ impl App {
     where
         F: Future<Output = Result<Option<(Id, TenantId)>, Error>>,
     {
-        let limit = &self.rate_limits.token;
+        let limit = &self.config.rate_limits.token;
         let parsed = RawToken::parse(kind, raw_token).map(|token| token.digest());
         if let Ok(digest) = parsed {
             self.limiter.check(limit, digest.to_hex().as_str())?;
@@ -199,7 +176,7 @@ impl Work<'_> {
         email: &EmailKey,
     ) -> Result<(), RateLimitError> {
         let tenant_id = per_tenant.then(|| self.tenant_id().clone());
-        let keys = self.app.limiter_keys.get();
+        let keys = self.app.config.limiter_keys.get();
         let mut recipient = Source::from(&*keys.recipient(tenant_id.as_ref(), email));
         if let Some(mailbox) = email.without_tag() {
             recipient = recipient.within(keys.mailbox(tenant_id.as_ref(), &mailbox), TAGGED_ADDRESSES);

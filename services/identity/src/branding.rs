@@ -99,9 +99,7 @@ impl Support {
             Self::Web(url) => url.to_string(),
         }
     }
-}
 
-impl Support {
     /// Returns the complete address, which mail programs make a link in plain text.
     pub(crate) fn address(&self) -> String {
         match self {

@@ -48,7 +48,7 @@ impl Command {
             Self::Outbox(command) => command.execute(environment).await,
             Self::Streams(command) => {
                 let definitions = AuditStreamSettings::load(environment)?.definitions();
-                command.execute(Identity::NAME, definitions, environment).await
+                command.execute(Identity::NAME, [definitions, Vec::new()], environment).await
             }
             Self::BreachSet(command) => command.execute(),
             Self::Trial(command) => command.execute(environment).await,

@@ -79,10 +79,15 @@ pub(crate) fn public(app: App, pages: Arc<Pages>) -> Router {
         .with_state(app)
         // Outside the API: for a person who opens the address of the installation.
         .route("/", get(pages::home))
-        .route("/.well-known/change-password", get(pages::redirect_to_change_password))
-        .route("/device", get(pages::redirect_to_device))
-        .route("/docs", get(pages::redirect_to_docs))
-        .route(API_PREFIX, get(pages::redirect_to_docs))
+        // Where password managers send people.
+        .route("/.well-known/change-password", pages::redirect("/api/v1/pages/change-password"))
+        // The short address that people type from a device. Browsers keep the fragment.
+        .route("/device", pages::redirect("/api/v1/pages/device"))
+        .route("/device/", pages::redirect("/api/v1/pages/device"))
+        .route("/docs", pages::redirect("/api/v1/docs"))
+        .route("/docs/", pages::redirect("/api/v1/docs"))
+        .route(API_PREFIX, pages::redirect("/api/v1/docs"))
+        .route(&format!("{API_PREFIX}/docs/"), pages::redirect("/api/v1/docs"))
         .route(&format!("{API_PREFIX}/pages/{{name}}/"), get(pages::page_without_slash))
         .layer(Extension(pages))
 }
@@ -108,7 +113,7 @@ fn service_routes(app: App) -> Router {
     Router::new()
         .route(&format!("{API_KEY_NOTICES}/{{key_id}}"), put(internal::put_api_key_notice))
         .fallback(not_found)
-        .layer(from_fn_with_state(app.service_secret.clone(), internal_only))
+        .layer(from_fn_with_state(app.config.service_secret.clone(), internal_only))
         .with_state(app)
 }
 
@@ -126,6 +131,6 @@ impl FromRef<App> for Arc<dyn Clock> {
 
 impl FromRef<App> for PlatformSecret {
     fn from_ref(app: &App) -> Self {
-        app.platform_secret.clone()
+        app.config.platform_secret.clone()
     }
 }

@@ -49,7 +49,9 @@ impl Deliver for OutboxDelivery {
             Message::MailInvite { invite_id, expires_at, .. } => {
                 app.compose_invite(head, tenant_id, invite_id, expires_at).await.map_err(transient)?
             }
-            Message::MailReset { requested_at, .. } if self.clock.now() > requested_at + app.reset_ttl => {
+            Message::MailReset { requested_at, .. }
+                if self.clock.now() > requested_at + app.config.reset_ttl =>
+            {
                 tracing::warn!(%tenant_id, outbox_id = %row.outbox_id, "a password reset was not mailed in time");
                 None
             }
@@ -147,7 +149,7 @@ pub(crate) async fn count_users(app: App, gauges: [Gauge; 2]) {
 
 /// Encrypts the secrets of authenticator apps under the current key.
 pub(crate) async fn rotate_factor_key(app: App, rotation: Arc<FactorRotation>) {
-    let keys = app.factor_keys.as_ref().map(Live::get);
+    let keys = app.config.factor_keys.as_ref().map(Live::get);
     if let Err(error) = rotation.run(keys.as_deref()).await {
         tracing::warn!(error = chain(&error), "failed to count the keys of authenticator apps");
     }

@@ -156,6 +156,7 @@ mod tests {
     use contract::{ProblemKind, routes};
 
     use super::*;
+    use crate::message::FactorChange;
 
     fn keys(language: Language) -> BTreeSet<String> {
         Texts::load(language, &[]).unwrap().by_key.into_keys().collect()
@@ -190,7 +191,9 @@ mod tests {
         let sources: String =
             ["src/http", "src/mail", "templates"].map(|path| sources(&root.join(path))).concat();
         // Codes of problems and login methods are part of the key.
-        let is_derived = |key: &str| key.starts_with("problem.") || key.starts_with("sessions.method.");
+        let is_derived = |key: &str| {
+            ["problem.", "sessions.method.", "mail.factor."].iter().any(|start| key.starts_with(start))
+        };
         let known = keys(Language::English);
         for key in known.iter().filter(|key| !is_derived(key)) {
             assert!(sources.contains(&format!("\"{key}\"")), "no page or mail uses {key}");
@@ -205,6 +208,12 @@ mod tests {
         for key in used {
             assert!(known.contains(&key), "{key} is not defined");
         }
+        let of_factors: BTreeSet<_> =
+            known.iter().filter(|key| key.starts_with("mail.factor.")).cloned().collect();
+        let keys_of = |change: FactorChange| {
+            ["lead", "title"].map(|part| format!("mail.factor.{}.{part}", change.as_str()))
+        };
+        assert_eq!(of_factors, FactorChange::ALL.into_iter().flat_map(keys_of).collect());
         for code in known.iter().filter_map(|key| key.strip_prefix("problem.")) {
             assert!(contract::ProblemKind::from_code(code).is_some(), "no problem has the code {code}");
         }

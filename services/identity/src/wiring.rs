@@ -5,7 +5,6 @@ use std::sync::Arc;
 
 use audit::{AuditStream, Publication};
 use authn::{IntrospectionBatcher, SessionClient};
-use chrono::TimeDelta;
 use database::Parts;
 use database::migrations::{MIGRATOR_DATABASE_LOGIN, MIGRATOR_DATABASE_URL, Migrations};
 use database::outbox::{CONCURRENCY, DELIVERY_TIMEOUT, Relay, RetryPolicy};
@@ -75,6 +74,7 @@ impl Program for Identity {
 pub fn build(mut config: Config, parts: Parts) -> Result<Routers, Box<dyn Error + Send + Sync>> {
     let (clock, tasks, telemetry) = (Arc::clone(&parts.clock), parts.tasks.clone(), parts.telemetry.clone());
     config.mail.set_ehlo_name(&config.public_url);
+    config.mail.set_sender_name(&config.branding.product);
     let operator = config.operator.clone().access(AUDIENCE, Arc::clone(&clock))?;
     if let Some(MailDelivery::Directory(directory)) = &config.mail.delivery {
         std::fs::create_dir_all(directory)
@@ -104,7 +104,7 @@ pub fn build(mut config: Config, parts: Parts) -> Result<Routers, Box<dyn Error 
     let broker = config.nats.for_service(Identity::NAME);
     config.audit_streams.start(broker.clone(), &tasks);
     let publication = Publication { broker, database: database.clone(), clock: Arc::clone(&clock) };
-    for stream in [AuditStream::OfTenants, AuditStream::Failures, AuditStream::Anonymous] {
+    for stream in [AuditStream::OF_TENANTS, AuditStream::FAILURES, AuditStream::ANONYMOUS] {
         publication.start(stream, metrics, &tasks)?;
     }
 
@@ -173,23 +173,10 @@ pub(crate) fn app(
         entropy,
         tasks,
         policy: PasswordPolicy { min_length: config.min_length },
-        breach_set: config.breach_set.clone(),
-        // The configuration limits both values to less.
-        invite_ttl: TimeDelta::from_std(config.invite_ttl).unwrap_or(TimeDelta::days(7)),
-        invite_retention: TimeDelta::from_std(config.invite_retention).unwrap_or(TimeDelta::days(30)),
-        reset_ttl: TimeDelta::from_std(config.reset_ttl).unwrap_or(TimeDelta::hours(1)),
-        public_url: config.public_url.clone(),
-        max_pending_invites: config.max_pending_invites,
-        max_users: config.max_users,
+        config: config.clone(),
         can_mail: config.mail.delivery.is_some(),
-        platform_secret: config.platform_secret.clone(),
-        service_secret: config.service_secret.clone(),
         limiter,
-        limiter_keys: config.limiter_keys.clone(),
-        factor_keys: config.factor_keys.clone(),
         relying_party: RelyingParty::new(&config.public_url, &config.branding.product),
-        product: config.branding.product.clone(),
-        rate_limits: config.rate_limits,
         resets_dropped: metrics.metric("resets_dropped", "Password reset requests that sent no mail", &[]),
         factor_attempts: FactorAttempts::new(metrics),
         passkey_logins: PasskeyLogins::new(metrics),

@@ -2,26 +2,28 @@
 
 mod consumers;
 
+use std::collections::HashMap;
+use std::hash::Hash;
 use std::sync::Arc;
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
-use contract::managed::{
-    IssuedInvite, ManagedProducer, ManagedTenant, OperatorId, StoredConsumer, StoredProducer,
-};
+use contract::managed::{ManagedProducer, ManagedTenant, OperatorId, Owner, StoredProducer};
 use futures::{StreamExt as _, stream};
 use kube::{Resource as _, ResourceExt as _};
+use parking_lot::Mutex;
+use tenancy::TenantId;
 use tokio::time::{Instant, sleep, sleep_until};
 
 use crate::failure::WriteError;
 use crate::guard::Guard;
 use crate::kubernetes::{Caches, Kubernetes};
 use crate::lease::Term;
-use crate::login_secret::LoginSecret;
 use crate::memory::Memory;
 use crate::metrics::OperatorMetrics;
 use crate::plan::{Plan, Write};
-use crate::services::{CallError, IdentityClient, IngestClient, SessionClient};
+use crate::resources::SvcTenant;
+use crate::services::{CallError, ServiceClient};
 use crate::status::{Kind, Reason, State, Subject};
 
 /// Interval at which the stored state is read, to find changes by others.
@@ -39,10 +41,10 @@ const MAX_WRITES: usize = 100;
 pub(crate) struct Controller {
     pub(crate) caches: Caches,
     pub(crate) kubernetes: Kubernetes,
-    pub(crate) identity: IdentityClient,
-    pub(crate) session: SessionClient,
+    pub(crate) identity: ServiceClient,
+    pub(crate) session: ServiceClient,
     /// `None` if the operator does not manage consumers.
-    pub(crate) ingest: Option<IngestClient>,
+    pub(crate) ingest: Option<ServiceClient>,
     /// Address of NATS in the Secrets of consumers; empty if it is not known.
     pub(crate) consumer_nats_url: Arc<str>,
     pub(crate) metrics: OperatorMetrics,
@@ -53,27 +55,8 @@ pub(crate) struct Controller {
     pub(crate) confirmed_releases: usize,
 }
 
-/// The result of a write.
-enum Written {
-    Nothing,
-    Tenant {
-        changed: bool,
-        invite: Option<IssuedInvite>,
-        in_secret: bool,
-    },
-    Invite(IssuedInvite),
-    /// The Secret of the invite exists already.
-    Kept {
-        expires_at: DateTime<Utc>,
-    },
-    /// A consumer, and the Secret with its login if it was written.
-    Consumer {
-        stored: Box<StoredConsumer>,
-        login: Option<LoginSecret>,
-        /// Whether the broker accepts a new login; `None` without a new one.
-        active: Option<bool>,
-    },
-}
+/// Where concurrent writes record their results, as the next poll would report them.
+type Record<'a> = Mutex<&'a mut Memory>;
 
 impl Controller {
     /// The controller of an operator.
@@ -110,21 +93,9 @@ impl Controller {
 
     /// Reads the stored state. If a list cannot be read, the last one remains.
     async fn poll(&self, memory: &mut Memory) {
-        let (tenants, producers) = tokio::join!(self.identity.list(), self.session.list());
-        match tenants {
-            Ok(tenants) => {
-                let tenants = tenants.into_iter().map(|stored| (stored.tenant_id.clone(), stored));
-                memory.stored_tenants = Some(Arc::new(tenants.collect()));
-            }
-            Err(error) => tracing::warn!(%error, "failed to read the tenants from identity"),
-        }
-        match producers {
-            Ok(producers) => {
-                let producers = producers.into_iter().map(|stored| (stored.uid, stored));
-                memory.stored_producers = Some(Arc::new(producers.collect()));
-            }
-            Err(error) => tracing::warn!(%error, "failed to read the producers from session"),
-        }
+        let (tenants, producers) = tokio::join!(self.identity.tenants(), self.session.producers());
+        keep(&mut memory.stored_tenants, tenants, |stored| stored.tenant_id.clone(), "tenants from identity");
+        keep(&mut memory.stored_producers, producers, |stored| stored.uid, "producers from session");
     }
 
     /// Writes until the plan has no writes left, or until the next poll. A failed write is planned again after a delay.
@@ -142,181 +113,136 @@ impl Controller {
     }
 
     async fn write_all(&self, plan: &Plan, memory: &mut Memory) {
+        let record = &Mutex::new(memory);
         let writes = stream::iter(plan.writes.iter().take(MAX_WRITES).cloned())
-            .map(|write| async move { (self.write(&write).await, write) })
+            .map(|write| async move { (self.write(&write, record).await, write) })
             .buffer_unordered(CONCURRENCY);
         let mut writes = std::pin::pin!(writes);
         while let Some((result, write)) = writes.next().await {
             self.metrics.count_write(result.is_err());
-            match result {
-                Ok(written) => self.remember(&write, written, memory).await,
-                Err(error) => memory.fail(&write, &error),
+            match (result, write.subject()) {
+                (Ok(()), Some((uid, _))) => record.lock().forget_failure(uid),
+                (Ok(()), None) => {}
+                (Err(error), _) => record.lock().fail(&write, &error),
             }
         }
     }
 
-    async fn write(&self, write: &Write) -> Result<Written, WriteError> {
+    async fn write(&self, write: &Write, record: &Record<'_>) -> Result<(), WriteError> {
         self.term.wait_while_valid().await;
         match write {
             Write::SetFinalizer { resource, present } => {
                 self.kubernetes.set_finalizer(resource, *present).await?;
+                record.lock().mark_outdated(resource);
             }
             Write::PutTenant { resource, tenant_id, desired } => {
-                let take_over_from = self.take_over_from.to_vec();
-                let desired = ManagedTenant { take_over_from, ..desired.clone() };
-                let written = self.identity.put(tenant_id, &desired).await?;
-                let mut in_secret = false;
-                if let Some(invite) = &written.invite {
-                    // Without the Secret, the next plan gets another token.
-                    let result = self.kubernetes.write_invite(resource, invite).await;
-                    in_secret = result.inspect_err(log_secret).is_ok();
-                }
-                return Ok(Written::Tenant { changed: written.changed, invite: written.invite, in_secret });
+                self.put_tenant(resource, tenant_id, desired, record).await?;
             }
             Write::RenewInvite { resource, tenant_id, owner, pending_until } => {
-                // The cache can be older than the Secret, and a person may have read its token already.
-                if let Some(expires_at) = *pending_until
-                    && self.kubernetes.invite_expiry(&resource.name_any()).await? == Some(expires_at)
-                {
-                    return Ok(Written::Kept { expires_at });
-                }
-                let invite = self.identity.renew_invite(tenant_id, *owner).await?;
-                self.kubernetes.write_invite(resource, &invite).await.inspect_err(log_secret)?;
-                return Ok(Written::Invite(invite));
+                self.renew_invite(resource, (tenant_id, *owner), *pending_until, record).await?;
             }
-            Write::DeleteSecret { resource } => self.kubernetes.delete_invite(&resource.name_any()).await?,
+            Write::DeleteSecret { resource } => {
+                self.kubernetes.delete_invite(&resource.name_any()).await?;
+                record.lock().put_secret(resource, None);
+            }
             Write::Suspend { resource, tenant_id, desired } => {
-                let result = match self.identity.put(tenant_id, desired).await {
-                    Ok(_) => self.identity.release(tenant_id, desired.owner).await,
+                let result = match self.identity.put_tenant(tenant_id, desired).await {
+                    Ok(_) => self.identity.release_tenant(tenant_id, desired.owner).await,
                     Err(error) => Err(error),
                 };
                 match result {
-                    Ok(()) => self.report_release(write),
+                    Ok(()) => {
+                        tracing::info!(%tenant_id, uid = %desired.owner.uid, "tenant released: its resource is being deleted");
+                        self.metrics.count_release(Kind::Tenant);
+                    }
                     // The tenant is not owned by the resource, so there is nothing to suspend.
                     Err(CallError::Conflict(_)) => {}
                     Err(error) => return Err(error.into()),
                 }
                 self.kubernetes.set_finalizer(resource, false).await?;
+                record.lock().mark_outdated(resource);
+                record.lock().forget_tenant(tenant_id);
             }
             Write::Release { tenant_id, owner } => {
-                self.identity.release(tenant_id, *owner).await?;
-                self.report_release(write);
+                self.identity.release_tenant(tenant_id, *owner).await?;
+                tracing::info!(%tenant_id, uid = %owner.uid, "tenant released: its resource does not exist");
+                self.metrics.count_release(Kind::Tenant);
+                record.lock().forget_tenant(tenant_id);
             }
             Write::PutProducer { uid, producer, .. } => {
                 let take_over_from = self.take_over_from.to_vec();
                 let write = ManagedProducer { producer: producer.clone(), take_over_from };
-                self.session.put(*uid, &write).await?;
+                self.session.put_producer(*uid, &write).await?;
+                record.lock().put_producer(StoredProducer { uid: *uid, producer: write.producer });
             }
             Write::DeleteProducer { uid, tenant_id, is_final } => {
-                self.session.delete(*uid, tenant_id, *is_final).await?;
-                self.report_release(write);
-            }
-            Write::PutConsumer { resource, uid, consumer } => {
-                return self.put_consumer(resource, *uid, consumer).await;
-            }
-            Write::PutLogin { resource, uid, stored } => return self.put_login(resource, *uid, stored).await,
-            Write::DeleteConsumer { uid, name, not_allowed } => {
-                self.delete_consumer(*uid, name, not_allowed.as_deref()).await?;
-                self.report_release(write);
-            }
-        }
-        Ok(Written::Nothing)
-    }
-
-    /// Records the result of a write, as the next poll would report it.
-    async fn remember(&self, write: &Write, written: Written, memory: &mut Memory) {
-        if let Some((uid, _)) = write.subject() {
-            memory.forget_failure(uid);
-        }
-        match (write, written) {
-            (
-                Write::PutTenant { resource, tenant_id, desired },
-                Written::Tenant { changed, invite, in_secret },
-            ) => {
-                let before = memory.stored_tenants.as_ref().and_then(|stored| stored.get(tenant_id));
-                let was_stored = before.is_some_and(|stored| stored.owner == desired.owner);
-                memory.put_tenant(tenant_id, desired.owner, invite.as_ref());
-                if let Some(invite) = invite.filter(|_| in_secret) {
-                    memory.put_secret(resource, Some(invite.expires_at));
-                }
-                if changed && was_stored {
-                    let note = "The tenant was changed without its resource. The operator restored the desired state.";
-                    self.kubernetes.publish(&resource.object_ref(&()), "DriftCorrected", None, note).await;
-                }
-            }
-            (Write::RenewInvite { resource, .. }, Written::Kept { expires_at }) => {
-                memory.put_secret(resource, Some(expires_at));
-            }
-            (Write::RenewInvite { resource, tenant_id, owner, .. }, Written::Invite(invite)) => {
-                memory.put_tenant(tenant_id, *owner, Some(&invite));
-                memory.put_secret(resource, Some(invite.expires_at));
-                let note = "The Secret has a new token for the invite of the first administrator.";
-                self.kubernetes.publish(&resource.object_ref(&()), "InviteRenewed", None, note).await;
-            }
-            (Write::DeleteSecret { resource }, _) => {
-                memory.put_secret(resource, None);
-            }
-            (Write::SetFinalizer { resource, .. }, _) => memory.mark_outdated(resource),
-            (Write::Suspend { tenant_id, resource, .. }, _) => {
-                memory.mark_outdated(resource);
-                memory.forget_tenant(tenant_id);
-            }
-            (Write::Release { tenant_id, .. }, _) => memory.forget_tenant(tenant_id),
-            (Write::PutProducer { uid, producer, .. }, _) => {
-                memory.put_producer(StoredProducer { uid: *uid, producer: producer.clone() });
-            }
-            (Write::DeleteProducer { uid, .. }, _) => memory.forget_producer(*uid),
-            (
-                Write::PutConsumer { resource, .. } | Write::PutLogin { resource, .. },
-                Written::Consumer { stored, login, active },
-            ) => {
-                memory.put_consumer(*stored);
-                if login.is_some() {
-                    memory.put_login(resource, login);
-                }
-                // A new resource that becomes ready causes no event.
-                let is_event = !matches!(write, Write::PutConsumer { .. });
-                self.publish_login(resource, active.filter(|active| is_event || !active)).await;
-            }
-            (Write::DeleteConsumer { uid, not_allowed, .. }, _) => {
-                memory.forget_consumer(*uid, not_allowed.is_none());
-                if let Some(resource) = not_allowed {
-                    memory.put_login(resource, None);
-                }
-            }
-            _ => {}
-        }
-    }
-
-    /// Logs and counts a release that identity or session has made.
-    fn report_release(&self, write: &Write) {
-        let kind = match write {
-            Write::Release { tenant_id, owner } => {
-                tracing::info!(%tenant_id, uid = %owner.uid, "tenant released: its resource does not exist");
-                Kind::Tenant
-            }
-            Write::Suspend { tenant_id, desired, .. } => {
-                tracing::info!(%tenant_id, uid = %desired.owner.uid, "tenant released: its resource is being deleted");
-                Kind::Tenant
-            }
-            Write::DeleteProducer { uid, tenant_id, is_final } => {
+                self.session.delete_producer(*uid, tenant_id, *is_final).await?;
                 let reason =
                     if *is_final { "its resource does not exist" } else { "its tenant does not allow it" };
                 tracing::info!(%tenant_id, %uid, reason, "producer deleted");
-                Kind::Producer
+                self.metrics.count_release(Kind::Producer);
+                record.lock().forget_producer(*uid);
+            }
+            Write::PutConsumer { resource, uid, consumer } => {
+                self.put_consumer(resource, *uid, consumer, record).await?;
+            }
+            Write::PutLogin { resource, uid, stored } => {
+                self.put_login(resource, *uid, stored, record).await?;
             }
             Write::DeleteConsumer { uid, name, not_allowed } => {
-                let reason = if not_allowed.is_some() {
-                    "its login only: its tenant does not allow it"
-                } else {
-                    "its resource does not exist"
-                };
-                tracing::info!(consumer = %name, %uid, reason, "consumer deleted");
-                Kind::Consumer
+                self.delete_consumer(*uid, name, not_allowed.as_deref(), record).await?;
             }
-            _ => return,
-        };
-        self.metrics.count_release(kind);
+        }
+        Ok(())
+    }
+
+    async fn put_tenant(
+        &self,
+        resource: &SvcTenant,
+        tenant_id: &TenantId,
+        desired: &ManagedTenant,
+        record: &Record<'_>,
+    ) -> Result<(), WriteError> {
+        let take_over_from = self.take_over_from.to_vec();
+        let desired = ManagedTenant { take_over_from, ..desired.clone() };
+        let written = self.identity.put_tenant(tenant_id, &desired).await?;
+        if let Some(invite) = &written.invite {
+            // Without the Secret, the next plan gets another token.
+            let result = self.kubernetes.write_invite(resource, invite).await;
+            if result.inspect_err(log_secret).is_ok() {
+                record.lock().put_secret(resource, Some(invite.expires_at));
+            }
+        }
+        let was_stored = record.lock().put_tenant(tenant_id, desired.owner, written.invite.as_ref());
+        if written.changed && was_stored {
+            let note =
+                "The tenant was changed without its resource. The operator restored the desired state.";
+            self.kubernetes.publish(&resource.object_ref(&()), "DriftCorrected", None, note).await;
+        }
+        Ok(())
+    }
+
+    async fn renew_invite(
+        &self,
+        resource: &SvcTenant,
+        (tenant_id, owner): (&TenantId, Owner),
+        pending_until: Option<DateTime<Utc>>,
+        record: &Record<'_>,
+    ) -> Result<(), WriteError> {
+        // The cache can be older than the Secret, and a person may have read its token already.
+        if pending_until.is_some()
+            && self.kubernetes.invite_expiry(&resource.name_any()).await? == pending_until
+        {
+            record.lock().put_secret(resource, pending_until);
+            return Ok(());
+        }
+        let invite = self.identity.renew_invite(tenant_id, owner).await?;
+        self.kubernetes.write_invite(resource, &invite).await.inspect_err(log_secret)?;
+        record.lock().put_tenant(tenant_id, owner, Some(&invite));
+        record.lock().put_secret(resource, Some(invite.expires_at));
+        let note = "The Secret has a new token for the invite of the first administrator.";
+        self.kubernetes.publish(&resource.object_ref(&()), "InviteRenewed", None, note).await;
+        Ok(())
     }
 
     /// Writes the states that have changed, and the events among them. A temporary state is written only if the plan has no
@@ -354,6 +280,19 @@ impl Controller {
             self.kubernetes.publish(&subject.reference(), &reason, Some(state), &state.message).await;
         }
         Ok(())
+    }
+}
+
+/// Keeps the objects of a list by their keys. If the list could not be read, the last one remains.
+fn keep<K: Eq + Hash, V>(
+    stored: &mut Option<Arc<HashMap<K, V>>>,
+    list: Result<Vec<V>, CallError>,
+    key: impl Fn(&V) -> K,
+    objects: &str,
+) {
+    match list {
+        Ok(list) => *stored = Some(Arc::new(list.into_iter().map(|each| (key(&each), each)).collect())),
+        Err(error) => tracing::warn!(%error, "failed to read the {objects}"),
     }
 }
 

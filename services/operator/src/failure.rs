@@ -7,38 +7,26 @@ use crate::services::CallError;
 use crate::status::{Progress, Reason, State};
 
 /// Why a write failed.
+#[derive(Debug, thiserror::Error)]
 pub(crate) enum WriteError {
-    Call(CallError),
-    Kubernetes(kube::Error),
+    #[error(transparent)]
+    Call(#[from] CallError),
+    #[error(transparent)]
+    Kubernetes(#[from] kube::Error),
     /// A Secret with this name does not belong to the resource.
+    #[error("The Secret {0} exists and is not that of this consumer: delete it.")]
     SecretTaken(String),
-}
-
-impl From<CallError> for WriteError {
-    fn from(error: CallError) -> Self {
-        Self::Call(error)
-    }
-}
-
-impl From<kube::Error> for WriteError {
-    fn from(error: kube::Error) -> Self {
-        Self::Kubernetes(error)
-    }
 }
 
 /// The state of a resource after a failed write.
 pub(crate) fn state_of(write: &Write, error: &WriteError) -> State {
-    let stalled = |reason, message: String| State::new(Progress::Stalled, reason, message);
-    match error {
-        WriteError::Kubernetes(error) => State::new(
-            Progress::Reconciling,
-            Reason::Pending,
-            format!("A request to the API server failed: {}", service::chain(error)),
-        ),
-        WriteError::SecretTaken(name) => {
-            let message = format!("The Secret {name} exists and is not that of this consumer: delete it.");
-            stalled(Reason::SecretTaken, message)
+    use Progress::{Reconciling, Stalled};
+    let (progress, reason, message) = match error {
+        WriteError::Kubernetes(error) => {
+            let message = format!("A request to the API server failed: {}", service::chain(error));
+            (Reconciling, Reason::Pending, message)
         }
+        WriteError::SecretTaken(_) => (Stalled, Reason::SecretTaken, error.to_string()),
         WriteError::Call(CallError::Unavailable(message)) => {
             let (name, reason) = match write {
                 Write::PutProducer { .. } | Write::DeleteProducer { .. } => {
@@ -49,47 +37,42 @@ pub(crate) fn state_of(write: &Write, error: &WriteError) -> State {
                 }
                 _ => ("identity", Reason::IdentityUnavailable),
             };
-            State::new(
-                Progress::Reconciling,
-                reason,
-                format!("The service {name} is not available: {message}"),
-            )
+            (Reconciling, reason, format!("The service {name} is not available: {message}"))
         }
-        WriteError::Call(CallError::Rejected(message)) => stalled(Reason::Invalid, message.clone()),
-        WriteError::Call(CallError::Conflict(conflict)) => match conflict {
-            Conflict::Stale | Conflict::InviteSettled | Conflict::NotReleased => {
-                State::new(Progress::Reconciling, Reason::Pending, sentence(conflict, ""))
-            }
-            Conflict::Released => {
-                let advice =
-                    " The operator restores it within 15 minutes, or at once after a change of the spec.";
-                State::new(Progress::Reconciling, Reason::Released, sentence(conflict, advice))
-            }
-            Conflict::TenantNotFound => {
-                let advice = " session has not received it yet.";
-                State::new(Progress::Reconciling, Reason::TenantNotReady, sentence(conflict, advice))
-            }
-            Conflict::TenantExists => {
-                let advice = " To take it over, set `adoption: IfUnowned`.";
-                stalled(Reason::TenantExists, sentence(conflict, advice))
-            }
-            Conflict::ManagedElsewhere { .. } => {
-                let advice = " Delete its resource, or take it over with the value `operator.takeOverFrom`.";
-                stalled(Reason::ManagedElsewhere, sentence(conflict, advice))
-            }
-            Conflict::TenantDeleted => {
-                stalled(Reason::TenantDeleted, sentence(conflict, " Use another name."))
-            }
-            Conflict::ServiceAccountTaken => {
-                let advice = " Delete it, or use another service account.";
-                stalled(Reason::ServiceAccountTaken, sentence(conflict, advice))
-            }
-            Conflict::ConsumerTaken => {
-                let advice = " Use another name, or delete that consumer.";
-                stalled(Reason::ConsumerTaken, sentence(conflict, advice))
-            }
-        },
-    }
+        WriteError::Call(CallError::Rejected(message)) => (Stalled, Reason::Invalid, message.clone()),
+        WriteError::Call(CallError::Conflict(conflict)) => {
+            let (progress, reason, advice) = match conflict {
+                Conflict::Stale | Conflict::InviteSettled | Conflict::NotReleased => {
+                    (Reconciling, Reason::Pending, "")
+                }
+                Conflict::Released => (
+                    Reconciling,
+                    Reason::Released,
+                    " The operator restores it within 15 minutes, or at once after a change of the spec.",
+                ),
+                Conflict::TenantNotFound => {
+                    (Reconciling, Reason::TenantNotReady, " session has not received it yet.")
+                }
+                Conflict::TenantExists => {
+                    (Stalled, Reason::TenantExists, " To take it over, set `adoption: IfUnowned`.")
+                }
+                Conflict::ManagedElsewhere { .. } => (
+                    Stalled,
+                    Reason::ManagedElsewhere,
+                    " Delete its resource, or take it over with the value `operator.takeOverFrom`.",
+                ),
+                Conflict::TenantDeleted => (Stalled, Reason::TenantDeleted, " Use another name."),
+                Conflict::ServiceAccountTaken => {
+                    (Stalled, Reason::ServiceAccountTaken, " Delete it, or use another service account.")
+                }
+                Conflict::ConsumerTaken => {
+                    (Stalled, Reason::ConsumerTaken, " Use another name, or delete that consumer.")
+                }
+            };
+            (progress, reason, sentence(conflict, advice))
+        }
+    };
+    State::new(progress, reason, message)
 }
 
 /// The text of a conflict as a sentence.

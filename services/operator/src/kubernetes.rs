@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use chrono::{DateTime, Utc};
 use contract::managed::IssuedInvite;
-use futures::future::{BoxFuture, Shared};
+use futures::future::{BoxFuture, Shared, join_all};
 use futures::{FutureExt as _, StreamExt as _};
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::{Namespace, ObjectReference, Secret};
@@ -46,65 +46,35 @@ pub(crate) struct Caches {
     producers: Store<SvcProducer>,
     namespaces: Store<PartialObjectMeta<Namespace>>,
     secrets: Store<PartialObjectMeta<Secret>>,
-    consumers: Option<ConsumerCaches>,
+    /// The consumers, and the Secrets with their logins.
+    consumers: Option<(Store<SvcConsumer>, Store<Secret>)>,
     changed: Arc<Notify>,
     ready: Shared<BoxFuture<'static, ()>>,
-}
-
-/// The cached consumers and the Secrets with their logins.
-#[derive(Clone)]
-struct ConsumerCaches {
-    consumers: Store<SvcConsumer>,
-    logins: Store<Secret>,
-}
-
-impl ConsumerCaches {
-    fn start(client: &Client, changed: &Arc<Notify>, tasks: &Tasks) -> Self {
-        let consumers = Api::<SvcConsumer>::all(client.clone());
-        let logins = Api::<Secret>::all(client.clone());
-        let labelled = watcher::Config::default().labels(login_secret::LABEL);
-        let logins = watcher(logins, labelled).modify(login_secret::trim);
-        Self {
-            consumers: cache("consumers", watcher(consumers, watcher::Config::default()), changed, tasks),
-            logins: cache("logins", logins, changed, tasks),
-        }
-    }
-
-    async fn ready(self) {
-        // A writer is dropped only when the process stops.
-        let _ = tokio::join!(self.consumers.wait_until_ready(), self.logins.wait_until_ready());
-    }
 }
 
 impl Caches {
     /// Starts the watches.
     pub(crate) fn start(client: &Client, namespace: &str, has_consumers: bool, tasks: &Tasks) -> Self {
-        let changed = Arc::new(Notify::new());
-        let labelled = watcher::Config::default().labels(INVITE_LABEL);
-        let all = watcher::Config::default;
+        let (all, labelled) = (watcher::Config::default, |label| watcher::Config::default().labels(label));
+        let mut watches = Watches { changed: Arc::default(), lists: Vec::new(), tasks };
         let tenants = Api::<SvcTenant>::all(client.clone());
         let producers = Api::<SvcProducer>::all(client.clone());
         let namespaces = Api::<PartialObjectMeta<Namespace>>::all(client.clone());
         let secrets = Api::<PartialObjectMeta<Secret>>::namespaced(client.clone(), namespace);
-        let tenants = cache("tenants", watcher(tenants, all()), &changed, tasks);
-        let producers = cache("producers", watcher(producers, all()), &changed, tasks);
-        let namespaces = cache("namespaces", watcher(namespaces, all()), &changed, tasks);
-        let secrets = cache("secrets", watcher(secrets, labelled), &changed, tasks);
-        let consumers = has_consumers.then(|| ConsumerCaches::start(client, &changed, tasks));
-        let lists =
-            (tenants.clone(), producers.clone(), namespaces.clone(), secrets.clone(), consumers.clone());
+        let tenants = watches.cache("tenants", watcher(tenants, all()));
+        let producers = watches.cache("producers", watcher(producers, all()));
+        let namespaces = watches.cache("namespaces", watcher(namespaces, all()));
+        let secrets = watches.cache("secrets", watcher(secrets, labelled(INVITE_LABEL)));
+        let consumers = has_consumers.then(|| {
+            let consumers = Api::<SvcConsumer>::all(client.clone());
+            let logins = Api::<Secret>::all(client.clone());
+            let logins = watcher(logins, labelled(login_secret::LABEL)).modify(login_secret::trim);
+            (watches.cache("consumers", watcher(consumers, all())), watches.cache("logins", logins))
+        });
+        let Watches { changed, lists, .. } = watches;
         // Shared, because a list wakes only one of the tasks that wait for it.
-        let ready = async move {
-            // A writer is dropped only when the process stops.
-            let _ = tokio::join!(
-                lists.0.wait_until_ready(),
-                lists.1.wait_until_ready(),
-                lists.2.wait_until_ready(),
-                lists.3.wait_until_ready(),
-                futures::future::OptionFuture::from(lists.4.map(ConsumerCaches::ready)),
-            );
-        };
-        Self { tenants, producers, namespaces, secrets, consumers, changed, ready: ready.boxed().shared() }
+        let ready = join_all(lists).map(drop).boxed().shared();
+        Self { tenants, producers, namespaces, secrets, consumers, changed, ready }
     }
 
     /// Waits until all lists are complete.
@@ -140,12 +110,12 @@ impl Caches {
     }
 
     pub(crate) fn consumers(&self) -> Vec<Arc<SvcConsumer>> {
-        self.consumers.as_ref().map(|caches| caches.consumers.state()).unwrap_or_default()
+        self.consumers.as_ref().map(|(consumers, _)| consumers.state()).unwrap_or_default()
     }
 
     /// The logins of consumers in Secrets, by the key of the consumer.
     pub(crate) fn logins(&self) -> HashMap<String, LoginSecret> {
-        let logins = self.consumers.as_ref().map(|caches| caches.logins.state()).unwrap_or_default();
+        let logins = self.consumers.as_ref().map(|(_, logins)| logins.state()).unwrap_or_default();
         logins.iter().filter_map(|secret| LoginSecret::read(secret)).collect()
     }
 
@@ -175,40 +145,55 @@ fn expiry(secret: &impl kube::ResourceExt) -> Option<DateTime<Utc>> {
     secret.annotations().get(EXPIRES_AT)?.parse().ok()
 }
 
-/// Follows a watch. A watch that fails is started again with back-off; meanwhile the cache keeps its content.
-fn cache<K>(
-    name: &'static str,
-    watch: impl futures::Stream<Item = watcher::Result<watcher::Event<K>>> + Send + 'static,
-    changed: &Arc<Notify>,
-    tasks: &Tasks,
-) -> Store<K>
-where
-    K: reflector::Lookup + Resource + Clone + DeserializeOwned + Send + Sync + std::fmt::Debug + 'static,
-    <K as reflector::Lookup>::DynamicType: Eq + std::hash::Hash + Clone + Default + Send + Sync,
-{
-    let (reader, writer) = store();
-    let (changed, stop) = (Arc::clone(changed), tasks.stopping().clone());
-    tasks.spawn(name, async move {
-        // These fields are half of the size of an object, and the operator does not use them.
-        let smaller = watch.default_backoff().modify(|object| {
-            object.managed_fields_mut().clear();
-            object.annotations_mut().remove(LAST_APPLIED);
+/// The watches that were started.
+struct Watches<'a> {
+    changed: Arc<Notify>,
+    /// Each ends when a list is complete.
+    lists: Vec<BoxFuture<'static, ()>>,
+    tasks: &'a Tasks,
+}
+
+impl Watches<'_> {
+    /// Follows a watch. A watch that fails is started again with back-off; meanwhile the cache keeps its content.
+    fn cache<K>(
+        &mut self,
+        name: &'static str,
+        watch: impl futures::Stream<Item = watcher::Result<watcher::Event<K>>> + Send + 'static,
+    ) -> Store<K>
+    where
+        K: reflector::Lookup + Resource + Clone + DeserializeOwned + Send + Sync + std::fmt::Debug + 'static,
+        <K as reflector::Lookup>::DynamicType: Eq + std::hash::Hash + Clone + Default + Send + Sync,
+    {
+        let (reader, writer) = store();
+        let (changed, stop) = (Arc::clone(&self.changed), self.tasks.stopping().clone());
+        self.tasks.spawn(name, async move {
+            // These fields are half of the size of an object, and the operator does not use them.
+            let smaller = watch.default_backoff().modify(|object| {
+                object.managed_fields_mut().clear();
+                object.annotations_mut().remove(LAST_APPLIED);
+            });
+            let events = reflector::reflector(writer, smaller);
+            let follow = events.for_each(|event| {
+                match event {
+                    Ok(_) => changed.notify_one(),
+                    Err(error) => tracing::warn!(
+                        error = service::chain(&error),
+                        watch = name,
+                        "failed to watch resources; retrying"
+                    ),
+                }
+                std::future::ready(())
+            });
+            stop.run_until_cancelled(follow).await;
         });
-        let events = reflector::reflector(writer, smaller);
-        let follow = events.for_each(|event| {
-            match event {
-                Ok(_) => changed.notify_one(),
-                Err(error) => tracing::warn!(
-                    error = service::chain(&error),
-                    watch = name,
-                    "failed to watch resources; retrying"
-                ),
-            }
-            std::future::ready(())
-        });
-        stop.run_until_cancelled(follow).await;
-    });
-    reader
+        let list = reader.clone();
+        // A writer is dropped only when the process stops.
+        let ready = async move {
+            let _ = list.wait_until_ready().await;
+        };
+        self.lists.push(ready.boxed());
+        reader
+    }
 }
 
 /// Writes to the API server. Clones share the connections.
@@ -256,11 +241,8 @@ impl Kubernetes {
         let metadata = json!({ "finalizers": finalizers, "resourceVersion": tenant.resource_version() });
         let api = Api::<SvcTenant>::all(self.client.clone());
         let patch = Patch::Merge(json!({ "metadata": metadata }));
-        match api.patch_metadata(&tenant.name_any(), &PatchParams::default(), &patch).await {
-            // The tenant is gone already.
-            Err(kube::Error::Api(status)) if status.code == 404 && !present => Ok(()),
-            result => result.map(drop),
-        }
+        let patched = api.patch_metadata(&tenant.name_any(), &PatchParams::default(), &patch).await;
+        if present { patched.map(drop) } else { unless_absent(patched) }
     }
 
     /// Writes the Secret with the invite of the first administrator. It is deleted with the resource.
@@ -314,10 +296,7 @@ impl Kubernetes {
     /// Deletes the Secret with the invite of a tenant.
     pub(crate) async fn delete_invite(&self, tenant: &str) -> Result<(), kube::Error> {
         let api = Api::<Secret>::namespaced(self.client.clone(), &self.namespace);
-        match api.delete(&secret_name(tenant), &DeleteParams::default()).await {
-            Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
-            result => result.map(drop),
-        }
+        unless_absent(api.delete(&secret_name(tenant), &DeleteParams::default()).await)
     }
 
     /// Publishes an event about a resource. A failure is only logged: the status has the same content.
@@ -339,6 +318,14 @@ impl Kubernetes {
         if let Err(error) = self.recorder.publish(&event, resource).await {
             tracing::warn!(error = service::chain(&error), "failed to publish an event");
         }
+    }
+}
+
+/// Accepts that the object does not exist any more.
+fn unless_absent<T>(result: Result<T, kube::Error>) -> Result<(), kube::Error> {
+    match result {
+        Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
+        result => result.map(drop),
     }
 }
 

@@ -38,7 +38,6 @@ impl Term {
 /// A candidate for a lease.
 pub(crate) struct Candidate {
     leases: Api<Lease>,
-    namespace: String,
     name: String,
     holder: String,
     /// The last observed lease, and when it was first observed.
@@ -50,7 +49,6 @@ impl Candidate {
     pub(crate) fn new(client: Client, namespace: &str, name: &str, holder: &str) -> Self {
         Self {
             leases: Api::namespaced(client, namespace),
-            namespace: namespace.to_owned(),
             name: name.to_owned(),
             holder: holder.to_owned(),
             observed: None,
@@ -125,7 +123,6 @@ impl Candidate {
         let Some(mut lease) = found else {
             let mut lease = Lease::default();
             lease.metadata.name = Some(self.name.clone());
-            lease.metadata.namespace = Some(self.namespace.clone());
             lease.spec = Some(self.renewed(&LeaseSpec::default(), now));
             let created = self.leases.create(&PostParams::default(), &lease).await;
             return is_written(created);

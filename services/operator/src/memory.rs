@@ -98,38 +98,26 @@ impl Memory {
         self.logins.insert(login_secret::key(&namespace, &name), (login, Instant::now()));
     }
 
-    fn stored_tenants_mut(&mut self) -> &mut HashMap<TenantId, StoredTenant> {
-        Arc::make_mut(self.stored_tenants.get_or_insert_default())
-    }
-
-    fn stored_producers_mut(&mut self) -> &mut HashMap<Uuid, StoredProducer> {
-        Arc::make_mut(self.stored_producers.get_or_insert_default())
-    }
-
-    fn stored_consumers_mut(&mut self) -> &mut HashMap<Uuid, StoredConsumer> {
-        Arc::make_mut(self.stored_consumers.get_or_insert_default())
-    }
-
     pub(crate) fn put_consumer(&mut self, stored: StoredConsumer) {
-        self.stored_consumers_mut().insert(stored.owner.uid, stored);
+        stored_mut(&mut self.stored_consumers).insert(stored.owner.uid, stored);
     }
 
     /// A consumer was deleted, or only its login.
     pub(crate) fn forget_consumer(&mut self, uid: Uuid, is_final: bool) {
         if is_final {
-            self.stored_consumers_mut().remove(&uid);
+            stored_mut(&mut self.stored_consumers).remove(&uid);
             self.forget_conflicts();
-        } else if let Some(stored) = self.stored_consumers_mut().get_mut(&uid) {
+        } else if let Some(stored) = stored_mut(&mut self.stored_consumers).get_mut(&uid) {
             stored.login_digest = None;
         }
     }
 
     pub(crate) fn put_producer(&mut self, stored: StoredProducer) {
-        self.stored_producers_mut().insert(stored.uid, stored);
+        stored_mut(&mut self.stored_producers).insert(stored.uid, stored);
     }
 
     pub(crate) fn forget_producer(&mut self, uid: Uuid) {
-        self.stored_producers_mut().remove(&uid);
+        stored_mut(&mut self.stored_producers).remove(&uid);
         self.forget_conflicts();
     }
 
@@ -137,22 +125,26 @@ impl Memory {
         self.failures.remove(&uid);
     }
 
-    pub(crate) fn put_tenant(&mut self, tenant_id: &TenantId, owner: Owner, invite: Option<&IssuedInvite>) {
-        let stored_tenants = self.stored_tenants_mut();
-        let before = stored_tenants.get(tenant_id).and_then(|stored| stored.invite.clone());
+    /// Returns whether the tenant was stored for this generation of the resource.
+    pub(crate) fn put_tenant(
+        &mut self,
+        tenant_id: &TenantId,
+        owner: Owner,
+        invite: Option<&IssuedInvite>,
+    ) -> bool {
+        let stored_tenants = stored_mut(&mut self.stored_tenants);
+        let before = stored_tenants.remove(tenant_id);
+        let was_stored = before.as_ref().is_some_and(|stored| stored.owner == owner);
         let issued = invite
             .map(|invite| StoredInvite { status: InviteStatus::Pending, expires_at: invite.expires_at });
-        let stored = StoredTenant {
-            tenant_id: tenant_id.clone(),
-            owner,
-            is_drifted: false,
-            invite: issued.or(before),
-        };
+        let invite = issued.or(before.and_then(|stored| stored.invite));
+        let stored = StoredTenant { tenant_id: tenant_id.clone(), owner, is_drifted: false, invite };
         stored_tenants.insert(tenant_id.clone(), stored);
+        was_stored
     }
 
     pub(crate) fn forget_tenant(&mut self, tenant_id: &TenantId) {
-        self.stored_tenants_mut().remove(tenant_id);
+        stored_mut(&mut self.stored_tenants).remove(tenant_id);
         self.forget_conflicts();
     }
 
@@ -196,6 +188,11 @@ impl Memory {
             self.states.insert(uid, (subject.metadata().generation, state, Instant::now()));
         }
     }
+}
+
+/// The stored objects, to change them. A plan that shares them keeps a copy.
+fn stored_mut<K: Clone, V: Clone>(stored: &mut Option<Arc<HashMap<K, V>>>) -> &mut HashMap<K, V> {
+    Arc::make_mut(stored.get_or_insert_default())
 }
 
 /// Returns the cached values with those that the watch has not reported yet.

@@ -1,6 +1,5 @@
 //! Clients of the internal APIs of identity, session and ingest.
 
-use std::marker::PhantomData;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -35,36 +34,23 @@ pub(crate) enum CallError {
     Unavailable(String),
 }
 
-/// Client of the internal API of a service. Clones share the connections.
+/// Client of the internal API of identity, session or ingest. Clones share the connections.
 #[derive(Clone)]
-pub(crate) struct Client<S> {
+pub(crate) struct ServiceClient {
     http: reqwest::Client,
     url: Url,
     token_file: PathBuf,
     /// Id of the operator. The service rejects requests without it.
     operator: Option<OperatorId>,
-    service: PhantomData<S>,
 }
 
-#[derive(Clone)]
-pub(crate) enum Identity {}
-pub(crate) type IdentityClient = Client<Identity>;
-
-#[derive(Clone)]
-pub(crate) enum Session {}
-pub(crate) type SessionClient = Client<Session>;
-
-#[derive(Clone)]
-pub(crate) enum Ingest {}
-pub(crate) type IngestClient = Client<Ingest>;
-
-impl<S> Client<S> {
+impl ServiceClient {
     pub(crate) fn new(url: Url, token_file: PathBuf) -> Result<Self, reqwest::Error> {
         let mut http = reqwest::Client::builder().no_proxy().timeout(TIMEOUT);
         if url.scheme() == "http" {
             http = http.tls_certs_only([]);
         }
-        Ok(Self { http: http.build()?, url, token_file, operator: None, service: PhantomData })
+        Ok(Self { http: http.build()?, url, token_file, operator: None })
     }
 
     /// The client of an operator.
@@ -161,12 +147,13 @@ fn detail(body: &str) -> String {
     format!("{}{}", problem.detail, fields.collect::<String>())
 }
 
-impl Client<Identity> {
-    pub(crate) async fn list(&self) -> Result<Vec<StoredTenant>, CallError> {
+/// The APIs of the services.
+impl ServiceClient {
+    pub(crate) async fn tenants(&self) -> Result<Vec<StoredTenant>, CallError> {
         self.list_pages(TENANTS, |tenant: &StoredTenant| tenant.tenant_id.to_string()).await
     }
 
-    pub(crate) async fn put(
+    pub(crate) async fn put_tenant(
         &self,
         tenant_id: &TenantId,
         desired: &ManagedTenant,
@@ -182,22 +169,20 @@ impl Client<Identity> {
         self.read(Method::POST, &invite_path(tenant_id), Some(&owner)).await
     }
 
-    pub(crate) async fn release(&self, tenant_id: &TenantId, owner: Owner) -> Result<(), CallError> {
+    pub(crate) async fn release_tenant(&self, tenant_id: &TenantId, owner: Owner) -> Result<(), CallError> {
         let path = format!("{}?uid={}&generation={}", tenant_path(tenant_id), owner.uid, owner.generation);
         self.send(Method::DELETE, &path, NO_BODY).await.map(drop)
     }
-}
 
-impl Client<Session> {
-    pub(crate) async fn list(&self) -> Result<Vec<StoredProducer>, CallError> {
+    pub(crate) async fn producers(&self) -> Result<Vec<StoredProducer>, CallError> {
         self.list_pages(PRODUCERS, |producer: &StoredProducer| producer.uid.to_string()).await
     }
 
-    pub(crate) async fn put(&self, uid: Uuid, write: &ManagedProducer) -> Result<(), CallError> {
+    pub(crate) async fn put_producer(&self, uid: Uuid, write: &ManagedProducer) -> Result<(), CallError> {
         self.send(Method::PUT, &producer_path(uid), Some(write)).await.map(drop)
     }
 
-    pub(crate) async fn delete(
+    pub(crate) async fn delete_producer(
         &self,
         uid: Uuid,
         tenant_id: &TenantId,
@@ -206,14 +191,16 @@ impl Client<Session> {
         let path = format!("{}?tenant_id={tenant_id}&is_final={is_final}", producer_path(uid));
         self.send(Method::DELETE, &path, NO_BODY).await.map(drop)
     }
-}
 
-impl Client<Ingest> {
-    pub(crate) async fn list(&self) -> Result<Vec<StoredConsumer>, CallError> {
+    pub(crate) async fn consumers(&self) -> Result<Vec<StoredConsumer>, CallError> {
         self.list_pages(CONSUMERS, |consumer: &StoredConsumer| consumer.owner.uid.to_string()).await
     }
 
-    pub(crate) async fn put(&self, uid: Uuid, write: &ManagedConsumer) -> Result<WrittenConsumer, CallError> {
+    pub(crate) async fn put_consumer(
+        &self,
+        uid: Uuid,
+        write: &ManagedConsumer,
+    ) -> Result<WrittenConsumer, CallError> {
         self.read(Method::PUT, &consumer_path(uid), Some(write)).await
     }
 
@@ -225,7 +212,7 @@ impl Client<Ingest> {
         self.read(Method::POST, &login_path(uid), Some(of)).await
     }
 
-    pub(crate) async fn delete(&self, uid: Uuid, of: &ConsumerReference) -> Result<(), CallError> {
+    pub(crate) async fn delete_consumer(&self, uid: Uuid, of: &ConsumerReference) -> Result<(), CallError> {
         let path = format!("{}?name={}&is_final={}", consumer_path(uid), of.name, of.is_final);
         self.send(Method::DELETE, &path, NO_BODY).await.map(drop)
     }

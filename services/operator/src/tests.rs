@@ -25,7 +25,7 @@ use crate::controller::Controller;
 use crate::kubernetes::{Caches, Kubernetes};
 use crate::lease::Term;
 use crate::metrics::OperatorMetrics;
-use crate::services::{IdentityClient, IngestClient, SessionClient};
+use crate::services::ServiceClient;
 
 const ACME: &str = "/apis/svc.internal/v1alpha1/svctenants/acme";
 const COLLECTOR: &str = "/apis/svc.internal/v1alpha1/namespaces/apps/svcproducers/collector";
@@ -79,9 +79,9 @@ impl Cluster {
                 &"https://svc.example".parse().unwrap(),
                 "operator-1",
             ),
-            identity: IdentityClient::new(urls.identity.parse().unwrap(), token("svc-identity")).unwrap(),
-            session: SessionClient::new(urls.session.parse().unwrap(), token("svc-session")).unwrap(),
-            ingest: Some(IngestClient::new(urls.ingest.parse().unwrap(), token("svc-ingest")).unwrap()),
+            identity: ServiceClient::new(urls.identity.parse().unwrap(), token("svc-identity")).unwrap(),
+            session: ServiceClient::new(urls.session.parse().unwrap(), token("svc-session")).unwrap(),
+            ingest: Some(ServiceClient::new(urls.ingest.parse().unwrap(), token("svc-ingest")).unwrap()),
             consumer_nats_url: "nats://nats.example".into(),
             metrics: OperatorMetrics::new(&Metrics::new("operator")),
             term: Term(watch::channel(Instant::now() + Duration::from_hours(1)).1),

@@ -16,7 +16,7 @@ use crate::controller::Controller;
 use crate::kubernetes::{Caches, Kubernetes};
 use crate::lease::Candidate;
 use crate::metrics::OperatorMetrics;
-use crate::services::{IdentityClient, IngestClient, SessionClient};
+use crate::services::ServiceClient;
 
 /// The operator.
 pub struct Operator;
@@ -53,9 +53,9 @@ impl Program for Operator {
         let controller = Controller {
             caches,
             kubernetes: Kubernetes::new(client, &config.namespace, &config.public_url, &config.pod_name),
-            identity: IdentityClient::new(config.identity_url, config.identity_token)?,
-            session: SessionClient::new(config.session_url, config.session_token)?,
-            ingest: config.ingest_url.map(|url| IngestClient::new(url, config.ingest_token)).transpose()?,
+            identity: ServiceClient::new(config.identity_url, config.identity_token)?,
+            session: ServiceClient::new(config.session_url, config.session_token)?,
+            ingest: config.ingest_url.map(|url| ServiceClient::new(url, config.ingest_token)).transpose()?,
             consumer_nats_url: config.consumer_nats_url.unwrap_or_default().into(),
             metrics: OperatorMetrics::new(telemetry.metrics()),
             term: candidate.term(),

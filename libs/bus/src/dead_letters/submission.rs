@@ -9,6 +9,8 @@ use crate::message::{EVENT_HEADERS, HeaderLines, MESSAGE_ID, digest_id};
 
 /// Maximum size of the payload. The accounts of consumers limit that of headers and payload to the same size.
 pub(crate) const MAX_DEAD_LETTER: usize = 8 * 1024;
+/// Maximum number of characters of the reason.
+const MAX_REASON: usize = 500;
 const OWN_HEADERS: [&str; 4] = [REASON, ATTEMPTS, STREAM, SEQUENCE];
 const VERSION: &str = "NATS/1.0";
 
@@ -33,10 +35,11 @@ pub(crate) fn submitted(
     }
     for name in EVENT_HEADERS.into_iter().chain(OWN_HEADERS) {
         if let Some((_, value)) = find(name) {
-            lines.push(name, value).ok()?;
+            let cut = if name == REASON { value.char_indices().nth(MAX_REASON) } else { None };
+            lines.push(name, &value[..cut.map_or(value.len(), |(end, _)| end)]).ok()?;
         }
     }
-    Some(Message::dead_letter(format!("{SUBJECT_PREFIX}.{tenant}.{consumer}"), lines, payload))
+    Some(Message::with_headers(format!("{SUBJECT_PREFIX}.{tenant}.{consumer}"), 0, lines, payload))
 }
 
 /// Returns names and values of encoded headers.
@@ -74,6 +77,13 @@ mod tests {
         assert_eq!(stored.subject().as_str(), "udm.dlq.v1.acme.siem");
         let lines = String::from_utf8(stored.header_lines().concat()).unwrap();
         assert_eq!(lines, "ce-id: e:1\r\nce-source: fw\r\nUdm-Dlq-Reason: a: b\r\n");
+    }
+
+    #[test]
+    fn a_long_reason_is_cut() {
+        let stored = dead_letter("siem", &format!("Udm-Dlq-Reason: {}\r\n", "ü".repeat(501))).unwrap();
+        let lines = String::from_utf8(stored.header_lines().concat()).unwrap();
+        assert_eq!(lines, format!("Udm-Dlq-Reason: {}\r\n", "ü".repeat(500)));
     }
 
     #[test]

@@ -9,6 +9,7 @@ use bytes::Bytes;
 use futures::future::join_all;
 use parking_lot::Mutex;
 use serde::Deserialize;
+use serde_json::json;
 use service::LogThrottle;
 use tokio::io::{AsyncWrite, AsyncWriteExt as _};
 use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
@@ -21,7 +22,7 @@ use super::pending_message::PendingMessage;
 use super::reply_table::ReplyToken;
 use super::target::Target;
 use super::{PublishError, PublisherState, StreamSize, StreamUsage};
-use crate::connect::PING_INTERVAL;
+use crate::connect::{MAX_PINGS, PING_INTERVAL};
 use crate::wire::{self, Malformed, PING, PONG, Reply, ServerMessage, ServerOperation, WireConnection};
 
 /// Interval of checks for passed deadlines, and delay before a message is sent again.
@@ -32,8 +33,6 @@ const PROBE_INTERVAL: Duration = Duration::from_secs(1);
 /// of the streams, and another one not. At this time, the messages in flight are close to their
 /// deadlines.
 const MAX_FAILED_PROBES: u32 = 5;
-/// Number of pings without a response after which the connection is dropped.
-const MAX_PINGS: u32 = 2;
 /// Size of a burst. Longer ones do not take less time per message.
 const MAX_BURST: usize = 64 * 1024;
 /// First character of the last token of the subject of a reply to a request. That of a reply to a message is a digit.
@@ -130,7 +129,7 @@ impl ActiveConnection {
 
     /// Adds a message to a burst, unless it has an outcome already.
     fn write(&self, burst: &mut Vec<u8>, Outgoing { token, replied, message, batch_headers }: &Outgoing) {
-        if !self.in_flight.contains(*token) {
+        if !self.in_flight.waiting.contains(*token) {
             return;
         }
         let [own, shared] = message.header_lines();
@@ -189,12 +188,12 @@ impl ActiveConnection {
                     }
                 }
                 now = sweep.tick() => self.in_flight.sweep(now, &mut resend),
-                () = stop.cancelled(), if !self.in_flight.is_closed() => {
-                    self.in_flight.close();
+                () = stop.cancelled(), if !self.in_flight.waiting.is_closed() => {
+                    self.in_flight.waiting.close();
                     publisher.disconnect();
                 }
             }
-            if self.in_flight.is_closed() && self.in_flight.is_empty() && resend.is_empty() {
+            if self.in_flight.waiting.is_closed() && self.in_flight.waiting.is_empty() && resend.is_empty() {
                 return "connection closed";
             }
         }
@@ -251,7 +250,7 @@ impl ActiveConnection {
         while failed < MAX_FAILED_PROBES {
             tick.tick().await;
             let responsive = join_all(publisher.targets.iter().map(|target| self.probe_stream(target))).await;
-            let open = !self.in_flight.is_closed();
+            let open = !self.in_flight.waiting.is_closed();
             let mut changed = false;
             for ((target, responsive), known) in publisher.targets.iter().zip(responsive).zip(&mut available)
             {
@@ -277,12 +276,12 @@ impl ActiveConnection {
         match self.stream_info(&target.name, String::new()).await {
             Some(StreamInfo { config, state, .. }) => {
                 target.metrics.set_size(state.bytes, config.max_bytes);
-                target.set_size(StreamSize {
+                target.size.send_replace(Some(StreamSize {
                     bytes: state.bytes,
                     max_bytes: u64::try_from(config.max_bytes).ok(),
                     max_age: Duration::from_nanos(config.max_age),
                     measured_at,
-                });
+                }));
                 true
             }
             // Acknowledgements that arrived meanwhile prove more than one lost probe.
@@ -296,7 +295,8 @@ impl ActiveConnection {
         stream: &str,
         filter: &str,
     ) -> Option<(StreamUsage, HashMap<String, u64>)> {
-        let StreamInfo { config, state, .. } = self.stream_info(stream, subjects_filter(filter)).await?;
+        let StreamInfo { config, state, .. } =
+            self.stream_info(stream, json!({ "subjects_filter": filter }).to_string()).await?;
         let usage = StreamUsage {
             max_bytes: u64::try_from(config.max_bytes).ok(),
             bytes: state.bytes,
@@ -318,13 +318,8 @@ impl ActiveConnection {
         let inbox = format!("{}.{REQUEST}{number}", self.inbox);
         wire::write_request(&mut command, subject, &inbox, payload);
         self.command(command);
-        let _close = Close { requests: &self.requests, number };
         reply.await.ok()
     }
-}
-
-fn subjects_filter(subjects: &str) -> String {
-    serde_json::json!({ "subjects_filter": subjects }).to_string()
 }
 
 fn log_availability(target: &Target) {
@@ -337,23 +332,15 @@ fn log_availability(target: &Target) {
     }
 }
 
-/// Removes a request when its caller is gone.
-struct Close<'a> {
-    requests: &'a Requests,
-    number: u64,
-}
-
-impl Drop for Close<'_> {
-    fn drop(&mut self) {
-        self.requests.waiting.lock().remove(&self.number);
-    }
-}
-
 impl Requests {
     fn open(&self) -> (u64, oneshot::Receiver<Bytes>) {
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         let (sender, receiver) = oneshot::channel();
-        self.waiting.lock().insert(number, sender);
+        let mut waiting = self.waiting.lock();
+        // Those of callers that are gone.
+        waiting.retain(|_, sender| !sender.is_closed());
+        waiting.insert(number, sender);
+        drop(waiting);
         (number, receiver)
     }
 

@@ -17,7 +17,7 @@ use crate::wire::Reply;
 
 /// The messages in flight, and the queue of those that are not written to the connection yet.
 pub(super) struct InFlightMessages {
-    waiting: ReplyTable,
+    pub(super) waiting: ReplyTable,
     outgoing: UnboundedSender<Outgoing>,
 }
 
@@ -70,12 +70,6 @@ impl InFlightMessages {
     fn queue(&self, token: ReplyToken, replied: bool, message: Message, batch_headers: Vec<u8>) {
         // Fails only after the connection ended, which settles all pending messages.
         let _ = self.outgoing.send(Outgoing { token, replied, message, batch_headers });
-    }
-
-    /// Returns whether a message still waits for its reply. The deadline can have passed: the message waits in the queue while
-    /// the server accepts nothing.
-    pub(super) fn contains(&self, token: ReplyToken) -> bool {
-        self.waiting.contains(token)
     }
 
     /// Fails the messages of a token, unless they have an outcome.
@@ -131,19 +125,6 @@ impl InFlightMessages {
                 self.send(pending);
             }
         }
-    }
-
-    /// Accepts no more messages. Those in flight stay.
-    pub(super) fn close(&self) {
-        self.waiting.close();
-    }
-
-    pub(super) fn is_closed(&self) -> bool {
-        self.waiting.is_closed()
-    }
-
-    pub(super) fn is_empty(&self) -> bool {
-        self.waiting.is_empty()
     }
 
     /// Fails all messages, because the connection ended.

@@ -13,23 +13,14 @@ use super::{Ack, PublishError, Publisher};
 /// Upper bounds in seconds. The last one is the publish timeout of ingest.
 const BUCKETS: [f64; 13] = [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0];
 
-/// The metrics of a publisher.
-pub(super) struct PublisherMetrics {
-    pub(super) seconds: Histogram,
-}
-
-impl PublisherMetrics {
-    /// Registers the metrics. `name` is the stream, or the common prefix of several streams.
-    pub(super) fn new(metrics: &Metrics, name: &str) -> Self {
-        Self {
-            seconds: metrics.histogram(
-                "publish_duration_seconds",
-                "Time from submitting the messages of a request to the outcome of the last one",
-                &[("stream", name)],
-                &BUCKETS,
-            ),
-        }
-    }
+/// Returns the durations of a publisher. `name` is the stream, or the common prefix of several streams.
+pub(super) fn durations(metrics: &Metrics, name: &str) -> Histogram {
+    metrics.histogram(
+        "publish_duration_seconds",
+        "Time from submitting the messages of a request to the outcome of the last one",
+        &[("stream", name)],
+        &BUCKETS,
+    )
 }
 
 /// Registers the gauges of a publisher, which are measured at the scrape.
@@ -70,7 +61,7 @@ pub(super) struct StreamMetrics {
     duplicate: Counter,
     overloaded: Counter,
     unavailable: Counter,
-    stream_full: Counter,
+    pub(super) stream_full: Counter,
     ack_timeout: Counter,
     misconfigured: Counter,
     stored: Gauge,
@@ -82,7 +73,7 @@ impl StreamMetrics {
     pub(super) fn new(metrics: &Metrics, stream: &str) -> Self {
         let stream = ("stream", stream);
         let messages = |outcome| {
-            let help = "Messages submitted to the stream by outcome";
+            let help = "Messages for the stream by outcome";
             metrics.metric("publish_messages", help, &[stream, ("outcome", outcome)])
         };
         let gauge = |name, help| metrics.metric(name, help, &[stream]);

@@ -4,10 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use prometheus_client::metrics::histogram::Histogram;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use super::metrics::PublisherMetrics;
 use super::target::Target;
 use super::{Ack, PublishError};
 use crate::budget::Reservation;
@@ -23,7 +23,7 @@ pub(super) struct CallOutcomes {
     state: Mutex<CallState>,
     finished: Notify,
     started_at: Instant,
-    metrics: Arc<PublisherMetrics>,
+    durations: Histogram,
 }
 
 struct CallState {
@@ -32,13 +32,13 @@ struct CallState {
 }
 
 impl CallOutcomes {
-    pub(super) fn new(count: usize, metrics: &Arc<PublisherMetrics>) -> Arc<Self> {
+    pub(super) fn new(count: usize, durations: &Histogram) -> Arc<Self> {
         let state = CallState { outcomes: vec![None; count], missing: count };
         Arc::new(Self {
             state: Mutex::new(state),
             finished: Notify::new(),
             started_at: Instant::now(),
-            metrics: Arc::clone(metrics),
+            durations: durations.clone(),
         })
     }
 
@@ -50,7 +50,7 @@ impl CallOutcomes {
             *slot = Some(outcome);
             state.missing -= 1;
             if state.missing == 0 {
-                self.metrics.seconds.observe(self.started_at.elapsed().as_secs_f64());
+                self.durations.observe(self.started_at.elapsed().as_secs_f64());
                 self.finished.notify_one();
             }
         }

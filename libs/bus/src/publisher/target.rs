@@ -37,7 +37,8 @@ pub(super) struct Target {
     unused_trials: AtomicU32,
     /// Number of acknowledgements and errors that the stream returned, also after the deadline of the message.
     replies: AtomicU64,
-    size: watch::Sender<Option<StreamSize>>,
+    /// The size at the last probe, if there was one.
+    pub(super) size: watch::Sender<Option<StreamSize>>,
 }
 
 impl Target {
@@ -103,15 +104,6 @@ impl Target {
         if *outcome != Err(PublishError::Unavailable) {
             self.unanswered.store(0, Ordering::Relaxed);
         }
-    }
-
-    /// Returns the size at the last probe, if there was one.
-    pub(super) fn size(&self) -> watch::Receiver<Option<StreamSize>> {
-        self.size.subscribe()
-    }
-
-    pub(super) fn set_size(&self, size: StreamSize) {
-        self.size.send_replace(Some(size));
     }
 
     pub(super) fn count_reply(&self) {

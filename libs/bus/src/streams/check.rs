@@ -295,12 +295,14 @@ impl StreamDefinition {
         let mut updated = found.clone();
         updated.max_age = expected.max_age;
         updated.max_bytes = expected.max_bytes;
-        if !self.has_compression_of(found) {
+        let is_compressed = |config: &Config| config.compression == Some(Compression::S2);
+        if is_compressed(expected) != is_compressed(found) {
             updated.compression.clone_from(&expected.compression);
         }
         updated.num_replicas = found.num_replicas.max(expected.num_replicas);
         updated.duplicate_window = found.duplicate_window.max(expected.duplicate_window);
-        if !self.allows_message_size_of(found) {
+        // A negative size is unlimited.
+        if (0..expected.max_message_size).contains(&found.max_message_size) {
             updated.max_message_size = expected.max_message_size;
         }
         updated.allow_atomic_publish |= expected.allow_atomic_publish;
@@ -351,37 +353,21 @@ impl StreamDefinition {
 
     /// Returns the differences of settings that must have at least the defined value.
     fn minimum_differences(&self, found: &Config) -> Vec<String> {
-        let expected = &self.0;
-        let mut list = Differences::default();
+        let (expected, mut list) = (self.updated(found), Differences::default());
         list.at_least("duplicate_window", &expected.duplicate_window, &found.duplicate_window);
         list.at_least("num_replicas", &expected.num_replicas, &found.num_replicas);
         list.at_least("allow_atomic", &expected.allow_atomic_publish, &found.allow_atomic_publish);
-        if !self.allows_message_size_of(found) {
-            list.at_least("max_msg_size", &expected.max_message_size, &found.max_message_size);
-        }
+        list.at_least("max_msg_size", &expected.max_message_size, &found.max_message_size);
         list.0
     }
 
     /// Returns the differences of limits, which have no influence on the guarantees.
     fn limit_differences(&self, found: &Config) -> Vec<String> {
-        let expected = &self.0;
-        let mut list = Differences::default();
+        let (expected, mut list) = (self.updated(found), Differences::default());
         list.compare("max_age", &expected.max_age, &found.max_age);
         list.compare("max_bytes", &expected.max_bytes, &found.max_bytes);
-        if !self.has_compression_of(found) {
-            list.compare("compression", &expected.compression, &found.compression);
-        }
+        list.compare("compression", &expected.compression, &found.compression);
         list.0
-    }
-
-    fn has_compression_of(&self, found: &Config) -> bool {
-        let is_compressed = |config: &Config| config.compression == Some(Compression::S2);
-        is_compressed(&self.0) == is_compressed(found)
-    }
-
-    /// Returns whether the existing stream accepts every event. A negative size is unlimited.
-    fn allows_message_size_of(&self, found: &Config) -> bool {
-        found.max_message_size < 0 || found.max_message_size >= self.0.max_message_size
     }
 }
 

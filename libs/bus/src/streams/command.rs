@@ -22,32 +22,18 @@ pub enum StreamsCommand {
     },
 }
 
-/// The streams that a command handles.
-pub struct AccountStreams {
-    /// Those of the account of the service.
-    pub own: Vec<StreamDefinition>,
-    /// Those of the account `FACADE`.
-    pub facade: Vec<StreamDefinition>,
-}
-
-impl From<Vec<StreamDefinition>> for AccountStreams {
-    fn from(own: Vec<StreamDefinition>) -> Self {
-        Self { own, facade: Vec::new() }
-    }
-}
-
 impl StreamsCommand {
-    /// Runs the command with the streams of a service, which its variables define. Prints the result.
+    /// Runs the command with the streams of a service, which its variables define: those of its account, and those of the account
+    /// `FACADE`. Prints the result.
     ///
     /// # Errors
     /// The configuration is invalid, the broker cannot be reached, or a stream has another configuration that cannot be changed.
     pub async fn execute(
         self,
         service: &str,
-        streams: impl Into<AccountStreams>,
+        [definitions, facade]: [Vec<StreamDefinition>; 2],
         environment: &Environment,
     ) -> CommandResult {
-        let AccountStreams { own: definitions, facade } = streams.into();
         let Self::Apply { nats_url_file } = self else {
             let configs: Vec<_> = definitions.iter().map(StreamDefinition::config).collect();
             println!("{}", serde_json::to_string_pretty(&configs)?);

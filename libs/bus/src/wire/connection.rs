@@ -1,23 +1,21 @@
 //! A connection to a server: handshake, TLS, and its two directions.
 
 use std::io;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
-use async_nats::{Auth, ServerAddr};
+use async_nats::{Auth, ConnectInfo, Protocol, ServerAddr, ServerInfo};
 use bytes::{Buf as _, BytesMut};
 use data_encoding::BASE64URL_NOPAD;
 use rustls::pki_types::ServerName;
-use serde::{Deserialize, Serialize};
 use service::chain;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, split};
 use tokio::net::TcpStream;
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 use tokio_rustls::TlsConnector;
 use uuid::Uuid;
 
 use super::protocol::{self, Malformed, PING, ServerOperation};
 use super::tls;
-use crate::connect::{CONNECT_TIMEOUT, Config, ConnectError, check_version};
+use crate::connect::{CONNECT_TIMEOUT, Config, ConnectError, back_off, check_version};
 
 /// Room for received bytes before each read: several hundred replies.
 const READ_BUFFER: usize = 32 * 1024;
@@ -36,7 +34,9 @@ pub(crate) struct WireConnection {
 pub(crate) struct Dialer {
     config: Config,
     /// Number of the server that is tried first.
-    next: AtomicUsize,
+    next: usize,
+    /// Number of attempts since the last connection, with the one that connected: a connection that breaks at once delays the next one.
+    attempts: usize,
 }
 
 impl Dialer {
@@ -48,13 +48,36 @@ impl Dialer {
         config.servers()?;
         // Replicas start with different servers.
         let [.., random] = Uuid::now_v7().into_bytes();
-        Ok(Self { config, next: AtomicUsize::new(random.into()) })
+        Ok(Self { config, next: random.into(), attempts: 0 })
+    }
+
+    /// Connects, without limit. Calls `failed` with the first error. Cancel safe.
+    pub(crate) async fn connect(&mut self, failed: impl FnOnce(ConnectError)) -> WireConnection {
+        let mut failed = Some(failed);
+        loop {
+            self.attempts += 1;
+            sleep(back_off(self.attempts)).await;
+            match self.dial().await {
+                Ok(connection) => {
+                    self.attempts = 1;
+                    return connection;
+                }
+                Err(error) => {
+                    if let Some(failed) = failed.take() {
+                        failed(error);
+                    } else {
+                        tracing::debug!(error = chain(&error), "failed to connect to NATS; retrying");
+                    }
+                }
+            }
+        }
     }
 
     /// Connects to the first usable server, and tries each one once. Does not use servers that are too old.
-    pub(crate) async fn dial(&self) -> Result<WireConnection, ConnectError> {
+    async fn dial(&mut self) -> Result<WireConnection, ConnectError> {
         let mut servers = self.config.servers()?;
-        let first = self.next.fetch_add(1, Ordering::Relaxed) % servers.len().max(1);
+        let first = self.next % servers.len().max(1);
+        self.next = self.next.wrapping_add(1);
         servers.rotate_left(first);
         let mut error = ConnectError::Address;
         for server in servers {
@@ -80,42 +103,6 @@ pub(crate) struct Reader {
     buffer: BytesMut,
 }
 
-/// The used settings of a server.
-#[derive(Deserialize)]
-struct Info {
-    #[serde(default)]
-    version: String,
-    max_payload: usize,
-    #[serde(default)]
-    nonce: String,
-    #[serde(default)]
-    tls_required: bool,
-}
-
-/// The settings of the client.
-#[derive(Serialize)]
-#[expect(clippy::struct_excessive_bools, reason = "the fields of the protocol")]
-struct Connect<'a> {
-    verbose: bool,
-    pedantic: bool,
-    echo: bool,
-    headers: bool,
-    no_responders: bool,
-    tls_required: bool,
-    protocol: u8,
-    lang: &'static str,
-    version: &'static str,
-    name: &'a str,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    user: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pass: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    jwt: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    sig: Option<String>,
-}
-
 impl WireConnection {
     /// Connects to a server.
     ///
@@ -130,7 +117,7 @@ impl WireConnection {
         let mut stream = TcpStream::connect((server.host(), server.port())).await?;
         stream.set_nodelay(true)?;
         let mut buffer = BytesMut::with_capacity(READ_BUFFER);
-        let info: Info = receive(&mut stream, &mut buffer, |operation| match operation {
+        let info: ServerInfo = receive(&mut stream, &mut buffer, |operation| match operation {
             ServerOperation::Info(info) => Some(serde_json::from_slice(info).map_err(io::Error::other)),
             _ => None,
         })
@@ -151,21 +138,23 @@ impl WireConnection {
             };
         let mut reader = Reader { stream, buffer };
         let Auth { username, password, jwt, signature, .. } = config.authenticate(info.nonce.as_bytes())?;
-        let connect = Connect {
+        let connect = ConnectInfo {
             verbose: false,
             pedantic: false,
             echo: false,
             headers: true,
             no_responders: true,
             tls_required,
-            protocol: 1,
-            lang: "rust",
-            version: env!("CARGO_PKG_VERSION"),
-            name: &config.name,
+            protocol: Protocol::Dynamic,
+            lang: "rust".to_owned(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            name: Some(config.name.clone()),
             user: username,
             pass: password,
-            jwt,
-            sig: signature.map(|signature| BASE64URL_NOPAD.encode(&signature)),
+            auth_token: None,
+            nkey: None,
+            user_jwt: jwt,
+            signature: signature.map(|signature| BASE64URL_NOPAD.encode(&signature)),
         };
         let connect = serde_json::to_string(&connect).map_err(io::Error::other)?;
         writer.write_all(format!("CONNECT {connect}\r\n").as_bytes()).await?;
@@ -242,6 +231,8 @@ async fn receive_bytes(stream: &mut (impl AsyncRead + Unpin), buffer: &mut Bytes
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use service::Tasks;
     use testkit::{Certificates, NatsServer};
     use tokio::net::TcpListener;
@@ -292,16 +283,28 @@ mod tests {
         let (old, current) = (old_server().await, NatsServer::start().await.unwrap());
         let with_another =
             |url: &str| Dialer::new(Config::new(format!("nats://{old},{url}"), "test")).unwrap();
-        let dialer = with_another(&current.url);
+        let mut dialer = with_another(&current.url);
         // Each call starts with another server.
         for _ in 0..2 {
             assert!(dialer.dial().await.is_ok());
         }
-        let dialer = with_another("nats://127.0.0.1:1");
+        let mut dialer = with_another("nats://127.0.0.1:1");
         for _ in 0..2 {
             let error = dialer.dial().await.err().map(|error| error.to_string()).unwrap();
             assert!(error.starts_with("nats-server 2.12.5 is too old"), "{error}");
         }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_first_error_of_an_outage_is_reported_and_attempts_are_delayed() {
+        let mut dialer = Dialer::new(Config::new("nats://127.0.0.1:1", "test")).unwrap();
+        for _ in 0..2 {
+            let mut reported = 0;
+            let connecting = dialer.connect(|_| reported += 1);
+            assert!(timeout(Duration::from_secs(10), connecting).await.is_err());
+            assert_eq!(reported, 1);
+        }
+        assert!(dialer.attempts < 40, "{}", dialer.attempts);
     }
 
     #[tokio::test]

@@ -4,31 +4,21 @@ use std::io;
 
 use service::chain;
 use tokio::io::AsyncWriteExt as _;
-use tokio::time::{MissedTickBehavior, interval, sleep};
+use tokio::time::{MissedTickBehavior, interval};
 
 use super::connection::{Dialer, WireConnection};
 use super::protocol::{PING, PONG, ServerMessage, ServerOperation, write_subscription};
-use crate::connect::{PING_INTERVAL, back_off};
-
-/// Number of pings without a response after which the connection is dropped.
-const MAX_PINGS: u32 = 2;
+use crate::connect::{ConnectError, MAX_PINGS, PING_INTERVAL};
 
 /// Calls `receive` with each message of a subject, which a space and a queue group can follow. Connects again without limit.
-pub(crate) async fn listen(dialer: &Dialer, subject: &str, mut receive: impl FnMut(ServerMessage<'_>)) {
-    let mut attempt = 0;
+pub(crate) async fn listen(mut dialer: Dialer, subject: &str, mut receive: impl FnMut(ServerMessage<'_>)) {
     loop {
-        attempt += 1;
-        sleep(back_off(attempt)).await;
-        match dialer.dial().await {
-            Ok(connection) => {
-                attempt = 1;
-                let Err(error) = serve(connection, subject, &mut receive).await;
-                tracing::warn!(subject, error = chain(&error), "NATS connection lost; reconnecting");
-            }
-            Err(error) => {
-                tracing::debug!(subject, error = chain(&error), "failed to connect to NATS; retrying");
-            }
-        }
+        let failed = |error: ConnectError| {
+            tracing::debug!(subject, error = chain(&error), "failed to connect to NATS; retrying");
+        };
+        let connection = dialer.connect(failed).await;
+        let Err(error) = serve(connection, subject, &mut receive).await;
+        tracing::warn!(subject, error = chain(&error), "NATS connection lost; reconnecting");
     }
 }
 

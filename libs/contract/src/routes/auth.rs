@@ -10,6 +10,14 @@ use crate::session::{ApiKey, CreateApiKey};
 use crate::session::{IssuedSession, PageSession, RevokeSessions, Session, Whoami};
 use crate::{Page, ProblemKind};
 
+/// Problems of a login with the password.
+const LOGIN: &[ProblemKind] = &[
+    ProblemKind::LoginFailed,
+    ProblemKind::SecondFactorRequired,
+    ProblemKind::SecondFactorSetupRequired,
+    ProblemKind::Overloaded,
+];
+
 routes! {
     PASSWORDS = "Passwords", "Log in, change a password, reset a password.":
 
@@ -25,12 +33,7 @@ routes! {
         .headers(&[Header::Tenant])
         .json::<Login>()
         .responses(&[RouteResponse::json::<IssuedSession>(200, "The session. Send `session_id` as `Authorization: Bearer`.")])
-        .problems(&[
-            ProblemKind::LoginFailed,
-            ProblemKind::SecondFactorRequired,
-            ProblemKind::SecondFactorSetupRequired,
-            ProblemKind::Overloaded,
-        ]);
+        .problems(LOGIN);
 
     /// Log in on the page of own sessions
     ///
@@ -42,12 +45,7 @@ routes! {
         .headers(&[Header::Tenant])
         .json::<Login>()
         .responses(&[RouteResponse::json::<PageSession>(200, "The user of the session.")])
-        .problems(&[
-            ProblemKind::LoginFailed,
-            ProblemKind::SecondFactorRequired,
-            ProblemKind::SecondFactorSetupRequired,
-            ProblemKind::Overloaded,
-        ]);
+        .problems(LOGIN);
 
     /// Change a password
     ///

@@ -7,8 +7,6 @@ use crate::consumers::{
 };
 use crate::{Page, ProblemKind};
 
-const PLATFORM_ADMIN: &[Access] = &[Access::PlatformAdmin];
-
 routes! {
     CONSUMERS = "Consumers", "Durable consumers of the event stream, which read over NATS.":
 
@@ -19,8 +17,7 @@ routes! {
     /// request with the same definition changes nothing, and `login` is null.
     CREATE_CONSUMER = Operation::post("/consumers")
         .idempotent()
-        .access(PLATFORM_ADMIN)
-        .rate_limit(RateLimit::Unlimited)
+        .only_platform_admin()
         .json::<CreateConsumer>()
         .responses(&[
             RouteResponse::json::<CreatedConsumer>(201, "The consumer with its login."),
@@ -41,8 +38,7 @@ routes! {
     ///
     /// Returns the file `consumers.conf` of the broker, derived from the consumers. It contains hashes of their logins.
     GET_CONSUMER_ACCOUNTS = Operation::get("/consumers/_accounts")
-        .access(PLATFORM_ADMIN)
-        .rate_limit(RateLimit::Unlimited)
+        .only_platform_admin()
         .responses(&[RouteResponse::json::<ConsumerAccounts>(200, "The file.")]);
 
     /// Get a consumer
@@ -55,18 +51,16 @@ routes! {
 
     /// Delete a consumer
     ///
-    /// Deletes its position in the stream and its login. It reads no more events at once.
+    /// Deletes its position in the stream and its login. It reads no more events at once. Its dead letters remain until they expire.
     DELETE_CONSUMER = Operation::delete("/consumers/{consumer_name}")
-        .access(PLATFORM_ADMIN)
-        .rate_limit(RateLimit::Unlimited)
+        .only_platform_admin()
         .responses(&[RouteResponse::empty(204, "The consumer is deleted.")]);
 
     /// Replace the login of a consumer
     ///
     /// The previous password is not valid any more, and its connections are closed. A suspension remains.
     ROTATE_CONSUMER_LOGIN = Operation::post("/consumers/{consumer_name}/rotate-login")
-        .access(PLATFORM_ADMIN)
-        .rate_limit(RateLimit::Unlimited)
+        .only_platform_admin()
         .responses(&[RouteResponse::json::<CreatedConsumer>(200, "The consumer with its login.")]);
 
     /// Pause a consumer
@@ -74,8 +68,7 @@ routes! {
     /// The broker delivers no events to it until it is resumed. Events in flight can be acknowledged.
     PAUSE_CONSUMER = Operation::post("/consumers/{consumer_name}/pause")
         .idempotent()
-        .access(PLATFORM_ADMIN)
-        .rate_limit(RateLimit::Unlimited)
+        .only_platform_admin()
         .responses(&[RouteResponse::json::<Consumer>(200, "The consumer.")]);
 
     /// Resume a consumer
@@ -83,8 +76,7 @@ routes! {
     /// Continues the delivery, and ends a suspension of its login.
     RESUME_CONSUMER = Operation::post("/consumers/{consumer_name}/resume")
         .idempotent()
-        .access(PLATFORM_ADMIN)
-        .rate_limit(RateLimit::Unlimited)
+        .only_platform_admin()
         .responses(&[RouteResponse::json::<Consumer>(200, "The consumer.")]);
 
     /// Read from another event
@@ -94,18 +86,16 @@ routes! {
     /// nats.js end.
     RESET_CONSUMER = Operation::post("/consumers/{consumer_name}/reset")
         .idempotent()
-        .access(PLATFORM_ADMIN)
-        .rate_limit(RateLimit::Unlimited)
+        .only_platform_admin()
         .json::<ResetConsumer>()
         .responses(&[RouteResponse::json::<Consumer>(200, "The consumer.")]);
 
     /// List the dead letters of a consumer
     ///
     /// Lists the events that a consumer could not handle, the oldest first. A page ends early when its events exceed 4 MiB. A
-    /// deleted consumer keeps its dead letters.
+    /// deleted consumer keeps its dead letters. A new consumer of its name that reads one tenant gets only those of its tenant again.
     LIST_DEAD_LETTERS = Operation::get("/consumers/{consumer_name}/dead-letters")
-        .access(PLATFORM_ADMIN)
-        .rate_limit(RateLimit::Unlimited)
+        .only_platform_admin()
         .query(&[PAGING])
         .responses(&[RouteResponse::json::<Page<DeadLetter>>(200, "A page of dead letters, ordered by number.")]);
 
@@ -114,8 +104,7 @@ routes! {
     /// Stores each event as a new message of its tenant, with the header `Udm-Replay-For`, and deletes the dead letter. Other
     /// consumers get the event again too. A request without a response can be repeated.
     REPLAY_DEAD_LETTERS = Operation::post("/consumers/{consumer_name}/dead-letters/replay")
-        .access(PLATFORM_ADMIN)
-        .rate_limit(RateLimit::Unlimited)
+        .only_platform_admin()
         .json::<DeadLetterSequences>()
         .responses(&[RouteResponse::json::<ReplayedDeadLetters>(200, "The replayed and the skipped dead letters.")]);
 
@@ -124,8 +113,7 @@ routes! {
     /// The events themselves remain until their retention ends.
     DELETE_DEAD_LETTERS = Operation::post("/consumers/{consumer_name}/dead-letters/delete")
         .idempotent()
-        .access(PLATFORM_ADMIN)
-        .rate_limit(RateLimit::Unlimited)
+        .only_platform_admin()
         .json::<DeadLetterSequences>()
         .responses(&[RouteResponse::json::<DeletedDeadLetters>(200, "The deleted and the skipped dead letters.")]);
 }

@@ -18,7 +18,7 @@ const LOGIN: &[ProblemKind] = &[
     ProblemKind::Overloaded,
 ];
 
-/// Problems of a login with a passkey alone.
+/// Problems of a login with a passkey alone, or with a new one.
 const PASSKEY_LOGIN: &[ProblemKind] = &[
     ProblemKind::TokenInvalid,
     ProblemKind::LoginFailed,
@@ -75,12 +75,7 @@ routes! {
         .headers(&[Header::Tenant])
         .json::<StartSetup>()
         .responses(&[RouteResponse::json::<PasskeyOptions>(200, "The options.")])
-        .problems(&[
-            ProblemKind::TokenInvalid,
-            ProblemKind::LoginFailed,
-            ProblemKind::PasskeyUnavailable,
-            ProblemKind::Overloaded,
-        ]);
+        .problems(PASSKEY_LOGIN);
 
     /// Complete a login on the page of own sessions with a second factor
     ///

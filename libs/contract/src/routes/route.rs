@@ -150,6 +150,11 @@ impl Operation {
         self
     }
 
+    /// Accepts only the platform administrator, without a rate limit.
+    pub(super) const fn only_platform_admin(self) -> Self {
+        self.access(&[Access::PlatformAdmin]).rate_limit(RateLimit::Unlimited)
+    }
+
     pub(super) const fn headers(mut self, headers: &'static [Header]) -> Self {
         self.route.headers = headers;
         self

@@ -39,6 +39,12 @@ pub struct AuditEvent {
     /// The affected API key.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub key_id: Option<KeyId>,
+    /// The affected consumer of the event stream.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub consumer: Option<String>,
+    /// The id of the request, if another service records its change here.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub request_id: Option<String>,
     /// The first 8 hex digits of the credential's digest. They identify the credential and cannot be used as one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub credential: Option<String>,
@@ -66,6 +72,8 @@ impl AuditEvent {
             session_id: None,
             invite_id: None,
             key_id: None,
+            consumer: None,
+            request_id: None,
             credential: None,
             amr: Vec::new(),
             ip: None,
@@ -77,6 +85,30 @@ impl AuditEvent {
     #[must_use]
     pub fn by(self, actor: Actor) -> Self {
         Self { actor: Some(actor), ..self }
+    }
+
+    /// The same event with the affected object or state.
+    #[must_use]
+    pub fn about(self, about: &'static str) -> Self {
+        Self { about: Some(about), ..self }
+    }
+
+    /// The same event with the affected user.
+    #[must_use]
+    pub fn user(self, user_id: UserId) -> Self {
+        Self { user_id: Some(user_id), ..self }
+    }
+
+    /// The same event with the affected invite.
+    #[must_use]
+    pub fn invite(self, invite_id: InviteId) -> Self {
+        Self { invite_id: Some(invite_id), ..self }
+    }
+
+    /// The same event with the affected API key.
+    #[must_use]
+    pub fn key(self, key_id: KeyId) -> Self {
+        Self { key_id: Some(key_id), ..self }
     }
 
     /// The same event of a change that ends something: see [`Self::is_always_recorded`].

@@ -11,10 +11,8 @@ pub(super) struct RelayMetrics {
     pub(super) oldest: Gauge<f64, AtomicU64>,
     pub(super) pending: Gauge,
     pub(super) dead_lettered_rows: Gauge,
-    pub(super) delivered: Counter,
-    pub(super) retried: Counter,
-    pub(super) postponed: Counter,
-    pub(super) dead_lettered: Counter,
+    /// By [`State`](super::queue::State), in its order.
+    pub(super) deliveries: [Counter; 4],
 }
 
 impl RelayMetrics {
@@ -34,10 +32,7 @@ impl RelayMetrics {
             oldest: metrics.metric("outbox_oldest_age_seconds", oldest, &[schema, kind]),
             pending: rows("pending"),
             dead_lettered_rows: rows("dead_lettered"),
-            delivered: deliveries("delivered"),
-            retried: deliveries("retried"),
-            postponed: deliveries("postponed"),
-            dead_lettered: deliveries("dead_lettered"),
+            deliveries: ["delivered", "retried", "postponed", "dead_lettered"].map(deliveries),
         }
     }
 }

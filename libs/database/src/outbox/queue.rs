@@ -4,8 +4,7 @@ use std::collections::BTreeSet;
 
 use chrono::{DateTime, Utc};
 use service::telemetry::Metrics;
-use sqlx::postgres::PgRow;
-use sqlx::{AssertSqlSafe, Row as _};
+use sqlx::AssertSqlSafe;
 use tokio::sync::watch;
 use uuid::Uuid;
 
@@ -106,7 +105,7 @@ pub struct Stats {
 impl Queue for Database {
     async fn claim(&self, claim: Claim<'_>) -> Result<Vec<OutboxMessage>, Error> {
         let statement = format!("select * from {}.outbox_claim($1, $2, $3, $4, $5, $6, $7)", self.schema());
-        let rows = sqlx::query(AssertSqlSafe(statement))
+        let messages = sqlx::query_as(AssertSqlSafe(statement))
             .bind(Uuid::now_v7())
             .bind(claim.now)
             .bind(claim.lease_until)
@@ -116,7 +115,7 @@ impl Queue for Database {
             .bind(claim.after)
             .fetch_all(self.relay_pool())
             .await?;
-        rows.iter().map(message).collect()
+        Ok(messages)
     }
 
     async fn settle(&self, outcomes: &[Outcome], now: DateTime<Utc>) -> Result<(), Error> {
@@ -169,16 +168,4 @@ impl Queue for Database {
     fn metrics(&self) -> &Metrics {
         &self.outbox().metrics
     }
-}
-
-fn message(row: &PgRow) -> Result<OutboxMessage, Error> {
-    Ok(OutboxMessage {
-        outbox_id: row.try_get("outbox_id")?,
-        tenant_id: row.try_get("tenant_id")?,
-        kind: row.try_get("kind")?,
-        payload: row.try_get("payload")?,
-        attempts: row.try_get("attempts")?,
-        fence: row.try_get("fence")?,
-        turn: row.try_get("turn")?,
-    })
 }

@@ -212,7 +212,7 @@ impl<D: Deliver, Q: Queue> Relay<D, Q> {
             Ok(()) => Settlement { state: State::Delivered, due_at: None, error: None },
             Err(error) => self.settlement_after(&message, &error),
         };
-        settler.count(settlement.state);
+        settler.metrics.deliveries[settlement.state as usize].inc();
         let outcome = Outcome { message, settlement };
         let settled = settler.outcomes.write(outcome, |outcomes| self.settle(outcomes)).await;
         if let Err(error) = settled {
@@ -297,18 +297,6 @@ impl<D: Deliver, Q: Queue> Relay<D, Q> {
 struct Settler {
     metrics: RelayMetrics,
     outcomes: Groups<Outcome>,
-}
-
-impl Settler {
-    fn count(&self, state: State) {
-        let counter = match state {
-            State::Delivered => &self.metrics.delivered,
-            State::Retried => &self.metrics.retried,
-            State::Postponed => &self.metrics.postponed,
-            State::DeadLettered => &self.metrics.dead_lettered,
-        };
-        counter.inc();
-    }
 }
 
 #[cfg(test)]

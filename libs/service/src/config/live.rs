@@ -3,10 +3,9 @@
 use std::fmt::Display;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock};
 
 /// A file is read at most this often, and only while its value is used. Kubernetes updates the files of a Secret within about a
 /// minute.
@@ -26,9 +25,7 @@ struct LiveFile<T> {
     name: &'static str,
     path: PathBuf,
     parse: Parse<T>,
-    created: Instant,
-    /// Milliseconds after `created`.
-    next_check: AtomicU64,
+    next_check: Mutex<Instant>,
     /// The last content or error, so that each is parsed and logged once.
     seen: RwLock<Result<String, String>>,
 }
@@ -50,8 +47,7 @@ impl<T> Live<T> {
             name,
             path: path.into(),
             parse: Box::new(parse),
-            created: Instant::now(),
-            next_check: AtomicU64::new(millis(CHECK_INTERVAL)),
+            next_check: Mutex::new(Instant::now() + CHECK_INTERVAL),
             seen: RwLock::new(Ok(text)),
         };
         Self(Arc::new(Inner { file: Some(source), value: RwLock::new(Arc::new(value)) }))
@@ -100,15 +96,13 @@ impl<T> Clone for Live<T> {
 impl<T> LiveFile<T> {
     /// Returns true for one caller per interval.
     fn is_due(&self) -> bool {
-        let (now, next) = (millis(self.created.elapsed()), self.next_check.load(Ordering::Relaxed));
-        let following = now + millis(CHECK_INTERVAL);
-        now >= next
-            && self.next_check.compare_exchange(next, following, Ordering::Relaxed, Ordering::Relaxed).is_ok()
+        let (now, mut next) = (Instant::now(), self.next_check.lock());
+        let is_due = now >= *next;
+        if is_due {
+            *next = now + CHECK_INTERVAL;
+        }
+        is_due
     }
-}
-
-fn millis(duration: Duration) -> u64 {
-    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
 /// Reads the file of a secret without surrounding white space.
@@ -172,7 +166,7 @@ mod tests {
         let write = |text: &str| std::fs::write(&file, text).unwrap();
         write("1\n");
         let environment = Environment::from_pairs([("SVC_KEY_FILE", file.to_str().unwrap())]);
-        let live = Reader::new(&environment).required_live(&KEY, str::parse::<u32>).unwrap();
+        let live = KEY.required_live(str::parse::<u32>).read(&mut Reader::new(&environment)).unwrap();
         assert_eq!(now(&live), 1);
         write("2\n");
         assert_eq!(now(&live.clone()), 2);
@@ -189,11 +183,12 @@ mod tests {
     #[test]
     fn a_value_of_a_variable_has_no_file() {
         let environment = Environment::from_pairs([("SVC_KEY", "1")]);
-        let live = Reader::new(&environment).optional_live(&KEY, str::parse::<u32>).unwrap().unwrap();
+        let read = |environment: &Environment| {
+            KEY.optional_live(str::parse::<u32>).read(&mut Reader::new(environment)).unwrap()
+        };
+        let live = read(&environment).unwrap();
         assert!(live.0.file.is_none() && *live.get() == 1);
-        assert!(
-            Reader::new(&Environment::default()).optional_live(&KEY, str::parse::<u32>).unwrap().is_none()
-        );
+        assert!(read(&Environment::default()).is_none());
     }
 
     #[test]

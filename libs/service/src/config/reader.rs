@@ -54,18 +54,6 @@ impl<'e> Reader<'e> {
         value
     }
 
-    /// Reads a required duration between two bounds, both included.
-    pub fn duration(&mut self, variable: &Variable, min: Duration, max: Duration) -> Option<Duration> {
-        self.required_with(variable, |text| {
-            let value = parse_duration(text)?;
-            if (min..=max).contains(&value) {
-                return Ok(value);
-            }
-            let (min, max) = (humantime::format_duration(min), humantime::format_duration(max));
-            Err(format!("must be {min} to {max}"))
-        })
-    }
-
     /// Reads an optional value with a parser: `Some(None)` if it is unset, `None` after an error.
     pub fn optional_with<T, E: Display>(
         &mut self,
@@ -89,27 +77,8 @@ impl<'e> Reader<'e> {
         None
     }
 
-    /// Reads a required secret that follows its file.
-    pub fn required_live<T: 'static, E: Display>(
-        &mut self,
-        secret: &Variable,
-        parse: impl Fn(&str) -> Result<T, E> + Send + Sync + 'static,
-    ) -> Option<Live<T>> {
-        let read = self.required_with(secret, |text| parse(text).map(|value| (value, text.to_owned())))?;
-        Some(self.live(secret, read, parse))
-    }
-
-    /// Reads an optional secret that follows its file: `Some(None)` if it is unset, `None` after an error.
-    pub fn optional_live<T: 'static, E: Display>(
-        &mut self,
-        secret: &Variable,
-        parse: impl Fn(&str) -> Result<T, E> + Send + Sync + 'static,
-    ) -> Option<Option<Live<T>>> {
-        let read = self.optional_with(secret, |text| parse(text).map(|value| (value, text.to_owned())))?;
-        Some(read.map(|read| self.live(secret, read, parse)))
-    }
-
-    fn live<T: 'static, E>(
+    /// Returns a secret that follows its file, from its value and text.
+    pub(super) fn live<T: 'static, E>(
         &self,
         secret: &Variable,
         read: (T, String),
@@ -227,7 +196,7 @@ mod tests {
         let ttl = |text: &str| {
             let environment = Environment::from_pairs([("SVC_TTL", text)]);
             let mut read = Reader::new(&environment);
-            let ttl = read.duration(&TTL, Duration::from_mins(5), Duration::from_hours(30 * 24));
+            let ttl = TTL.duration(Duration::from_mins(5), Duration::from_hours(30 * 24)).read(&mut read);
             read.finish(|| ttl)
         };
         for (text, minutes) in [("5m", 5), ("30min", 30), ("72 h", 72 * 60), ("30d", 30 * 24 * 60)] {

@@ -4,7 +4,7 @@ use std::fmt::Display;
 use std::str::FromStr;
 use std::time::Duration;
 
-use super::{ConfigErrors, Environment, Live, Reader, Variable};
+use super::{ConfigErrors, Environment, Live, Reader, Variable, parse_duration};
 
 /// A configuration, or a part of one, that is read from variables. [`variables!`](crate::variables) implements it.
 pub trait Variables: Sized {
@@ -74,7 +74,10 @@ impl Variable {
         self,
         parse: impl Fn(&str) -> Result<T, E> + Clone + Send + Sync + 'static,
     ) -> Setting<Live<T>> {
-        Setting::new(self, move |reader, secret| reader.required_live(secret, parse.clone()))
+        Setting::new(self, move |reader, secret| {
+            let read = reader.required_with(secret, |text| with_text(text, &parse))?;
+            Some(reader.live(secret, read, parse.clone()))
+        })
     }
 
     /// Accepts a missing secret. One that is set follows its file and is parsed by a function.
@@ -82,7 +85,10 @@ impl Variable {
         self,
         parse: impl Fn(&str) -> Result<T, E> + Clone + Send + Sync + 'static,
     ) -> Setting<Option<Live<T>>> {
-        Setting::new(self, move |reader, secret| reader.optional_live(secret, parse.clone()))
+        Setting::new(self, move |reader, secret| {
+            let read = reader.optional_with(secret, |text| with_text(text, &parse))?;
+            Some(read.map(|read| reader.live(secret, read, parse.clone())))
+        })
     }
 
     /// Requires a value between two bounds, both included.
@@ -99,7 +105,14 @@ impl Variable {
 
     /// Requires a duration between two bounds, both included.
     pub fn duration(self, min: Duration, max: Duration) -> Setting<Duration> {
-        Setting::new(self, move |reader, variable| reader.duration(variable, min, max))
+        self.required_with(move |text| {
+            let value = parse_duration(text)?;
+            if (min..=max).contains(&value) {
+                return Ok(value);
+            }
+            let (min, max) = (humantime::format_duration(min), humantime::format_duration(max));
+            Err(format!("must be {min} to {max}"))
+        })
     }
 
     /// Requires one of several words.
@@ -122,6 +135,10 @@ impl Variable {
     ) -> Setting<Option<T>> {
         Setting::new(self, move |reader, variable| reader.optional_with(variable, &parse))
     }
+}
+
+fn with_text<T, E>(text: &str, parse: impl Fn(&str) -> Result<T, E>) -> Result<(T, String), E> {
+    parse(text).map(|value| (value, text.to_owned()))
 }
 
 /// Declares a configuration struct and the variable of each field.

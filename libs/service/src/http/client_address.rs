@@ -50,12 +50,9 @@ impl<S: Sync> FromRequestParts<S> for ClientAddress {
 
 /// Reverse proxies in front of the services. Clones share the state.
 #[derive(Clone, Debug, Default)]
-pub struct TrustedProxies(Arc<Proxies>);
-
-#[derive(Debug, Default)]
-struct Proxies {
-    trust: Trust,
-    ignored: LogThrottle,
+pub struct TrustedProxies {
+    trust: Arc<Trust>,
+    ignored: Arc<LogThrottle>,
 }
 
 #[derive(Debug)]
@@ -84,7 +81,7 @@ impl Trust {
 
 impl From<Trust> for TrustedProxies {
     fn from(trust: Trust) -> Self {
-        Self(Arc::new(Proxies { trust, ignored: LogThrottle::default() }))
+        Self { trust: Arc::new(trust), ignored: Arc::default() }
     }
 }
 
@@ -136,7 +133,7 @@ impl TrustedProxies {
             // An entry that is not an address ends the search. The trusted entries to its right remain valid.
             let Some(address) = address(entry) else { break };
             client = address;
-            if !self.0.trust.is_proxy(client, index + 1) {
+            if !self.trust.is_proxy(client, index + 1) {
                 break;
             }
         }
@@ -145,11 +142,11 @@ impl TrustedProxies {
 
     /// Returns whether the peer of a connection is a trusted proxy.
     pub(super) fn is_proxy(&self, peer: IpAddr) -> bool {
-        self.0.trust.is_proxy(peer.to_canonical(), 0)
+        self.trust.is_proxy(peer.to_canonical(), 0)
     }
 
     fn log_untrusted(&self, peer: IpAddr) {
-        if self.0.ignored.is_due() {
+        if self.ignored.is_due() {
             tracing::warn!(%peer, "ignored X-Forwarded-For: sender is not in SVC_TRUSTED_PROXIES");
         }
     }

@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::task::{Context, Waker};
 use std::time::Duration;
 
@@ -219,8 +219,7 @@ impl Connection {
     /// Records that the server closes the connection. Returns whether the client can still be sending a request: always, except if a
     /// drain closes a connection that is idle.
     pub(super) fn closing(&self) -> bool {
-        let is_idle =
-            self.activity().phase == Phase::Idle && self.connections.is_draining.load(Ordering::Relaxed);
+        let is_idle = self.activity().phase == Phase::Idle && self.connections.draining.is_cancelled();
         self.enter(Phase::Closing).is_last || !is_idle
     }
 
@@ -300,18 +299,14 @@ pub(super) struct Connections {
     last_id: AtomicU64,
     /// Requests of which the body is being received.
     bodies: AtomicUsize,
-    is_draining: AtomicBool,
+    /// Cancelled when the listener accepts no more connections.
+    pub(super) draining: CancellationToken,
 }
 
 impl Connections {
     pub(super) fn new(limits: Limits, metrics: ConnectionMetrics) -> Arc<Self> {
         let (open, last_id, bodies) = (Mutex::default(), AtomicU64::default(), AtomicUsize::default());
-        Arc::new(Self { limits, metrics, open, last_id, bodies, is_draining: AtomicBool::new(false) })
-    }
-
-    /// Records that the listener accepts no more connections.
-    pub(super) fn drain_started(&self) {
-        self.is_draining.store(true, Ordering::Relaxed);
+        Arc::new(Self { limits, metrics, open, last_id, bodies, draining: CancellationToken::new() })
     }
 
     /// Adds a connection. At a limit, closes the connections that have waited for their client for the longest time. Returns `None` if

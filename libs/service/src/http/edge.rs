@@ -72,13 +72,6 @@ struct Failures {
 }
 
 impl Failures {
-    const fn new() -> Self {
-        Self {
-            internal: LogThrottle::per_minute(LOGGED_FAILURES),
-            other: LogThrottle::per_minute(LOGGED_FAILURES),
-        }
-    }
-
     /// Logs a problem. The line contains the request id, and how many lines of the minute before are missing.
     fn log(&self, problem: &Problem, path: &str) {
         let code = problem.kind.code();
@@ -107,7 +100,10 @@ impl Edge {
             proxies: TrustedProxies::default(),
             is_public: true,
             error_page: None,
-            failures: Arc::new(Failures::new()),
+            failures: Arc::new(Failures {
+                internal: LogThrottle::per_minute(LOGGED_FAILURES),
+                other: LogThrottle::per_minute(LOGGED_FAILURES),
+            }),
         }
     }
 

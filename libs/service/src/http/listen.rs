@@ -87,14 +87,12 @@ struct Server {
     proxies: TrustedProxies,
     router: Router,
     tasks: Tasks,
-    draining: CancellationToken,
     open: TaskTracker,
 }
 
 impl Server {
     fn new(connections: Arc<Connections>, proxies: TrustedProxies, router: Router, tasks: Tasks) -> Self {
-        let (draining, open) = (CancellationToken::new(), TaskTracker::new());
-        Self { connections, proxies, router, tasks, draining, open }
+        Self { connections, proxies, router, tasks, open: TaskTracker::new() }
     }
 
     async fn run(self, listener: TcpListener, drain: CancellationToken) {
@@ -109,8 +107,7 @@ impl Server {
 
     /// Closes idle connections, and the others after their response. Returns when all are closed.
     async fn close(&self) {
-        self.connections.drain_started();
-        self.draining.cancel();
+        self.connections.draining.cancel();
         self.open.close();
         self.open.wait().await;
     }
@@ -144,7 +141,7 @@ impl Server {
         T: AsyncRead + AsyncWrite + Send + Unpin + 'static,
     {
         let (connection, router) = (Arc::clone(&registration.0), self.router.clone());
-        let (draining, open) = (self.draining.clone(), self.open.token());
+        let (draining, open) = (self.connections.draining.clone(), self.open.token());
         let stream = TokioIo::new(Stream::new(stream, Arc::clone(&connection)));
         let service = service_fn(move |request: Request<Incoming>| {
             connection.request_started();

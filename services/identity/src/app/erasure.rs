@@ -42,8 +42,7 @@ impl App {
         erasure::delete_user(&mut tx, user_id, deleted_by).await?;
         let tenant_id = admin.tenant_id();
         erasure::delete_login_attempts(&mut tx, &self.accounts(tenant_id, user_id, &email)).await?;
-        let event = AuditEvent { user_id: Some(user_id), ..AuditEvent::new(EventName::UserDeleted) };
-        tx.audit(event.always_recorded());
+        tx.audit(AuditEvent::new(EventName::UserDeleted).user(user_id).always_recorded());
         tx.send(&Message::PushUserStatus { user_id });
         tx.commit().await?;
         tracing::info!(%tenant_id, %user_id, "user deleted");
@@ -62,7 +61,7 @@ impl App {
             return Err(ProblemKind::TenantActive.into());
         }
         erasure::mark_tenant_deleted(&mut tx).await?;
-        tx.audit(AuditEvent { about: Some("tenant_deleted"), ..AuditEvent::new(EventName::AuthzAdmin) });
+        tx.audit(AuditEvent::new(EventName::AuthzAdmin).about("tenant_deleted"));
         tx.send(&Message::PushTenantStatus);
         tx.commit().await?;
         tracing::info!(%tenant_id, "tenant deleted");
@@ -108,6 +107,6 @@ impl App {
     /// The names under which attempts at the password of a user are counted.
     fn accounts(&self, tenant_id: &TenantId, user_id: UserId, email: &EmailKey) -> [AccountKey; 2] {
         [AccountRef::Email(tenant_id, email), AccountRef::User(tenant_id, user_id)]
-            .map(|account| self.limiter_keys.get().account(&account))
+            .map(|account| self.config.limiter_keys.get().account(&account))
     }
 }

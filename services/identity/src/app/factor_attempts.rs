@@ -6,12 +6,12 @@ use service::telemetry::Metrics;
 
 /// Codes of logins, by factor and result.
 #[derive(Clone)]
-pub(crate) struct FactorAttempts([[Counter; 2]; 3]);
+pub(crate) struct FactorAttempts(Vec<[Counter; 2]>);
 
 impl FactorAttempts {
     /// Registers the counters.
     pub(crate) fn new(metrics: &Metrics) -> Self {
-        let counter = |method: FactorMethod, result| {
+        let counter = |method: FactorMethod, result| -> Counter {
             let labels = [("factor", method.as_str()), ("result", result)];
             metrics.metric(
                 "second_factor_attempts",
@@ -19,16 +19,11 @@ impl FactorAttempts {
                 &labels,
             )
         };
-        let of = |method| [counter(method, "accepted"), counter(method, "rejected")];
-        Self([FactorMethod::Totp, FactorMethod::Passkey, FactorMethod::RecoveryCode].map(of))
+        let of = |method: &FactorMethod| [counter(*method, "accepted"), counter(*method, "rejected")];
+        Self(FactorMethod::ALL.iter().map(of).collect())
     }
 
     pub(super) fn count(&self, method: FactorMethod, is_accepted: bool) {
-        let counters = match method {
-            FactorMethod::Totp => &self.0[0],
-            FactorMethod::Passkey => &self.0[1],
-            FactorMethod::RecoveryCode => &self.0[2],
-        };
-        counters[usize::from(!is_accepted)].inc();
+        self.0[method as usize][usize::from(!is_accepted)].inc();
     }
 }

@@ -58,7 +58,10 @@ impl App {
         factor::insert_totp(&mut tx, user_id, factor_id, &sealed).await?;
         tx.commit().await?;
         let account = format!("{account} ({tenant_id})");
-        let (uri, qr_code) = (secret.uri(&self.product, &account), secret.qr_code(&self.product, &account));
+        let (uri, qr_code) = (
+            secret.uri(&self.config.branding.product, &account),
+            secret.qr_code(&self.config.branding.product, &account),
+        );
         let qr_code = Secret::new(qr_code.unwrap_or_default());
         Ok(NewTotp { factor_id, secret: Secret::new(secret.text()), uri: Secret::new(uri), qr_code })
     }
@@ -169,7 +172,7 @@ impl App {
     }
 
     fn factor_keys(&self) -> Result<Arc<FactorKeys>, Problem> {
-        Ok(self.factor_keys.as_ref().map(Live::get).ok_or(ProblemKind::TotpUnavailable)?)
+        Ok(self.config.factor_keys.as_ref().map(Live::get).ok_or(ProblemKind::TotpUnavailable)?)
     }
 }
 
@@ -269,8 +272,7 @@ impl Work<'_> {
         email: &EmailKey,
         change: FactorChange,
     ) -> Result<(), Error> {
-        let event = AuditEvent::new(EventName::AuthnFactorChange);
-        self.audit(AuditEvent { about: Some(change.as_str()), user_id: Some(user_id), ..event });
+        self.audit(AuditEvent::new(EventName::AuthnFactorChange).about(change.as_str()).user(user_id));
         self.mail_factor_notice(user_id, email, change).await
     }
 

@@ -90,10 +90,11 @@ impl App {
             return Err(ProblemKind::NotFound.into());
         }
         // Requests at the same time can exceed the maximum by their number.
-        if actor != Actor::PlatformAdmin && invite::count_pending(&mut tx).await? >= self.max_pending_invites
+        if actor != Actor::PlatformAdmin
+            && invite::count_pending(&mut tx).await? >= self.config.max_pending_invites
         {
             return Err(Problem::new(ProblemKind::TooManyInvites)
-                .detail(format!("The tenant has {} pending invites.", self.max_pending_invites)));
+                .detail(format!("The tenant has {} pending invites.", self.config.max_pending_invites)));
         }
         let invite = tx.invite(invitation).await?;
         tx.commit().await?;
@@ -163,11 +164,8 @@ impl App {
             return Ok(());
         }
         user::delete_invited(&mut tx, revoked.user_id).await?;
-        tx.audit(AuditEvent {
-            about: Some("invite"),
-            invite_id: Some(invite_id),
-            ..AuditEvent::new(EventName::AuthnTokenRevoked).always_recorded()
-        });
+        let event = AuditEvent::new(EventName::AuthnTokenRevoked).about("invite").invite(invite_id);
+        tx.audit(event.always_recorded());
         Ok(tx.commit().await?)
     }
 
@@ -176,13 +174,13 @@ impl App {
         if actor == Actor::PlatformAdmin {
             return Ok(());
         }
-        Ok(self.limiter.count(&self.rate_limits.invite, tenant_id.as_str()).await?)
+        Ok(self.limiter.count(&self.config.rate_limits.invite, tenant_id.as_str()).await?)
     }
 
     /// Deletes the users of expired invites after a day, and settled invites after their retention, of all tenants.
     pub(crate) async fn purge_invites(&self, limit: i64) -> Result<(), Error> {
         let now = self.clock.now();
-        let (expired_before, settled_before) = (now - KEEP_EXPIRED, now - self.invite_retention);
+        let (expired_before, settled_before) = (now - KEEP_EXPIRED, now - self.config.invite_retention);
         while invite::delete_before(&self.database, expired_before, settled_before, limit).await? == limit {}
         Ok(())
     }
@@ -248,16 +246,9 @@ impl App {
             return Err(ProblemKind::TokenInvalid.into());
         }
         tx.delete_failures(&accepted.email_key).await?;
-        tx.audit(
-            AuditEvent {
-                about: Some(role.as_str()),
-                user_id: Some(user_id),
-                invite_id: Some(invite_id),
-                email: Some(accepted.email.clone()),
-                ..AuditEvent::new(EventName::UserCreated)
-            }
-            .credential(&digest),
-        );
+        let event = AuditEvent::new(EventName::UserCreated).about(role.as_str()).user(user_id);
+        let event = event.invite(invite_id).credential(&digest);
+        tx.audit(AuditEvent { email: Some(accepted.email.clone()), ..event });
         tx.send(&Message::PushUserStatus { user_id });
         tx.commit().await?;
         tracing::info!(%tenant_id, %user_id, "invite accepted");
@@ -295,7 +286,7 @@ impl Work<'_> {
             email_key: email.key().clone(),
             role: *role,
             created_at: self.now(),
-            expires_at: self.now() + self.app.invite_ttl,
+            expires_at: self.now() + self.app.config.invite_ttl,
             mailed_at: None,
             state: InviteState::Pending(token.iter().map(RawToken::digest).collect()),
         };
@@ -303,13 +294,8 @@ impl Work<'_> {
         if *delivery == Delivery::Email {
             self.mail_invite(&invite).await?;
         }
-        self.audit(AuditEvent {
-            about: Some("invite"),
-            user_id: Some(user_id),
-            invite_id: Some(invite.id),
-            email: Some(invite.email.clone()),
-            ..AuditEvent::new(EventName::AuthnTokenCreated)
-        });
+        let event = AuditEvent::new(EventName::AuthnTokenCreated).about("invite").invite(invite.id);
+        self.audit(AuditEvent { email: Some(invite.email.clone()), ..event.user(user_id) });
         self.notify_admins(&admins, AdminChange::Invited, user_id).await?;
         Ok(written(invite, token.as_ref()))
     }
@@ -319,13 +305,9 @@ impl Work<'_> {
         let token = self.invite_token(delivery)?;
         let now = self.now();
         let digest = token.as_ref().map(RawToken::digest);
-        let resent = found.resend(digest, now + self.app.invite_ttl, now).ok_or_else(not_pending)?;
+        let resent = found.resend(digest, now + self.app.config.invite_ttl, now).ok_or_else(not_pending)?;
         invite::save(self, &resent).await?;
-        self.audit(AuditEvent {
-            about: Some("invite"),
-            invite_id: Some(resent.id),
-            ..AuditEvent::new(EventName::AuthnTokenCreated)
-        });
+        self.audit(AuditEvent::new(EventName::AuthnTokenCreated).about("invite").invite(resent.id));
         if delivery == Delivery::Email {
             self.mail_invite(&resent).await?;
         }
@@ -334,7 +316,7 @@ impl Work<'_> {
 
     /// Requires that the tenant can have another user. Requests at the same time can exceed the maximum by their number.
     async fn require_user_limit(&mut self) -> Result<(), Problem> {
-        let max = self.app.max_users;
+        let max = self.app.config.max_users;
         if self.actor() == Actor::PlatformAdmin || user::count(self, max).await? < max {
             return Ok(());
         }

@@ -96,7 +96,7 @@ impl App {
     ) -> Result<Attempt, Problem> {
         let tenant_id = account.tenant_id().clone();
         let key = ThrottleKey {
-            account: self.limiter_keys.get().account(&account),
+            account: self.config.limiter_keys.get().account(&account),
             source: source(address).to_string(),
         };
         let decisions = self.limiter.metrics();
@@ -305,7 +305,7 @@ impl Work<'_> {
     /// it was locked.
     pub(super) async fn delete_failures(&mut self, email: &EmailKey) -> Result<bool, Error> {
         let tenant_id = self.tenant_id().clone();
-        let account = self.app.limiter_keys.get().account(&AccountRef::Email(&tenant_id, email));
+        let account = self.app.config.limiter_keys.get().account(&AccountRef::Email(&tenant_id, email));
         login_attempt::delete_failures(self, &account).await
     }
 }

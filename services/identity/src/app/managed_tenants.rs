@@ -55,10 +55,7 @@ impl App {
                 return Ok(written);
             }
             if stored.is_none_or(|stored| stored.operator != *by || stored.released_at.is_some()) {
-                tx.audit(AuditEvent {
-                    about: Some("tenant_adopted"),
-                    ..AuditEvent::new(EventName::AuthzAdmin)
-                });
+                tx.audit(AuditEvent::new(EventName::AuthzAdmin).about("tenant_adopted"));
             }
         } else {
             ownership = Ownership::new(by.clone(), desired.owner);
@@ -130,7 +127,7 @@ impl App {
         stored.require(by, owner)?;
         let released_at = Some(tx.now());
         managed_tenant::save(&mut tx, &Ownership { owner, released_at, ..stored }).await?;
-        tx.audit(AuditEvent { about: Some("tenant_released"), ..AuditEvent::new(EventName::AuthzAdmin) });
+        tx.audit(AuditEvent::new(EventName::AuthzAdmin).about("tenant_released"));
         Ok(tx.commit().await?)
     }
 

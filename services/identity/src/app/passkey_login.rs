@@ -43,7 +43,8 @@ impl App {
     /// 409 `passkey_unavailable`.
     pub(crate) fn start_passkey_login(&self) -> Result<PasskeyLoginOptions, Problem> {
         let party = self.relying_party()?;
-        let challenge = LoginChallenge::issue(&self.limiter_keys.get(), &*self.entropy, self.clock.now());
+        let challenge =
+            LoginChallenge::issue(&self.config.limiter_keys.get(), &*self.entropy, self.clock.now());
         let public_key = party.request_options(challenge.as_bytes(), std::iter::empty());
         Ok(PasskeyLoginOptions { expires_at: challenge.expires_at(), public_key })
     }
@@ -78,7 +79,7 @@ impl App {
         client: Client,
     ) -> Result<LoggedIn, Problem> {
         let party = self.relying_party()?;
-        let challenge = LoginChallenge::of(assertion, &self.limiter_keys.get(), self.clock.now());
+        let challenge = LoginChallenge::of(assertion, &self.config.limiter_keys.get(), self.clock.now());
         let challenge = challenge.ok_or(ProblemKind::TokenInvalid)?;
         let id = credential_id(assertion).ok_or(ProblemKind::LoginFailed)?;
         // No user has the handle 0.

@@ -102,8 +102,7 @@ impl App {
         let renamed = passkey::rename(&mut tx, user_id, factor_id, name).await?;
         let renamed = renamed.ok_or(ProblemKind::NotFound)?;
         tx.check_factor_was_used(user_id, used_factor).await?;
-        let event = AuditEvent::new(EventName::AuthnFactorChange);
-        tx.audit(AuditEvent { about: Some("passkey_renamed"), user_id: Some(user_id), ..event });
+        tx.audit(AuditEvent::new(EventName::AuthnFactorChange).about("passkey_renamed").user(user_id));
         tx.commit().await?;
         Ok(renamed)
     }

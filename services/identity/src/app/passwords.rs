@@ -20,7 +20,7 @@ use super::{App, MailLimit, Work};
 use crate::breach_set::Entry;
 use crate::domain::account::{Account, AccountKey, AccountRef};
 use crate::domain::email::EmailKey;
-use crate::domain::password::{self, PasswordPolicy, PolicyViolation};
+use crate::domain::password::{self, PasswordPolicy};
 use crate::domain::throttle::Purpose;
 use crate::message::Message;
 use crate::store::{factor, reset, tenant, user};
@@ -43,23 +43,19 @@ impl App {
         tenant_id: &TenantId,
         pointer: &'static str,
     ) -> Result<Password, Problem> {
-        let rejected = |violation: PolicyViolation| {
-            let kind = violation.kind();
-            match violation {
-                PolicyViolation::TooShort { min } => Problem::new(kind)
-                    .detail(format!(
-                        "Use at least {min} characters. Leading and trailing spaces do not count."
-                    ))
-                    .field(pointer, kind.code(), format!("use at least {min} characters")),
-                _ => Problem::new(kind).field(pointer, kind.code(), kind.title()),
-            }
-        };
         let policy = self.password_policy(tenant_id).await?;
+        let min = policy.min_length;
+        let rejected = |kind: ProblemKind| match kind {
+            ProblemKind::PasswordTooShort => Problem::new(kind)
+                .detail(format!("Use at least {min} characters. Leading and trailing spaces do not count."))
+                .field(pointer, kind.code(), format!("use at least {min} characters")),
+            _ => Problem::new(kind).field(pointer, kind.code(), kind.title()),
+        };
         let password = policy.accept(raw, email, tenant_id).map_err(rejected)?;
         let breached = self.is_breached(&password).await.map_err(|error| {
             Problem::new(ProblemKind::DependencyUnavailable).caused_by(BreachSetError(error))
         })?;
-        if breached { Err(rejected(PolicyViolation::Breached)) } else { Ok(password) }
+        if breached { Err(rejected(ProblemKind::PasswordBreached)) } else { Ok(password) }
     }
 
     /// Returns the password policy of a tenant.
@@ -70,7 +66,7 @@ impl App {
     }
 
     async fn is_breached(&self, password: &Password) -> io::Result<bool> {
-        let Some(set) = self.breach_set.as_ref().map(Arc::clone) else { return Ok(false) };
+        let Some(set) = self.config.breach_set.as_ref().map(Arc::clone) else { return Ok(false) };
         // Surrounding spaces do not make a password harder to guess.
         let entries = [password.expose(), password.expose().trim()].map(Entry::from_password);
         let found = tokio::task::spawn_blocking(move || {
@@ -90,7 +86,7 @@ impl App {
         account: AccountRef<'_>,
     ) -> Result<PasswordDigest, Problem> {
         let requester =
-            reserved_lane(address, account.tenant_id(), &self.limiter_keys.get().account(&account));
+            reserved_lane(address, account.tenant_id(), &self.config.limiter_keys.get().account(&account));
         let hashed = self.hashes.hash(requester, password).await;
         Ok(hashed.map_err(|Overloaded| ProblemKind::Overloaded)?)
     }
@@ -136,11 +132,7 @@ impl App {
         // A reset mail that was requested before must not undo the change.
         reset::mark_replaced(&mut tx, user_id, None).await?;
         factor::delete_challenges(&mut tx, user_id, None).await?;
-        tx.audit(AuditEvent {
-            about: Some("change"),
-            user_id: Some(user_id),
-            ..AuditEvent::new(EventName::AuthnPasswordChange)
-        });
+        tx.audit(AuditEvent::new(EventName::AuthnPasswordChange).about("change").user(user_id));
         tx.password_changed(user_id, &account.email).await?;
         Ok(tx.commit().await?)
     }

@@ -47,9 +47,9 @@ impl App {
     ) -> Result<(), Problem> {
         let email = email.parse::<Email>().map_err(|_| ProblemKind::ValidationFailed)?;
         // Counted per account first, because people behind one address must not use up the limit of each other.
-        let account = self.limiter_keys.get().account(&AccountRef::Email(tenant_id, email.key()));
+        let account = self.config.limiter_keys.get().account(&AccountRef::Email(tenant_id, email.key()));
         let source = source(address).for_account(&HEXLOWER.encode(&account.current), ACCOUNTS_PER_ADDRESS);
-        self.limiter.count(&self.rate_limits.reset, source).await?;
+        self.limiter.count(&self.config.rate_limits.reset, source).await?;
         let mut tx = self.begin(tenant_id, Actor::Anonymous).await?;
         tx.send(&Message::MailReset { email_key: email.key().as_str().to_owned(), requested_at: tx.now() });
         Ok(tx.commit().await?)
@@ -87,7 +87,7 @@ impl App {
             user_id: user.user_id,
             created_at: tx.now(),
             digest: token.digest(),
-            expires_at: tx.now() + self.reset_ttl,
+            expires_at: tx.now() + self.config.reset_ttl,
             state: ResetState::Pending,
         };
         reset::insert(&mut tx, &reset).await?;
@@ -168,15 +168,8 @@ impl App {
         reset::mark_replaced(&mut tx, user_id, None).await?;
         factor::delete_challenges(&mut tx, user_id, None).await?;
         tx.delete_failures(&email).await?;
-        tx.audit(
-            AuditEvent {
-                about: Some("reset"),
-                user_id: Some(user_id),
-                ..AuditEvent::new(EventName::AuthnPasswordChange)
-            }
-            .by(Actor::User { user_id })
-            .credential(&digest),
-        );
+        let event = AuditEvent::new(EventName::AuthnPasswordChange).about("reset").user(user_id);
+        tx.audit(event.by(Actor::User { user_id }).credential(&digest));
         tx.password_changed(user_id, &email).await?;
         Ok(tx.commit().await?)
     }

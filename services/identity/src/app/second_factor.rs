@@ -87,21 +87,15 @@ impl App {
         let totp = factor::find_totp(&mut tx, user_id).await?.filter(|totp| totp.is_confirmed);
         let passkeys = store::passkey::list(&mut tx, user_id).await?;
         let has_codes = factor::count_recovery_codes(&mut tx, user_id).await? > 0;
-        tx.audit(
-            AuditEvent {
-                about: Some(if is_setup { "second_factor_setup" } else { "second_factor" }),
-                user_id: Some(user_id),
-                ip: Some(client.address),
-                ..AuditEvent::new(EventName::AuthnLoginChallenge)
-            }
-            .by(Actor::Anonymous),
-        );
+        let about = if is_setup { "second_factor_setup" } else { "second_factor" };
+        let event = AuditEvent::new(EventName::AuthnLoginChallenge).about(about).user(user_id);
+        tx.audit(AuditEvent { ip: Some(client.address), ..event.by(Actor::Anonymous) });
         tx.commit().await?;
         let ids = passkeys.iter().map(|stored| &*stored.passkey.credential_id);
         let party = self.relying_party.as_ref().filter(|_| !passkeys.is_empty());
         let public_key = party.map(|party| party.request_options(digest.as_bytes(), ids));
         let has = |method: &FactorMethod| match method {
-            FactorMethod::Totp if is_setup => self.factor_keys.is_some(),
+            FactorMethod::Totp if is_setup => self.config.factor_keys.is_some(),
             FactorMethod::Totp => totp.is_some(),
             FactorMethod::Passkey if is_setup => self.relying_party.is_some(),
             FactorMethod::Passkey => public_key.is_some(),
@@ -274,7 +268,7 @@ impl Work<'_> {
         let Some(totp) = found else { return Ok(false) };
         let now = self.now();
         let (app, owner) = (self.app, (self.tenant_id(), user_id));
-        let keys = app.factor_keys.as_ref().map(service::config::Live::get);
+        let keys = app.config.factor_keys.as_ref().map(service::config::Live::get);
         let opened = keys.and_then(|keys| {
             let secret = keys.open(&totp.secret, owner)?;
             let renewed = keys.renew(&secret, &totp.secret, owner, &*app.entropy);
@@ -347,11 +341,8 @@ impl Work<'_> {
         let (user_id, now) = (account.subject.user_id, self.now());
         let source = source(client.address).to_string();
         let attempt = FailedAttempt { tenant_exists: true, user_id: Some(user_id), source: &source };
-        let event = |name| AuditEvent {
-            user_id: Some(user_id),
-            ip: Some(client.address),
-            ..AuditEvent::new(name).by(Actor::Anonymous)
-        };
+        let ip = Some(client.address);
+        let event = |name| AuditEvent { ip, ..AuditEvent::new(name).user(user_id).by(Actor::Anonymous) };
         self.audit_failure(attempt, event(EventName::AuthnFactorFail));
         let failures = before.fail(now);
         factor::save_failures(self, user_id, failures).await?;

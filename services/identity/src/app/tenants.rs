@@ -108,7 +108,7 @@ impl Work<'_> {
                 Problem::from(error)
             }
         })?;
-        self.audit(AuditEvent { about: Some("tenant_created"), ..AuditEvent::new(EventName::AuthzAdmin) });
+        self.audit(AuditEvent::new(EventName::AuthzAdmin).about("tenant_created"));
         let invite = match admin {
             Some(email) => {
                 let invitation = Invitation { email, role: Role::Admin, delivery: request.delivery };
@@ -153,20 +153,20 @@ impl Work<'_> {
         };
         if rule_changed {
             self.require_factor_key(changed.second_factor)?;
-            let about = Some(match changed.second_factor {
+            let about = match changed.second_factor {
                 SecondFactorPolicy::Optional => "second_factor_optional",
                 SecondFactorPolicy::Administrators => "second_factor_administrators",
                 SecondFactorPolicy::Everyone => "second_factor_everyone",
-            });
-            self.audit(AuditEvent { about, ..AuditEvent::new(EventName::AuthzAdmin) });
+            };
+            self.audit(AuditEvent::new(EventName::AuthzAdmin).about(about));
         }
         if passkeys_changed {
             let about = if changed.passkey_login { "passkey_login_on" } else { "passkey_login_off" };
-            self.audit(AuditEvent { about: Some(about), ..AuditEvent::new(EventName::AuthzAdmin) });
+            self.audit(AuditEvent::new(EventName::AuthzAdmin).about(about));
         }
         tenant::update(self, &changed, suspends).await?;
         if others_changed {
-            self.audit(AuditEvent { about: Some(about), ..AuditEvent::new(EventName::AuthzAdmin) });
+            self.audit(AuditEvent::new(EventName::AuthzAdmin).about(about));
         }
         self.send(&Message::PushTenantStatus);
         Ok(Some(changed))
@@ -174,7 +174,7 @@ impl Work<'_> {
 
     /// Without the key, the users could not set up the second factor that the tenant requires.
     fn require_factor_key(&self, policy: SecondFactorPolicy) -> Result<(), Problem> {
-        if policy == SecondFactorPolicy::Optional || self.app.factor_keys.is_some() {
+        if policy == SecondFactorPolicy::Optional || self.app.config.factor_keys.is_some() {
             return Ok(());
         }
         Err(ProblemKind::TotpUnavailable.into())

@@ -118,7 +118,7 @@ impl App {
         let keys_revoked = patch.revoke_api_keys.then_some((EventName::UserUpdated, "api_keys_revoked"));
         let unlocked = unlocks.then_some((EventName::UserUpdated, "unlocked"));
         for (name, about) in [role_changed, status_changed, unlocked, keys_revoked].into_iter().flatten() {
-            let event = AuditEvent { about: Some(about), user_id: Some(user_id), ..AuditEvent::new(name) };
+            let event = AuditEvent::new(name).about(about).user(user_id);
             tx.audit(if disables { event.always_recorded() } else { event });
         }
         if role != found.role {
@@ -169,7 +169,8 @@ impl Work<'_> {
 
     /// The users as the API returns them.
     async fn with_lockouts(&mut self, users: Vec<UserRow>) -> Result<Vec<User>, Error> {
-        let (tenant_id, keys, now) = (self.tenant_id().clone(), self.app.limiter_keys.get(), self.now());
+        let (tenant_id, keys, now) =
+            (self.tenant_id().clone(), self.app.config.limiter_keys.get(), self.now());
         let account =
             |user: &UserRow| keys.account(&AccountRef::Email(&tenant_id, &EmailKey::from_typed(&user.email)));
         let accounts: Vec<AccountKey> = users.iter().map(account).collect();

@@ -39,24 +39,24 @@ impl Account {
     }
 }
 
-/// The secret of the HMAC.
-#[derive(Clone)]
-pub(crate) struct LimiterKey(Hmac<Sha256>);
-
 /// The text is too short for a key.
 #[derive(Clone, Copy, Debug, thiserror::Error)]
 #[error("must be {MIN_CHARACTERS} or more characters")]
-pub(crate) struct InvalidLimiterKey;
+pub(super) struct InvalidKey;
+
+/// Returns the HMAC with a configured key.
+pub(super) fn mac_with_key(text: &str) -> Result<Hmac<Sha256>, InvalidKey> {
+    if text.chars().count() < MIN_CHARACTERS {
+        return Err(InvalidKey);
+    }
+    Hmac::new_from_slice(text.as_bytes()).map_err(|_| InvalidKey)
+}
+
+/// The secret of the HMAC.
+#[derive(Clone)]
+struct LimiterKey(Hmac<Sha256>);
 
 impl LimiterKey {
-    /// Parses a key.
-    pub(crate) fn new(text: &str) -> Result<Self, InvalidLimiterKey> {
-        if text.chars().count() < MIN_CHARACTERS {
-            return Err(InvalidLimiterKey);
-        }
-        Hmac::new_from_slice(text.as_bytes()).map(Self).map_err(|_| InvalidLimiterKey)
-    }
-
     fn digest(&self, account: &AccountRef<'_>) -> [u8; 32] {
         let (tenant_id, kind, name) = match account {
             AccountRef::Email(tenant_id, email) => (tenant_id, "email", email.as_str().to_owned()),
@@ -85,10 +85,7 @@ pub(crate) enum AccountRef<'a> {
 
 /// The current key, and the previous one during a rotation.
 #[derive(Clone)]
-pub(crate) struct LimiterKeys {
-    pub(crate) current: LimiterKey,
-    pub(crate) previous: Option<LimiterKey>,
-}
+pub(crate) struct LimiterKeys(Rotating<LimiterKey>);
 
 /// The key of an account in the throttling tables.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -116,14 +113,16 @@ impl AccountRef<'_> {
 impl LimiterKeys {
     /// Parses the current key, and the previous one in a second line.
     pub(crate) fn parse(text: &str) -> Result<Self, String> {
-        let Rotating { current, previous } = Rotating::parse(text, LimiterKey::new)?;
-        Ok(Self { current, previous })
+        Rotating::parse(text, |key| mac_with_key(key).map(LimiterKey)).map(Self)
     }
 
     /// Returns the key of an account.
     pub(crate) fn account(&self, account: &AccountRef<'_>) -> AccountKey {
-        let previous = self.previous.as_ref().map(|key| key.digest(account));
-        AccountKey { current: self.current.digest(account), previous }
+        let Rotating { current, previous } = &self.0;
+        AccountKey {
+            current: current.digest(account),
+            previous: previous.as_ref().map(|key| key.digest(account)),
+        }
     }
 
     /// Returns the key of an address, in one tenant or in all. It does not survive a rotation: the mails of the last hour then count
@@ -139,19 +138,18 @@ impl LimiterKeys {
 
     /// Returns the MAC of a challenge.
     pub(crate) fn sign_challenge(&self, message: &[u8]) -> [u8; 32] {
-        self.current.mac_of_challenge(message).finalize().into_bytes().into()
+        self.0.current.mac_of_challenge(message).finalize().into_bytes().into()
     }
 
     /// Returns whether a MAC is that of a challenge, in constant time.
     pub(crate) fn has_signed_challenge(&self, message: &[u8], mac: &[u8]) -> bool {
-        let keys = [Some(&self.current), self.previous.as_ref()];
-        keys.into_iter().flatten().any(|key| key.mac_of_challenge(message).verify_slice(mac).is_ok())
+        self.0.iter().any(|key| key.mac_of_challenge(message).verify_slice(mac).is_ok())
     }
 
     fn recipient_key(&self, kind: &str, tenant_id: Option<&TenantId>, email: &EmailKey) -> String {
         let tenant_id = tenant_id.map_or("", TenantId::as_str);
         // The key of an account begins with a tenant id.
-        HEXLOWER.encode(&self.current.digest_of(&format!("\0{kind}\0{tenant_id}\0{}", email.as_str())))
+        HEXLOWER.encode(&self.0.current.digest_of(&format!("\0{kind}\0{tenant_id}\0{}", email.as_str())))
     }
 }
 
@@ -166,8 +164,8 @@ mod tests {
     use super::*;
 
     fn keys(current: &str, previous: Option<&str>) -> LimiterKeys {
-        let key = |text: &str| LimiterKey::new(&text.repeat(32)).unwrap();
-        LimiterKeys { current: key(current), previous: previous.map(key) }
+        let lines = [Some(current), previous].into_iter().flatten().map(|text| text.repeat(32));
+        LimiterKeys::parse(&lines.collect::<Vec<_>>().join("\n")).unwrap()
     }
 
     #[test]
@@ -222,7 +220,7 @@ mod tests {
 
     #[test]
     fn rejects_a_short_key() {
-        assert!(LimiterKey::new(&"k".repeat(31)).is_err());
+        assert!(LimiterKeys::parse(&"k".repeat(31)).is_err());
     }
 
     proptest! {

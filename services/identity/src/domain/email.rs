@@ -44,7 +44,7 @@ impl FromStr for Email {
         let (local, domain) = typed.rsplit_once('@').ok_or(InvalidEmail)?;
         let unusable = |c: char| {
             c.is_control()
-                || is_formatting(c)
+                || is_ignorable(c)
                 || c.is_whitespace()
                 || matches!(c, '<' | '>' | '"' | ',' | ';' | '@' | '\\')
         };
@@ -68,9 +68,9 @@ impl FromStr for Email {
     }
 }
 
-/// Returns whether a character is invisible or changes the direction of text, so that one address could look like another.
-fn is_formatting(c: char) -> bool {
-    // Default_Ignorable_Code_Point of Unicode 17, and the marks and embeddings of direction.
+/// Returns whether a character is invisible or changes the direction of text, so that one address could look like another:
+/// `Default_Ignorable_Code_Point` of Unicode 17 (`DerivedCoreProperties.txt`).
+pub(super) fn is_ignorable(c: char) -> bool {
     matches!(c, '\u{ad}' | '\u{34f}' | '\u{61c}' | '\u{115f}' | '\u{1160}' | '\u{17b4}' | '\u{17b5}' | '\u{180b}'..='\u{180f}'
         | '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{3164}' | '\u{fe00}'..='\u{fe0f}'
         | '\u{feff}' | '\u{ffa0}' | '\u{fff0}'..='\u{fff8}' | '\u{1bca0}'..='\u{1bca3}' | '\u{1d173}'..='\u{1d17a}'

@@ -12,9 +12,10 @@ use qrcode::{EcLevel, QrCode};
 use ring::aead::{Aad, CHACHA20_POLY1305, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
 use service::config::Rotating;
 use sha1::Sha1;
-use sha2::Sha256;
 use tenancy::{TenantId, UserId};
 use zeroize::Zeroizing;
+
+use super::account::{InvalidKey, mac_with_key};
 
 /// Lifetime of a challenge.
 pub(crate) const CHALLENGE_TTL: TimeDelta = TimeDelta::minutes(5);
@@ -37,8 +38,6 @@ const TOLERANCE: i64 = 1;
 const SECRET_LEN: usize = 20;
 /// Length of the id of a key. Two keys are in use at a time.
 const KEY_ID_LEN: usize = 8;
-/// A shorter key could be guessed.
-const MIN_CHARACTERS: usize = 32;
 
 /// The secret of an authenticator app, zeroed on drop.
 pub(crate) struct TotpSecret(Zeroizing<[u8; SECRET_LEN]>);
@@ -200,21 +199,12 @@ struct FactorKey {
     cipher: LessSafeKey,
 }
 
-/// The text is too short for a key.
-#[derive(Clone, Copy, Debug, thiserror::Error)]
-#[error("must be {MIN_CHARACTERS} or more characters")]
-struct InvalidFactorKey;
-
 impl FactorKey {
-    fn new(text: &str) -> Result<Self, InvalidFactorKey> {
-        if text.chars().count() < MIN_CHARACTERS {
-            return Err(InvalidFactorKey);
-        }
-        let mac = Hmac::<Sha256>::new_from_slice(text.as_bytes()).map_err(|_| InvalidFactorKey)?;
+    fn new(text: &str) -> Result<Self, InvalidKey> {
+        let mac = mac_with_key(text)?;
         let derive =
             |purpose: &str| -> [u8; 32] { mac.clone().chain_update(purpose).finalize().into_bytes().into() };
-        let key =
-            UnboundKey::new(&CHACHA20_POLY1305, &derive("svc totp secret")).map_err(|_| InvalidFactorKey)?;
+        let key = UnboundKey::new(&CHACHA20_POLY1305, &derive("svc totp secret")).map_err(|_| InvalidKey)?;
         let mut id = FactorKeyId::default();
         id.copy_from_slice(&derive("svc totp key id")[..KEY_ID_LEN]);
         Ok(Self { id, cipher: LessSafeKey::new(key) })

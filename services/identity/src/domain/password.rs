@@ -5,7 +5,6 @@
 //! verifies order and size, so there is no check at start.
 
 use std::cmp::Ordering;
-use std::ops::RangeInclusive;
 
 use contract::ProblemKind;
 use hashing::Password;
@@ -14,35 +13,14 @@ use tenancy::TenantId;
 use unicode_normalization::UnicodeNormalization as _;
 use unicode_normalization::char::{is_combining_mark, is_public_assigned};
 
-use super::email::{Email, EmailKey};
+use super::email::{Email, EmailKey, is_ignorable};
 
 const MAX_CODE_POINTS: usize = 128;
 const MAX_BYTES: usize = 512;
 /// The product's name, which a password must not consist of.
 const PRODUCT: &str = "svc";
-
-/// `Default_Ignorable_Code_Point` of Unicode 17 (`DerivedCoreProperties.txt`) without the joiners U+200C and U+200D, which some
-/// scripts need.
-const IGNORABLE: [RangeInclusive<char>; 18] = [
-    '\u{ad}'..='\u{ad}',
-    '\u{34f}'..='\u{34f}',
-    '\u{61c}'..='\u{61c}',
-    '\u{115f}'..='\u{1160}',
-    '\u{17b4}'..='\u{17b5}',
-    '\u{180b}'..='\u{180f}',
-    '\u{200b}'..='\u{200b}',
-    '\u{200e}'..='\u{200f}',
-    '\u{202a}'..='\u{202e}',
-    '\u{2060}'..='\u{206f}',
-    '\u{3164}'..='\u{3164}',
-    '\u{fe00}'..='\u{fe0f}',
-    '\u{feff}'..='\u{feff}',
-    '\u{ffa0}'..='\u{ffa0}',
-    '\u{fff0}'..='\u{fff8}',
-    '\u{1bca0}'..='\u{1bca3}',
-    '\u{1d173}'..='\u{1d17a}',
-    '\u{e0000}'..='\u{e0fff}',
-];
+/// Invisible characters that some scripts need.
+const JOINERS: [char; 2] = ['\u{200c}', '\u{200d}'];
 
 /// One password per line, sorted by bytes, each line terminated.
 static COMMON: &[u8] = include_bytes!("../../data/common-12plus.txt");
@@ -57,30 +35,6 @@ const PREFIX: usize = 8;
 pub(crate) struct PasswordPolicy {
     /// Minimum number of code points.
     pub(crate) min_length: usize,
-}
-
-/// Why a password is rejected.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum PolicyViolation {
-    TooShort { min: usize },
-    TooLong,
-    Common,
-    Breached,
-    Context,
-    Invalid,
-}
-
-impl PolicyViolation {
-    pub(crate) fn kind(self) -> ProblemKind {
-        match self {
-            Self::TooShort { .. } => ProblemKind::PasswordTooShort,
-            Self::TooLong => ProblemKind::PasswordTooLong,
-            Self::Common => ProblemKind::PasswordCommon,
-            Self::Breached => ProblemKind::PasswordBreached,
-            Self::Context => ProblemKind::PasswordContext,
-            Self::Invalid => ProblemKind::PasswordInvalid,
-        }
-    }
 }
 
 /// Normalizes a password for hashing: NFC, every white space becomes U+0020, so that it does not depend on the keyboard.
@@ -101,37 +55,40 @@ impl PasswordPolicy {
     }
 
     /// Checks and normalizes a new password.
+    ///
+    /// # Errors
+    /// The problem of the password.
     pub(crate) fn accept(
         self,
         raw: &str,
         email: &EmailKey,
         tenant: &TenantId,
-    ) -> Result<Password, PolicyViolation> {
+    ) -> Result<Password, ProblemKind> {
         if raw.nfc().map(char::len_utf8).sum::<usize>() > MAX_BYTES {
-            return Err(PolicyViolation::TooLong);
+            return Err(ProblemKind::PasswordTooLong);
         }
-        let password = prepare(raw).ok_or(PolicyViolation::Invalid)?;
+        let password = prepare(raw).ok_or(ProblemKind::PasswordInvalid)?;
         if password.expose().chars().any(is_invisible) {
-            return Err(PolicyViolation::Invalid);
+            return Err(ProblemKind::PasswordInvalid);
         }
         let length = password.expose().chars().count();
         // Leading and trailing spaces are kept but do not count, because they add no strength.
         let trimmed = password.expose().trim();
         if trimmed.chars().count() < self.min_length || !trimmed.chars().any(is_visible) {
-            return Err(PolicyViolation::TooShort { min: self.min_length });
+            return Err(ProblemKind::PasswordTooShort);
         }
         if length > MAX_CODE_POINTS {
-            return Err(PolicyViolation::TooLong);
+            return Err(ProblemKind::PasswordTooLong);
         }
         let folded: String = password.expose().trim().to_lowercase().nfc().collect();
         if is_context(&folded, email, tenant) {
-            return Err(PolicyViolation::Context);
+            return Err(ProblemKind::PasswordContext);
         }
         if is_common(&folded) {
-            return Err(PolicyViolation::Common);
+            return Err(ProblemKind::PasswordCommon);
         }
         if is_breached(&folded) {
-            return Err(PolicyViolation::Breached);
+            return Err(ProblemKind::PasswordBreached);
         }
         Ok(password)
     }
@@ -140,12 +97,12 @@ impl PasswordPolicy {
 /// Returns whether a new password must not have this character, because it is not seen (RFC 8265, section 4.2; RFC 8264, section 8). It
 /// can be pasted with a password, and is not typed later.
 fn is_invisible(c: char) -> bool {
-    !is_public_assigned(c) || IGNORABLE.iter().any(|range| range.contains(&c))
+    !is_public_assigned(c) || is_ignorable(c) && !JOINERS.contains(&c)
 }
 
 /// Returns whether a character is visible on its own. Others count too (NIST SP 800-63B-4, section 3.1.1.2), but not alone.
 fn is_visible(c: char) -> bool {
-    !is_combining_mark(c) && !matches!(c, ' ' | '\u{200c}' | '\u{200d}')
+    !is_combining_mark(c) && c != ' ' && !JOINERS.contains(&c)
 }
 
 /// Returns whether the password is the e-mail address in any spelling, its local part, the tenant or the product, ignoring
@@ -191,7 +148,7 @@ mod tests {
 
     use super::*;
 
-    fn accept(raw: &str) -> Result<String, PolicyViolation> {
+    fn accept(raw: &str) -> Result<String, ProblemKind> {
         let email = EmailKey::from_typed("ada.lovelace@example.com");
         let policy = PasswordPolicy { min_length: 12 };
         policy.accept(raw, &email, &"acme".parse().unwrap()).map(|password| password.expose().to_owned())
@@ -200,19 +157,19 @@ mod tests {
     #[test]
     fn each_rejection_names_its_reason() {
         for (raw, violation) in [
-            ("elevenchars", PolicyViolation::TooShort { min: 12 }),
-            ("            ", PolicyViolation::TooShort { min: 12 }),
-            ("  password  ", PolicyViolation::TooShort { min: 12 }),
-            (&*"é".repeat(11), PolicyViolation::TooShort { min: 12 }),
-            (&*"x7".repeat(65), PolicyViolation::TooLong),
-            (&*"🦀".repeat(129), PolicyViolation::TooLong),
-            ("correct horse\u{7}battery", PolicyViolation::Invalid),
-            ("Password123456", PolicyViolation::Common),
-            ("  1234567890123  ", PolicyViolation::Common),
-            ("Ada.Lovelace@Example.com", PolicyViolation::Context),
-            ("12ada.lovelace34", PolicyViolation::Context),
-            ("123456acme!!", PolicyViolation::Context),
-            ("!!!!!!!!!svc", PolicyViolation::Context),
+            ("elevenchars", ProblemKind::PasswordTooShort),
+            ("            ", ProblemKind::PasswordTooShort),
+            ("  password  ", ProblemKind::PasswordTooShort),
+            (&*"é".repeat(11), ProblemKind::PasswordTooShort),
+            (&*"x7".repeat(65), ProblemKind::PasswordTooLong),
+            (&*"🦀".repeat(129), ProblemKind::PasswordTooLong),
+            ("correct horse\u{7}battery", ProblemKind::PasswordInvalid),
+            ("Password123456", ProblemKind::PasswordCommon),
+            ("  1234567890123  ", ProblemKind::PasswordCommon),
+            ("Ada.Lovelace@Example.com", ProblemKind::PasswordContext),
+            ("12ada.lovelace34", ProblemKind::PasswordContext),
+            ("123456acme!!", ProblemKind::PasswordContext),
+            ("!!!!!!!!!svc", ProblemKind::PasswordContext),
         ] {
             assert_eq!(accept(raw), Err(violation), "{raw}");
         }
@@ -225,12 +182,12 @@ mod tests {
             '\u{fdd0}', '\u{378}', '\u{e000}',
         ] {
             let pasted = format!("Correct-horse-77{c}");
-            assert_eq!(accept(&pasted), Err(PolicyViolation::Invalid), "{c:?}");
-            assert_eq!(accept(&c.to_string().repeat(12)), Err(PolicyViolation::Invalid), "{c:?}");
+            assert_eq!(accept(&pasted), Err(ProblemKind::PasswordInvalid), "{c:?}");
+            assert_eq!(accept(&c.to_string().repeat(12)), Err(ProblemKind::PasswordInvalid), "{c:?}");
             assert!(prepare(&pasted).is_some(), "{c:?}");
         }
         for c in ["\u{301}", "\u{200d}"] {
-            assert_eq!(accept(&c.repeat(12)), Err(PolicyViolation::TooShort { min: 12 }), "{c:?}");
+            assert_eq!(accept(&c.repeat(12)), Err(ProblemKind::PasswordTooShort), "{c:?}");
         }
     }
 
@@ -248,7 +205,7 @@ mod tests {
             "12mem.ber@bücher.example!!",
         ] {
             let result = policy.accept(raw, &email, &"acme".parse().unwrap()).map(drop);
-            assert_eq!(result, Err(PolicyViolation::Context), "{raw}");
+            assert_eq!(result, Err(ProblemKind::PasswordContext), "{raw}");
         }
         assert!(policy.accept("mem.ber@bucher.example", &email, &"acme".parse().unwrap()).is_ok());
     }

@@ -41,16 +41,6 @@ impl Reset {
     }
 }
 
-impl ResetState {
-    /// When the reset left the state pending.
-    pub(crate) fn settled_at(&self) -> Option<DateTime<Utc>> {
-        match self {
-            Self::Pending => None,
-            Self::Used { at } | Self::Replaced { at } => Some(*at),
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use chrono::TimeDelta;
@@ -80,7 +70,6 @@ mod tests {
         let digest = TokenDigest::from_text("token");
         let used = reset(0, 100).confirm(&digest, at(99)).unwrap();
         assert_eq!(used.state, ResetState::Used { at: at(99) });
-        assert_eq!(used.state.settled_at(), Some(at(99)));
         assert!(used.confirm(&digest, at(99)).is_none());
         assert!(reset(0, 100).confirm(&digest, at(100)).is_none());
         assert!(reset(0, 100).confirm(&TokenDigest::from_text("other"), at(1)).is_none());

@@ -53,21 +53,15 @@ pub(crate) struct StoredTotp {
 
 /// Finds the authenticator app of a user.
 pub(crate) async fn find_totp(tx: &mut TenantTx, user_id: UserId) -> Result<Option<StoredTotp>, Error> {
-    let row = sqlx::query!(
+    let totp = sqlx::query_as!(
+        StoredTotp,
         r#"-- factor.find_totp
-        select factor_id as "factor_id: FactorId", secret, confirmed_at, last_step
+        select factor_id as "factor_id: FactorId", secret, confirmed_at is not null as "is_confirmed!", last_step
         from identity.totp_factors
         where user_id = $1"#,
         user_id.0
-    )
-    .fetch_optional(tx.connection())
-    .await?;
-    Ok(row.map(|row| StoredTotp {
-        factor_id: row.factor_id,
-        secret: row.secret,
-        is_confirmed: row.confirmed_at.is_some(),
-        last_step: row.last_step,
-    }))
+    );
+    Ok(totp.fetch_optional(tx.connection()).await?)
 }
 
 /// Inserts an authenticator app, or replaces one that is not confirmed.
@@ -164,23 +158,16 @@ pub(crate) async fn list_of_key(
     after: FactorId,
     limit: i32,
 ) -> Result<Vec<OutdatedSecret>, Error> {
-    let rows = sqlx::query!(
+    let secrets = sqlx::query_as!(
+        OutdatedSecret,
         r#"-- factor.list_of_key
         select tenant_id as "tenant_id!", user_id as "user_id!: UserId", factor_id as "factor_id!: FactorId", secret as "secret!"
         from identity.list_factors_of_key($1, $2, $3)"#,
         &key[..],
         after.0,
         limit
-    )
-    .fetch_all(database.pool())
-    .await?;
-    let secrets = rows.into_iter().map(|row| OutdatedSecret {
-        tenant_id: row.tenant_id,
-        user_id: row.user_id,
-        factor_id: row.factor_id,
-        secret: row.secret,
-    });
-    Ok(secrets.collect())
+    );
+    Ok(secrets.fetch_all(database.pool()).await?)
 }
 
 /// Replaces an encrypted secret, unless it has changed.

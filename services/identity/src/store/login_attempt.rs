@@ -2,13 +2,15 @@
 
 use chrono::{DateTime, TimeDelta, Utc};
 use contract::identity::SecondFactorPolicy;
+use contract::internal::{SubjectRecord, TenantRecord};
 use contract::{Role, TenantStatus, UserStatus};
 use database::{Database, Error, TenantCall, TenantTx};
 use hashing::PasswordDigest;
 use tenancy::{SessionId, UserId};
 
-use super::user::AccountRow;
+use super::tenant;
 use crate::domain::account::{Account, AccountKey, AccountRef};
+use crate::domain::email::EmailKey;
 use crate::domain::throttle::{LOCKOUT_THRESHOLD, SourceAttempts, TRUSTED_SOURCE_WINDOW, Throttle};
 
 /// An account and a source address.
@@ -22,12 +24,9 @@ pub(crate) struct ThrottleKey {
 #[derive(Clone, Debug)]
 pub(crate) struct Stored {
     pub(crate) throttle: Throttle,
-    pub(crate) version: Version,
+    /// The version (`xmin`) of the row of the attempts; `None` if there is no row.
+    version: Option<String>,
 }
-
-/// The version (`xmin`) of the row of the attempts; `None` if there is no row.
-#[derive(Clone, Debug)]
-pub(crate) struct Version(Option<String>);
 
 /// A started attempt.
 pub(crate) struct Started {
@@ -98,7 +97,7 @@ pub(crate) async fn load(
         last_success_at: row.last_success_at,
     };
     let throttle = Throttle { source, consecutive_failures: row.consecutive_failures };
-    Ok(Stored { throttle, version: Version(row.version) })
+    Ok(Stored { throttle, version: row.version })
 }
 
 /// Saves the state with an admitted attempt, and finds the account that it is for. Returns `None` if the attempts of the source have
@@ -137,38 +136,44 @@ pub(crate) async fn start(
         &source.in_flight,
         &source.changes_in_flight,
         source.last_success_at,
-        version.0,
+        version,
         tenant_id.as_str(),
         email,
         user_id
     )
     .fetch_one(database.pool())
     .await?;
-    let Some(version) = row.version else { return Ok(None) };
-    let stored = Stored { throttle, version: Version(Some(version)) };
-    let account_row = || {
-        Some(AccountRow {
+    if row.version.is_none() {
+        return Ok(None);
+    }
+    let stored = Stored { throttle, version: row.version };
+    let quota = tenant::quota(row.events_per_second, row.bytes_per_second)?;
+    let account = || {
+        let subject = SubjectRecord {
             user_id: row.user_id?,
+            tenant_id: tenant_id.clone(),
             role: row.role?,
             status: row.status?,
-            password_digest: row.password_digest,
             credential_version: row.credential_version?,
             kept_session_id: row.kept_session_id,
             api_key_version: row.api_key_version?,
-            user_version: row.user_version?,
-            tenant_status: row.tenant_status?,
-            session_version: row.session_version?,
-            events_per_second: row.events_per_second,
-            bytes_per_second: row.bytes_per_second,
-            tenant_version: row.tenant_version?,
-            email_key: row.email_key?,
             has_factor: row.has_factor?,
+            is_deleted: false,
+            version: row.user_version?,
+        };
+        let tenant = TenantRecord {
+            tenant_id: tenant_id.clone(),
+            status: row.tenant_status?,
+            session_version: row.session_version?,
+            quota,
             second_factor: row.second_factor?,
-            passkey_login: row.passkey_login?,
-        })
+            is_deleted: false,
+            version: row.tenant_version?,
+        };
+        let (email, passkey_login) = (EmailKey::from_stored(row.email_key?), row.passkey_login?);
+        Some(Account { subject, tenant, email, passkey_login, password_digest: row.password_digest })
     };
-    let account = account_row().map(|account| account.account(tenant_id)).transpose()?;
-    Ok(Some(Started { stored, tenant_exists: row.tenant_exists, account }))
+    Ok(Some(Started { stored, tenant_exists: row.tenant_exists, account: account() }))
 }
 
 /// Saves the state after an attempt, with the messages of the call. `user_id` is the user of the account when the attempt was admitted.
@@ -197,7 +202,7 @@ pub(crate) async fn settle(
             &source.in_flight,
             &source.changes_in_flight,
             source.last_success_at,
-            before.version.0,
+            before.version,
             before.throttle.consecutive_failures,
             after.consecutive_failures,
             user_id.map(|user_id| user_id.0),

@@ -1,45 +1,11 @@
 //! Password resets.
 
-use chrono::{DateTime, Utc};
 use database::{Database, Error, TenantTx};
 use hashing::TokenDigest;
 use tenancy::{OutboxId, ResetId, TenantId, UserId};
 
 use crate::domain::email::EmailKey;
 use crate::domain::reset::{Reset, ResetState};
-
-struct ResetRow {
-    reset_id: ResetId,
-    mail_id: OutboxId,
-    user_id: UserId,
-    status: String,
-    digest: TokenDigest,
-    expires_at: DateTime<Utc>,
-    created_at: DateTime<Utc>,
-    settled_at: Option<DateTime<Utc>>,
-}
-
-impl ResetRow {
-    fn reset(self) -> Result<Reset, Error> {
-        let state = match (self.status.as_str(), self.settled_at) {
-            ("pending", None) => ResetState::Pending,
-            ("used", Some(at)) => ResetState::Used { at },
-            ("replaced", Some(at)) => ResetState::Replaced { at },
-            (status, _) => {
-                return Err(Error::corrupt("resets.status", format!("unexpected status {status}")));
-            }
-        };
-        Ok(Reset {
-            id: self.reset_id,
-            mail_id: self.mail_id,
-            user_id: self.user_id,
-            created_at: self.created_at,
-            digest: self.digest,
-            expires_at: self.expires_at,
-            state,
-        })
-    }
-}
 
 /// A reset with its account.
 pub(crate) struct ResetOfAccount {
@@ -86,18 +52,22 @@ pub(crate) async fn find_for_update(
     .fetch_optional(tx.connection())
     .await?;
     let Some(row) = row else { return Ok(None) };
-    let (email, is_active) = (EmailKey::from_stored(row.email_key), row.is_active);
-    let reset = ResetRow {
-        reset_id: row.reset_id,
+    let state = match (row.status.as_str(), row.settled_at) {
+        ("pending", None) => ResetState::Pending,
+        ("used", Some(at)) => ResetState::Used { at },
+        ("replaced", Some(at)) => ResetState::Replaced { at },
+        (status, _) => return Err(Error::corrupt("resets.status", format!("unexpected status {status}"))),
+    };
+    let reset = Reset {
+        id: row.reset_id,
         mail_id: row.mail_id,
         user_id: row.user_id,
-        status: row.status,
+        created_at: row.created_at,
         digest: row.digest,
         expires_at: row.expires_at,
-        created_at: row.created_at,
-        settled_at: row.settled_at,
+        state,
     };
-    Ok(Some(ResetOfAccount { reset: reset.reset()?, email, is_active }))
+    Ok(Some(ResetOfAccount { reset, email: EmailKey::from_stored(row.email_key), is_active: row.is_active }))
 }
 
 /// The resets of one outbox message, and the active ones of its user.
@@ -176,7 +146,7 @@ pub(crate) async fn mark_used(tx: &mut TenantTx, used: &Reset) -> Result<bool, E
         set status = 'used', settled_at = $2
         where reset_id = $1 and status = 'pending'",
         used.id.0,
-        used.state.settled_at()
+        tx.now()
     );
     Ok(tx.execute(statement).await? == 1)
 }

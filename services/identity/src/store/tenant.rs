@@ -83,41 +83,35 @@ pub(crate) async fn insert(tx: &mut TenantTx, tenant: &Tenant) -> Result<(), Err
     tx.execute(statement).await.map(drop)
 }
 
+/// Selects the tenant of the transaction: the span name of the statement, its end, and the transaction.
+macro_rules! select_tenant {
+    ($name:literal, $end:literal, $tx:ident) => {
+        sqlx::query_as!(
+            TenantRow,
+            "-- " + $name + r#"
+            select
+                tenant_id as "tenant_id: TenantId", display_name, status as "status: TenantStatus", events_per_second,
+                bytes_per_second, second_factor as "second_factor: SecondFactorPolicy", password_min_length,
+                passkey_login, created_at
+            from identity.tenants
+            where tenant_id = $1 and status <> 'deleted' "# + $end,
+            $tx.tenant_id().as_str()
+        )
+        .fetch_optional($tx.connection())
+        .await?
+        .map(Tenant::try_from)
+        .transpose()
+    };
+}
+
 /// Finds the tenant of the transaction.
 pub(crate) async fn find(tx: &mut TenantTx) -> Result<Option<Tenant>, Error> {
-    let row = sqlx::query_as!(
-        TenantRow,
-        r#"-- tenant.find
-        select
-            tenant_id as "tenant_id: TenantId", display_name, status as "status: TenantStatus", events_per_second,
-            bytes_per_second, second_factor as "second_factor: SecondFactorPolicy", password_min_length,
-            passkey_login, created_at
-        from identity.tenants
-        where tenant_id = $1 and status <> 'deleted'"#,
-        tx.tenant_id().as_str()
-    )
-    .fetch_optional(tx.connection())
-    .await?;
-    row.map(Tenant::try_from).transpose()
+    select_tenant!("tenant.find", "", tx)
 }
 
 /// Finds the tenant of the transaction and locks it until the transaction ends.
 pub(crate) async fn find_for_update(tx: &mut TenantTx) -> Result<Option<Tenant>, Error> {
-    let row = sqlx::query_as!(
-        TenantRow,
-        r#"-- tenant.find_for_update
-        select
-            tenant_id as "tenant_id: TenantId", display_name, status as "status: TenantStatus", events_per_second,
-            bytes_per_second, second_factor as "second_factor: SecondFactorPolicy", password_min_length,
-            passkey_login, created_at
-        from identity.tenants
-        where tenant_id = $1 and status <> 'deleted'
-        for update"#,
-        tx.tenant_id().as_str()
-    )
-    .fetch_optional(tx.connection())
-    .await?;
-    row.map(Tenant::try_from).transpose()
+    select_tenant!("tenant.find_for_update", "for update", tx)
 }
 
 /// Lists all tenants after a given one, for the platform administrator.

@@ -1,15 +1,12 @@
 //! Users.
 
 use chrono::{DateTime, Utc};
-use contract::identity::SecondFactorPolicy;
-use contract::internal::{SubjectRecord, TenantRecord};
-use contract::{Role, TenantStatus, UserStatus};
+use contract::internal::SubjectRecord;
+use contract::{Role, UserStatus};
 use database::{Database, Error, TenantTx};
 use hashing::{Argon2Settings, PasswordDigest};
 use tenancy::{SessionId, TenantId, UserId};
 
-use super::tenant;
-use crate::domain::account::Account;
 use crate::domain::email::{Email, EmailKey};
 use crate::domain::factor::Failures;
 use crate::domain::password_costs::PasswordCosts;
@@ -18,58 +15,6 @@ use crate::domain::password_costs::PasswordCosts;
 pub(crate) const EMAIL_KEY: &str = "users_email_key";
 /// The constraint that rejects a second user with an address that looks the same.
 pub(crate) const EMAIL_SKELETON_KEY: &str = "users_email_skeleton_key";
-
-/// The columns of `identity.find_account` for an account that exists.
-pub(super) struct AccountRow {
-    pub(super) user_id: UserId,
-    pub(super) role: Role,
-    pub(super) status: UserStatus,
-    pub(super) password_digest: Option<PasswordDigest>,
-    pub(super) credential_version: i64,
-    pub(super) kept_session_id: Option<SessionId>,
-    pub(super) api_key_version: i64,
-    pub(super) user_version: i64,
-    pub(super) tenant_status: TenantStatus,
-    pub(super) session_version: i64,
-    pub(super) events_per_second: Option<i32>,
-    pub(super) bytes_per_second: Option<i32>,
-    pub(super) tenant_version: i64,
-    pub(super) email_key: String,
-    pub(super) has_factor: bool,
-    pub(super) second_factor: SecondFactorPolicy,
-    pub(super) passkey_login: bool,
-}
-
-impl AccountRow {
-    pub(super) fn account(self, tenant_id: &TenantId) -> Result<Account, Error> {
-        Ok(Account {
-            subject: SubjectRecord {
-                user_id: self.user_id,
-                tenant_id: tenant_id.clone(),
-                role: self.role,
-                status: self.status,
-                credential_version: self.credential_version,
-                kept_session_id: self.kept_session_id,
-                api_key_version: self.api_key_version,
-                has_factor: self.has_factor,
-                is_deleted: false,
-                version: self.user_version,
-            },
-            tenant: TenantRecord {
-                tenant_id: tenant_id.clone(),
-                status: self.tenant_status,
-                session_version: self.session_version,
-                quota: tenant::quota(self.events_per_second, self.bytes_per_second)?,
-                second_factor: self.second_factor,
-                is_deleted: false,
-                version: self.tenant_version,
-            },
-            email: EmailKey::from_stored(self.email_key),
-            passkey_login: self.passkey_login,
-            password_digest: self.password_digest,
-        })
-    }
-}
 
 /// Returns the address of a user. The tenant comes from an unverified header.
 pub(crate) async fn find_email(
@@ -418,36 +363,23 @@ pub(crate) async fn mark_status(
 
 /// Finds the account status of a user or of a deleted one, for the session service.
 pub(crate) async fn find_record(tx: &mut TenantTx, user_id: UserId) -> Result<Option<SubjectRecord>, Error> {
-    let row = sqlx::query!(
+    let record = sqlx::query_as!(
+        SubjectRecord,
         r#"-- user.find_record
         select
-            tenant_id as "tenant_id!: TenantId", role as "role!: Role", status as "status!: UserStatus",
+            user_id as "user_id!: UserId", tenant_id as "tenant_id!: TenantId", role as "role!: Role", status as "status!: UserStatus",
             credential_version as "credential_version!", kept_session_id as "kept_session_id: SessionId",
             api_key_version as "api_key_version!", has_factor as "has_factor!", false as "is_deleted!",
             version as "version!"
         from identity.users
         where user_id = $1
         union all
-        select tenant_id, 'member', 'disabled', credential_version, null, credential_version, false, true, version
+        select user_id, tenant_id, 'member', 'disabled', credential_version, null, credential_version, false, true, version
         from identity.deleted_users
         where user_id = $1"#,
         user_id.0
-    )
-    .fetch_optional(tx.connection())
-    .await?;
-    let Some(row) = row else { return Ok(None) };
-    Ok(Some(SubjectRecord {
-        user_id,
-        tenant_id: row.tenant_id,
-        role: row.role,
-        status: row.status,
-        credential_version: row.credential_version,
-        kept_session_id: row.kept_session_id,
-        api_key_version: row.api_key_version,
-        has_factor: row.has_factor,
-        is_deleted: row.is_deleted,
-        version: row.version,
-    }))
+    );
+    Ok(record.fetch_optional(tx.connection()).await?)
 }
 
 /// Counts the active users of all tenants: those with a second factor, and those without.

@@ -1,30 +1,24 @@
 //! Writes of consumers: to ingest, and the Secrets with their logins.
 
-use std::sync::Arc;
-
 use contract::consumers::{ConsumerName, CreateConsumer};
 use contract::managed::{ConsumerReference, ManagedConsumer, StoredConsumer, WrittenConsumer};
 use kube::Resource as _;
 use uuid::Uuid;
 
-use super::{Controller, Written};
+use super::{Controller, Record};
 use crate::failure::WriteError;
 use crate::login_secret::LoginSecret;
 use crate::memory::Memory;
 use crate::resources::SvcConsumer;
-use crate::services::{CallError, IngestClient};
+use crate::services::{CallError, ServiceClient};
+use crate::status::Kind;
 
 impl Controller {
     /// Reads the stored consumers. If they cannot be read, the last ones remain.
     pub(super) async fn poll_consumers(&self, memory: &mut Memory) {
         let Some(ingest) = &self.ingest else { return };
-        match ingest.list().await {
-            Ok(consumers) => {
-                let consumers = consumers.into_iter().map(|stored| (stored.owner.uid, stored));
-                memory.stored_consumers = Some(Arc::new(consumers.collect()));
-            }
-            Err(error) => tracing::warn!(%error, "failed to read the consumers from ingest"),
-        }
+        let (list, key) = (ingest.consumers().await, |stored: &StoredConsumer| stored.owner.uid);
+        super::keep(&mut memory.stored_consumers, list, key, "consumers from ingest");
     }
 
     pub(super) async fn put_consumer(
@@ -32,7 +26,8 @@ impl Controller {
         resource: &SvcConsumer,
         uid: Uuid,
         consumer: &CreateConsumer,
-    ) -> Result<Written, WriteError> {
+        record: &Record<'_>,
+    ) -> Result<(), WriteError> {
         // Not created if its login cannot be written.
         self.kubernetes.login(resource).await?;
         let write = ManagedConsumer {
@@ -40,14 +35,15 @@ impl Controller {
             generation: resource.metadata.generation.unwrap_or_default(),
             take_over_from: self.take_over_from.to_vec(),
         };
-        let written = self.ingest()?.put(uid, &write).await?;
+        let written = self.ingest()?.put_consumer(uid, &write).await?;
         // Without the Secret, the next plan replaces the login.
-        let result = self.write_issued(resource, &written).await;
-        Ok(result.inspect_err(super::log_secret).unwrap_or_else(|_| Written::Consumer {
-            stored: Box::new(written.stored),
-            login: None,
-            active: None,
-        }))
+        let active = self.write_issued(resource, &written, record).await.inspect_err(super::log_secret);
+        record.lock().put_consumer(written.stored);
+        // A new resource that becomes ready causes no event.
+        if let Ok(Some(false)) = active {
+            self.publish_login(resource, false).await;
+        }
+        Ok(())
     }
 
     pub(super) async fn put_login(
@@ -55,18 +51,24 @@ impl Controller {
         resource: &SvcConsumer,
         uid: Uuid,
         stored: &StoredConsumer,
-    ) -> Result<Written, WriteError> {
+        record: &Record<'_>,
+    ) -> Result<(), WriteError> {
         // The cache can be older than the Secret, and programs may use its login already.
         if let Some(found) = self.kubernetes.login(resource).await?
             && let Some(password) = found.password_of(stored)
         {
             let login = LoginSecret::new(stored, password, &self.consumer_nats_url);
             self.kubernetes.write_login(resource, &login).await?;
-            let stored = Box::new(stored.clone());
-            return Ok(Written::Consumer { stored, login: Some(login), active: None });
+            record.lock().put_login(resource, Some(login));
+            return Ok(());
         }
         let written = self.ingest()?.renew_login(uid, &reference(&stored.consumer.name, false)).await?;
-        Ok(self.write_issued(resource, &written).await.inspect_err(super::log_secret)?)
+        let active = self.write_issued(resource, &written, record).await.inspect_err(super::log_secret)?;
+        record.lock().put_consumer(written.stored);
+        if let Some(active) = active {
+            self.publish_login(resource, active).await;
+        }
+        Ok(())
     }
 
     /// Deletes a consumer, or the login of one that is not allowed.
@@ -75,6 +77,7 @@ impl Controller {
         uid: Uuid,
         name: &ConsumerName,
         not_allowed: Option<&SvcConsumer>,
+        record: &Record<'_>,
     ) -> Result<(), WriteError> {
         if let Some(resource) = not_allowed {
             match self.kubernetes.delete_login(resource).await {
@@ -83,41 +86,50 @@ impl Controller {
                 Err(error) => return Err(error),
             }
         }
-        Ok(self.ingest()?.delete(uid, &reference(name, not_allowed.is_none())).await?)
+        self.ingest()?.delete_consumer(uid, &reference(name, not_allowed.is_none())).await?;
+        let reason = if not_allowed.is_some() {
+            "its login only: its tenant does not allow it"
+        } else {
+            "its resource does not exist"
+        };
+        tracing::info!(consumer = %name, %uid, reason, "consumer deleted");
+        self.metrics.count_release(Kind::Consumer);
+        record.lock().forget_consumer(uid, not_allowed.is_none());
+        if let Some(resource) = not_allowed {
+            record.lock().put_login(resource, None);
+        }
+        Ok(())
     }
 
-    /// Writes the Secret with a new login, if there is one.
+    /// Writes the Secret with a new login, if there is one. Returns whether the broker accepts it.
     async fn write_issued(
         &self,
         resource: &SvcConsumer,
         written: &WrittenConsumer,
-    ) -> Result<Written, kube::Error> {
-        let (stored, active) =
-            (Box::new(written.stored.clone()), written.login.as_ref().map(|login| login.active));
-        let mut login = None;
-        if let Some(issued) = &written.login {
-            let secret = LoginSecret::new(&stored, issued.password.expose(), &self.consumer_nats_url);
-            self.kubernetes.write_login(resource, &secret).await?;
-            login = Some(secret);
-        }
-        Ok(Written::Consumer { stored, login, active })
+        record: &Record<'_>,
+    ) -> Result<Option<bool>, kube::Error> {
+        let Some(issued) = &written.login else { return Ok(None) };
+        let secret = LoginSecret::new(&written.stored, issued.password.expose(), &self.consumer_nats_url);
+        self.kubernetes.write_login(resource, &secret).await?;
+        record.lock().put_login(resource, Some(secret));
+        Ok(Some(issued.active))
     }
 
-    /// Publishes that a login is new or not accepted yet.
-    pub(super) async fn publish_login(&self, resource: &SvcConsumer, active: Option<bool>) {
-        let (reason, note) = match active {
-            None => return,
-            Some(true) => ("LoginReplaced", "The Secret has a new login."),
-            Some(false) => (
+    /// Publishes that a login is new, and whether it is accepted.
+    async fn publish_login(&self, resource: &SvcConsumer, active: bool) {
+        let (reason, note) = if active {
+            ("LoginReplaced", "The Secret has a new login.")
+        } else {
+            (
                 "LoginNotActive",
                 "The Secret has a new login. The broker accepts it when its administrator has installed the accounts of consumers.",
-            ),
+            )
         };
         self.kubernetes.publish(&resource.object_ref(&()), reason, None, note).await;
     }
 
     /// Plans contain no consumers without the client.
-    fn ingest(&self) -> Result<&IngestClient, CallError> {
+    fn ingest(&self) -> Result<&ServiceClient, CallError> {
         self.ingest.as_ref().ok_or_else(|| CallError::Unavailable("it is not configured".to_owned()))
     }
 }

@@ -5,7 +5,7 @@ use kube::api::DeleteParams;
 use kube::core::ObjectMeta;
 use kube::{Api, Resource as _, ResourceExt as _};
 
-use super::Kubernetes;
+use super::{Kubernetes, unless_absent};
 use crate::failure::WriteError;
 use crate::login_secret::{self, LoginSecret};
 use crate::resources::SvcConsumer;
@@ -48,10 +48,7 @@ impl Kubernetes {
             return Ok(());
         }
         let name = login_secret::name(&consumer.name_any());
-        match self.secrets_of(consumer).delete(&name, &DeleteParams::default()).await {
-            Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
-            result => Ok(result.map(drop)?),
-        }
+        Ok(unless_absent(self.secrets_of(consumer).delete(&name, &DeleteParams::default()).await)?)
     }
 
     fn secrets_of(&self, consumer: &SvcConsumer) -> Api<Secret> {

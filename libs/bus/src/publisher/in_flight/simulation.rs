@@ -6,13 +6,14 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures::FutureExt as _;
+use prometheus_client::metrics::histogram::Histogram;
 use proptest::prelude::*;
 use proptest::sample::Index;
 use service::telemetry::Metrics;
 use tenancy::TenantId;
 
 use super::super::Ack;
-use super::super::metrics::PublisherMetrics;
+use super::super::metrics::durations;
 use super::super::pending_message::CallOutcomes;
 use super::*;
 use crate::budget::MemoryBudget;
@@ -184,7 +185,7 @@ struct Simulation {
     first_acknowledgements: Vec<Id>,
     budget: MemoryBudget,
     target: Arc<Target>,
-    metrics: Arc<PublisherMetrics>,
+    durations: Histogram,
 }
 
 impl Simulation {
@@ -206,7 +207,7 @@ impl Simulation {
             first_acknowledgements: Vec::new(),
             budget: MemoryBudget::with_max_reservations(4_000, 1 << 24),
             target: Arc::new(Target::new(0, STREAM, &metrics)),
-            metrics: Arc::new(PublisherMetrics::new(&metrics, STREAM)),
+            durations: durations(&metrics, STREAM),
         }
     }
 
@@ -216,7 +217,7 @@ impl Simulation {
         }
         let tenant: TenantId = "acme".parse().unwrap();
         let subject = AuditSubject::new(Some(&tenant), "identity", "user_invited").unwrap();
-        let batch = CallOutcomes::new(ids.len(), &self.metrics);
+        let batch = CallOutcomes::new(ids.len(), &self.durations);
         let deadline = self.now + Duration::from_millis(timeout);
         let pending = ids.iter().enumerate().map(|(index, id)| {
             let message = Message::audit(&subject, &id.to_string(), None, payload(*id)).unwrap();
@@ -236,7 +237,7 @@ impl Simulation {
 
     fn pass_on(&mut self) {
         if let Ok(message) = self.outgoing.try_recv()
-            && self.in_flight.contains(message.token)
+            && self.in_flight.waiting.contains(message.token)
         {
             self.sent.push_back(message);
         }
@@ -289,7 +290,7 @@ impl Simulation {
         self.in_flight.end();
         self.verify_finished();
         assert!(self.calls.is_empty(), "an outcome is missing after the connection broke");
-        assert!(self.in_flight.is_empty());
+        assert!(self.in_flight.waiting.is_empty());
         assert_eq!((self.budget.reservations(), self.budget.reserved_bytes()), (0, 0));
         self.late.extend(self.sent.drain(..));
         self.replies.clear();

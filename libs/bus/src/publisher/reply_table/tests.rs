@@ -9,7 +9,7 @@ use service::telemetry::Metrics;
 use tenancy::TenantId;
 
 use super::super::PublishError;
-use super::super::metrics::PublisherMetrics;
+use super::super::metrics::durations;
 use super::super::pending_message::{CallOutcomes, PendingMessage};
 use super::super::target::Target;
 use super::*;
@@ -28,13 +28,13 @@ fn pending(budget: &MemoryBudget, deadline: Instant) -> (PendingMessage, Arc<Cal
     let message = Message::audit(&subject, "1", None, Bytes::new()).unwrap();
     let reservation = budget.reserve(&tenant, message.size()).unwrap();
     let metrics = Metrics::new("test");
-    let batch = CallOutcomes::new(1, &Arc::new(PublisherMetrics::new(&metrics, "UDM")));
+    let batch = CallOutcomes::new(1, &durations(&metrics, "UDM"));
     let target = Arc::new(Target::new(0, "UDM", &metrics));
     (PendingMessage::new(message, target, reservation, deadline, &batch, 0), batch)
 }
 
 #[test]
-fn late_reply_does_not_match_the_next_message_in_the_slot() {
+fn late_reply_does_not_match_the_next_message() {
     let (budget, table) = (budget(), ReplyTable::default());
     let (first, _) = pending(&budget, Instant::now());
     let (second, _) = pending(&budget, Instant::now());
@@ -64,8 +64,8 @@ fn step() -> impl Strategy<Value = Step> {
 
 proptest! {
     #[test]
-    fn reply_tokens_round_trip(index: u32, generation: u32, stream: usize) {
-        let token = ReplyToken { index, generation, stream };
+    fn reply_tokens_round_trip(number: u64, stream: usize) {
+        let token = ReplyToken { number, stream };
         prop_assert_eq!(token.to_string().parse::<ReplyToken>(), Ok(token));
     }
 

@@ -738,6 +738,27 @@ async fn a_client_that_closes_its_side_before_the_end_of_a_body_gets_an_error_at
     }
 }
 
+#[tokio::test]
+async fn a_handler_processes_the_error_of_a_body_if_the_client_resets_the_connection() {
+    let (sender, mut outcomes) = tokio::sync::mpsc::unbounded_channel();
+    let handler = post(async move |request| {
+        let received = |_, _| {
+            sender.send("received").unwrap();
+            Ok(())
+        };
+        let body = body::read_into(request, 100, received).await;
+        sender.send(if body.is_ok() { "complete" } else { "incomplete" }).unwrap();
+    });
+    let server = TestServer::start(SMALL, "", Router::new().route("/", handler)).await;
+    let mut client = server.connect(1).await;
+    client.write_all(b"POST / HTTP/1.1\r\nhost: test\r\ncontent-length: 5\r\n\r\nhe").await.unwrap();
+    let mut next = async || tokio::time::timeout(10 * SECOND, outcomes.recv()).await.unwrap();
+    assert_eq!(next().await, Some("received"));
+    socket2::SockRef::from(&client).set_linger(Some(Duration::ZERO)).unwrap();
+    drop(client);
+    assert_eq!(next().await, Some("incomplete"));
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_response_to_a_client_that_is_gone_ends_after_ten_seconds() {
     let endless = || futures::stream::pending::<Result<Bytes, Infallible>>();
