@@ -8,7 +8,7 @@ use reqwest::header::HeaderValue;
 use tenancy::{TenantId, UserId};
 
 use crate::framework::environment;
-use crate::framework::error::{CliError, ErrorKind, Result};
+use crate::framework::error::{CliError, ErrorKind, Result, remediation_for};
 
 /// What else can be the reason of a rejected credential.
 const SUSPENDED: &str = "If no credential of the tenant works, ask the platform administrator whether it is suspended: `svc tenants get`.";
@@ -142,7 +142,14 @@ impl CliError {
     pub(crate) fn with_credential(mut self, source: &CredentialSource) -> Self {
         let Some(kind) = ProblemKind::from_code(&self.code) else { return self };
         match (kind, source.variable()) {
-            (ProblemKind::CredentialInvalid, _) => self.remediation = source.replacement(),
+            (ProblemKind::CredentialInvalid, _) => {
+                // Other steps can follow the general one.
+                let (general, replacement) = (remediation_for(kind), source.replacement());
+                self.remediation = match self.remediation.strip_prefix(general) {
+                    Some(others) => replacement + others,
+                    None => replacement,
+                };
+            }
             (ProblemKind::ReauthenticationRequired, Some(_)) => {
                 let variable = source.variable_in_use();
                 self.remediation = format!(
