@@ -226,6 +226,7 @@ export const post = (path, body, headers, unknown) => send("POST", path, { body,
 let challenge = null;
 // The answer of a passkey, until it is sent: to the challenge or, without one, that of a login with a passkey alone.
 let assertion = null;
+export const hasAssertion = () => Boolean(assertion);
 // The button for such a login. A passkey belongs to the address of the installation.
 const passkeyLogin = element("passkey-login");
 export const hasPasskeys = () =>
