@@ -2,8 +2,7 @@
 
 use argon2::{Algorithm, Block, Params};
 
-use crate::Backend;
-use crate::compress::{Compress, Upcoming};
+use crate::compress::{Upcoming, compress};
 
 /// Segments of a lane. Lanes do not reference the current segment of each other, so it can be computed in any order.
 const SLICES: usize = 4;
@@ -12,7 +11,8 @@ const ADDRESSES: usize = 128;
 const BLOCKS_PER_PAUSE: usize = 1024;
 
 /// Computes all blocks after the first two of each lane. `blocks` has the length that the parameters require.
-pub(crate) fn fill(backend: Backend, params: &Params, blocks: &mut [Block], mut pause: impl FnMut()) {
+#[target_feature(enable = "avx2")]
+pub(crate) fn fill(params: &Params, blocks: &mut [Block], pause: &mut dyn FnMut()) {
     let lanes = params.p_cost() as usize;
     let mut addresses = vec![Block::new(); lanes];
     let mut positions = vec![0; lanes];
@@ -24,7 +24,7 @@ pub(crate) fn fill(backend: Backend, params: &Params, blocks: &mut [Block], mut 
             let mut locate = |blocks: &[Block], lane: usize, index: usize| {
                 let random = if segment.is_independent() {
                     if index == segment.start() || index.is_multiple_of(ADDRESSES) {
-                        segment.write_addresses(backend.compress, lane, index, &mut addresses[lane]);
+                        segment.write_addresses(lane, index, &mut addresses[lane]);
                     }
                     addresses[lane].as_ref()[index % ADDRESSES]
                 } else {
@@ -43,7 +43,7 @@ pub(crate) fn fill(backend: Backend, params: &Params, blocks: &mut [Block], mut 
                     let Ok([before, other, new]) = blocks.get_disjoint_mut(three) else {
                         unreachable!("the set of references contains neither the new nor the previous block")
                     };
-                    (backend.compress)(before, other, new, pass > 0, upcoming);
+                    compress(before, other, new, pass > 0, upcoming);
                     if index + 1 < segment.length {
                         *reference = locate(blocks, lane, index + 1);
                         // Requested while the block of the next lane is computed.
@@ -99,7 +99,8 @@ impl<'a> Segment<'a> {
     }
 
     /// Computes the addresses for an index and those after it (section 3.4.1.2).
-    fn write_addresses(&self, compress: Compress, lane: usize, index: usize, addresses: &mut Block) {
+    #[target_feature(enable = "avx2")]
+    fn write_addresses(&self, lane: usize, index: usize, addresses: &mut Block) {
         let mut input = Block::new();
         let passes = self.params.t_cost() as usize;
         let counter = index / ADDRESSES + 1;

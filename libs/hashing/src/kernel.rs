@@ -1,4 +1,4 @@
-//! The implementation of Argon2id: `argon2id` with the instructions of this machine, or the `argon2` crate.
+//! The implementation of Argon2id: `argon2id` on processors with AVX2, or the `argon2` crate.
 //!
 //! The crate checks the other implementation before its first hash, and later one hash in 4,096. After a difference, only the crate is
 //! used.
@@ -6,12 +6,12 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use argon2::{Algorithm, Argon2, Block, Error, Params, Version};
-use argon2id::Backend;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 
-/// The name of the `argon2` crate in metrics and logs.
+/// The names of `argon2id` and of the `argon2` crate in metrics and logs.
+const AVX2: &str = "avx2";
 const CRATE: &str = "crate";
 const CHECK_INTERVAL: u64 = 4096;
 /// Memory in KiB, iterations and lanes of the hashes of the test. It takes a few milliseconds.
@@ -20,7 +20,7 @@ const TESTED: [(u32, u32, u32); 3] = [(64, 1, 1), (129, 3, 2), (2560, 2, 4)];
 /// Which implementation computes the hashes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HashKernel {
-    /// The fastest one of the machine, checked by the `argon2` crate.
+    /// The fastest one of the processor, checked by the `argon2` crate.
     Auto,
     /// The `argon2` crate.
     Crate,
@@ -40,15 +40,14 @@ pub(crate) struct Kernel {
 
 impl Kernel {
     pub(crate) fn new(setting: HashKernel) -> Self {
-        match (setting, Backend::available().first().copied()) {
-            (HashKernel::Auto, Some(backend)) => {
+        match (setting, argon2id::with_avx2()) {
+            (HashKernel::Auto, Some(hash_into)) => {
                 // Between two parts of a hash, other threads can run: without it, a session check waits for up to 4 ms, the time
                 // slice of the scheduler.
-                let pause = std::thread::yield_now;
                 Self::tested(
-                    backend.name(),
+                    AVX2,
                     Box::new(move |params, password, salt, out, blocks| {
-                        argon2id::hash_into(backend, params, password, salt, out, blocks, pause)
+                        hash_into(params, password, salt, out, blocks, &mut std::thread::yield_now)
                     }),
                 )
             }
@@ -79,13 +78,13 @@ impl Kernel {
         kernel
     }
 
-    /// Returns the instructions that are used, or `crate`.
+    /// Returns `avx2` or `crate`.
     pub(crate) fn name(&self) -> &'static str {
         if self.is_trusted.load(Ordering::Relaxed) { self.name } else { CRATE }
     }
 
     pub(crate) fn register(&self, registry: &mut Registry) {
-        let help = "Implementation of Argon2id in use: avx512, avx2, portable or crate; always 1";
+        let help = "Implementation of Argon2id in use: avx2 or crate; always 1";
         registry.register("hash_kernel", help, self.metric.clone());
     }
 
@@ -167,9 +166,9 @@ mod tests {
     }
 
     #[test]
-    fn the_setting_selects_the_instructions_of_the_machine_or_the_crate() {
+    fn the_setting_selects_avx2_if_the_processor_has_it_or_the_crate() {
         let (auto, by_crate) = (Kernel::new(HashKernel::Auto), Kernel::new(HashKernel::Crate));
-        assert_eq!(auto.name(), Backend::available()[0].name());
+        assert_eq!(auto.name(), if argon2id::with_avx2().is_some() { AVX2 } else { CRATE });
         assert_eq!(metric(&auto), format!("hash_kernel{{kernel=\"{}\"}} 1", auto.name()));
         assert_eq!(metric(&by_crate), "hash_kernel{kernel=\"crate\"} 1");
         assert_eq!(hash(&auto), hash(&by_crate));

@@ -43,8 +43,8 @@ service::variables! {
         /// Number of passwords that are hashed in parallel. The default is one per core (`SVC_CPUS`), but at most as many as fit
         /// into half of the memory limit.
         hash_workers: Option<usize> = Variable::new("SVC_HASH_WORKERS", "number").optional(),
-        /// Implementation of Argon2id. `auto` uses the vector instructions of the processor and checks results with the
-        /// `argon2` crate, `crate` uses only the crate.
+        /// Implementation of Argon2id. `auto` uses AVX2, if the processor has it, and checks results with the `argon2` crate;
+        /// `crate` uses only the crate.
         pub(crate) hash_kernel: HashKernel = Variable::new("SVC_HASH_KERNEL", "`auto` or `crate`")
             .default("auto")
             .one_of([("auto", HashKernel::Auto), ("crate", HashKernel::Crate)]),
