@@ -93,17 +93,6 @@ serde_as_text!(OperatorId);
 /// once in this time.
 pub const SETTLING_TIME: TimeDelta = TimeDelta::minutes(10);
 
-/// Returns whether a resource may become the owner again after its release at a time. The release was wrong: the resource exists.
-pub fn may_return(
-    generation: i64,
-    released_generation: i64,
-    released_at: DateTime<Utc>,
-    now: DateTime<Utc>,
-) -> bool {
-    generation > released_generation
-        || (generation == released_generation && now >= released_at + SETTLING_TIME)
-}
-
 /// The Kubernetes resource that a write comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Owner {
@@ -111,6 +100,62 @@ pub struct Owner {
     pub uid: Uuid,
     /// `metadata.generation`.
     pub generation: i64,
+}
+
+/// The last write of a tenant, producer or consumer that an operator manages. It decides which write may follow.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Claim {
+    /// The operator.
+    pub operator: OperatorId,
+    /// The resource.
+    #[serde(flatten)]
+    pub owner: Owner,
+}
+
+impl Claim {
+    /// Requires a write of the same resource that is not older, or one that takes over from another operator.
+    ///
+    /// # Errors
+    /// [`Conflict::ManagedElsewhere`], [`Conflict::Stale`], or `taken` if another resource of the same operator is the owner.
+    pub fn require_next(
+        &self,
+        write: &Self,
+        take_over_from: &[OperatorId],
+        taken: Conflict,
+    ) -> Result<(), Conflict> {
+        self.require_operator(&write.operator, take_over_from)?;
+        match self.owner.uid == write.owner.uid {
+            true if write.owner.generation < self.owner.generation => Err(Conflict::Stale),
+            false if self.operator == write.operator => Err(taken),
+            _ => Ok(()),
+        }
+    }
+
+    /// Requires the same operator, or one that takes over from it.
+    ///
+    /// # Errors
+    /// [`Conflict::ManagedElsewhere`] for another operator.
+    pub fn require_operator(&self, by: &OperatorId, take_over_from: &[OperatorId]) -> Result<(), Conflict> {
+        if self.operator == *by || take_over_from.contains(&self.operator) {
+            return Ok(());
+        }
+        Err(Conflict::ManagedElsewhere { operator: self.operator.clone() })
+    }
+
+    /// Requires that the resource may become the owner again after its release at a time. The release was wrong: the resource exists.
+    ///
+    /// # Errors
+    /// [`Conflict::Released`] for a write that can be a delayed one.
+    pub fn require_return(
+        &self,
+        write: Owner,
+        released_at: DateTime<Utc>,
+        now: DateTime<Utc>,
+    ) -> Result<(), Conflict> {
+        let released = self.owner.generation;
+        let is_settled = write.generation == released && now >= released_at + SETTLING_TIME;
+        if write.generation > released || is_settled { Ok(()) } else { Err(Conflict::Released) }
+    }
 }
 
 /// The desired state of a tenant.
@@ -259,7 +304,7 @@ pub struct ManagedProducer {
 pub struct ProducerDeletion {
     /// The tenant of the producer.
     pub tenant_id: TenantId,
-    /// Whether the resource does not exist any more. Then a delayed write does not store it again ([`may_return`]).
+    /// Whether the resource does not exist any more. Then a delayed write does not store it again ([`Claim::require_return`]).
     #[serde(default)]
     pub is_final: bool,
 }
@@ -408,13 +453,41 @@ mod tests {
         }
     }
 
+    fn claim(cluster: u128, uid: u128, generation: i64) -> Claim {
+        let operator = format!("{}/svc/svc", Uuid::from_u128(cluster)).parse().unwrap();
+        Claim { operator, owner: Owner { uid: Uuid::from_u128(uid), generation } }
+    }
+
+    #[test]
+    fn writes_of_a_resource_are_accepted_in_their_order() {
+        let stored = claim(1, 7, 3);
+        let next = |write: &Claim| stored.require_next(write, &[], Conflict::ConsumerTaken);
+        assert_eq!(next(&claim(1, 7, 2)), Err(Conflict::Stale));
+        assert_eq!(next(&claim(1, 7, 3)), Ok(()));
+        assert_eq!(next(&claim(1, 7, 4)), Ok(()));
+        assert_eq!(next(&claim(1, 8, 9)), Err(Conflict::ConsumerTaken), "another resource of the operator");
+    }
+
+    #[test]
+    fn another_operator_changes_nothing_unless_it_takes_over() {
+        let stored = claim(1, 7, 3);
+        let elsewhere = Conflict::ManagedElsewhere { operator: stored.operator.clone() };
+        for write in [claim(2, 7, 2), claim(2, 7, 9), claim(2, 8, 1)] {
+            let next = |from: &[OperatorId]| stored.require_next(&write, from, Conflict::NotReleased);
+            assert_eq!(next(&[claim(3, 7, 3).operator]), Err(elsewhere.clone()));
+            let is_older = write.owner == claim(1, 7, 2).owner;
+            let expected = if is_older { Err(Conflict::Stale) } else { Ok(()) };
+            assert_eq!(next(std::slice::from_ref(&stored.operator)), expected, "{write:?}");
+        }
+    }
+
     #[test]
     fn a_released_resource_returns_with_a_newer_generation_or_later() {
         let at = DateTime::UNIX_EPOCH;
-        let before = at + SETTLING_TIME - TimeDelta::seconds(1);
-        assert!(!may_return(3, 3, at, before));
-        assert!(may_return(3, 3, at, at + SETTLING_TIME));
-        assert!(may_return(4, 3, at, at));
-        assert!(!may_return(2, 3, at, at + SETTLING_TIME), "an older generation is a delayed write");
+        let returns = |generation, now| claim(1, 7, 3).require_return(claim(1, 7, generation).owner, at, now);
+        assert_eq!(returns(3, at + SETTLING_TIME - TimeDelta::seconds(1)), Err(Conflict::Released));
+        assert_eq!(returns(3, at + SETTLING_TIME), Ok(()));
+        assert_eq!(returns(4, at), Ok(()));
+        assert_eq!(returns(2, at + SETTLING_TIME), Err(Conflict::Released), "a delayed write");
     }
 }

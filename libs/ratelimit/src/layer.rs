@@ -1,25 +1,24 @@
-//! The default rate limit as a layer of a router, per client address.
+//! The default rate limit as a layer of a router, per client address and replica.
 
 use axum::Router;
 use axum::extract::{MatchedPath, Request, State};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use contract::routes::{self, RateLimit};
+use service::Problem;
 use service::http::ClientAddress;
-use service::{Problem, Tasks};
 
-use crate::{BufferedLimiter, Limit, Limiter, source};
+use crate::{Limit, Limiter, LocalLimiter, source};
 
 impl Limiter {
     /// Counts the requests of a router per client address, except for routes with another class than
-    /// [`RateLimit::Default`] in the route table: their handlers count them. Unknown paths and methods count too. If the database is
-    /// unavailable, each replica counts by itself.
-    pub fn wrap(&self, limit: Limit, router: Router, tasks: &Tasks) -> Router {
+    /// [`RateLimit::Default`] in the route table: their handlers count them. Unknown paths and methods count too. Each replica counts in
+    /// memory, because a statement would cost more than most of these requests.
+    pub fn wrap(&self, limit: Limit, router: Router) -> Router {
         if limit.rate.is_none() {
             return router;
         }
-        let limiter = BufferedLimiter::new(self.clone(), limit);
-        limiter.exchange_periodically(tasks);
+        let limiter = LocalLimiter::new(limit, self.clock(), self.metrics().clone());
         router.layer(from_fn_with_state(limiter, count))
     }
 }
@@ -31,13 +30,13 @@ pub fn class_of(request: &Request) -> RateLimit {
 }
 
 async fn count(
-    State(limiter): State<BufferedLimiter>,
+    State(limiter): State<LocalLimiter>,
     ClientAddress(address): ClientAddress,
     request: Request,
     next: Next,
 ) -> Response {
     if class_of(&request) == RateLimit::Default
-        && let Err(error) = limiter.count(&source(address))
+        && let Err(error) = limiter.check_and_count(&source(address))
     {
         return Problem::from(error).into_response();
     }

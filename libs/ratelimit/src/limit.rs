@@ -56,7 +56,7 @@ pub const AUDIT: Variable = variable(
 pub const DEFAULT: Variable = variable(
     "SVC_LIMIT_DEFAULT",
     "120/min",
-    "Rate limit of all other routes per client address, separately for identity and session.",
+    "Rate limit of all other routes per client address and replica, separately for identity and session.",
 );
 
 const fn variable(name: &'static str, default: &'static str, meaning: &'static str) -> Variable {
@@ -123,8 +123,8 @@ impl Rate {
         self.interval * self.burst.get()
     }
 
-    /// Returns the longest lead of a subject that counts. Replicas that count in memory can exceed a burst together. A longer lead
-    /// comes from a clock that was ahead.
+    /// Returns the longest lead of a subject that counts. Twice the burst tolerance, because the clocks of replicas differ. A longer
+    /// lead comes from a clock that was ahead.
     pub(crate) fn max_lead(&self) -> Duration {
         2 * self.burst_tolerance()
     }

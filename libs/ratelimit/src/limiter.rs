@@ -81,7 +81,7 @@ impl LimiterMetrics {
         self.count(limit, "rejected");
     }
 
-    /// Counts a request that could not be counted, or an exchange of counts that failed.
+    /// Counts a request that could not be counted.
     pub fn unavailable(&self, limit: &'static str) {
         self.count(limit, "unavailable");
     }
@@ -101,10 +101,6 @@ impl Limiter {
             lookups: KeyedLocks::default(),
             metrics: LimiterMetrics::new(metrics),
         }))
-    }
-
-    pub(crate) fn table(&self) -> &PostgresStore {
-        &self.0.table
     }
 
     pub(crate) fn clock(&self) -> Arc<dyn Clock> {

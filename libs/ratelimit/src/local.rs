@@ -1,14 +1,13 @@
-//! Counts requests in memory, for a service without a database. Each process counts by itself.
+//! Counts requests in memory, where a statement per request would cost more than the request, or without a database. Each process
+//! counts by itself.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use chrono::{DateTime, TimeDelta, Utc};
 use service::Clock;
 
-use crate::gcra::delta;
 use crate::memory::MemoryStore;
-use crate::{Limit, LimiterMetrics, Network, RateLimitError, Source};
+use crate::{Limit, LimiterMetrics, RateLimitError, Source};
 
 /// Rate limiter of one process. Clones share its state.
 #[derive(Clone)]
@@ -44,37 +43,18 @@ impl LocalLimiter {
         }
     }
 
-    /// Checks and counts a request in one step.
+    /// Checks and counts a request in one step, narrowest network first: a network counts the requests that the narrower ones allow.
     ///
     /// # Errors
     /// The rate limit is exceeded.
     pub fn check_and_count(&self, source: &Source) -> Result<(), RateLimitError> {
-        self.allow(source, |_, _| ())
-    }
-
-    /// Checks and counts a request in one step, narrowest network first: a network counts the requests that the narrower ones allow.
-    /// Calls `counted` with each network that counted the request, and the interval of its rate.
-    ///
-    /// # Errors
-    /// The rate limit is exceeded.
-    pub(crate) fn allow(
-        &self,
-        source: &Source,
-        counted: impl Fn(&Network, TimeDelta),
-    ) -> Result<(), RateLimitError> {
         let (Some(rate), now) = (&self.limit.rate, self.clock.now()) else { return Ok(()) };
         for network in source.networks() {
             let decision = self.store.count(self.limit.name, rate, network, now);
             decision.map_err(|retry_after| self.rejected(retry_after))?;
-            counted(network, delta(network.interval(rate)));
         }
         self.metrics.allowed(self.limit.name);
         Ok(())
-    }
-
-    /// Raises the theoretical arrival time of a network to the one that all replicas share.
-    pub(crate) fn raise(&self, network: &str, shared: DateTime<Utc>) {
-        self.store.raise(self.limit.name, network, shared, self.clock.now());
     }
 
     fn rejected(&self, retry_after: Duration) -> RateLimitError {
@@ -87,6 +67,7 @@ impl LocalLimiter {
 mod tests {
     use std::net::IpAddr;
 
+    use chrono::{DateTime, TimeDelta};
     use service::clock::ManualClock;
     use service::telemetry::Metrics;
 
@@ -130,18 +111,6 @@ mod tests {
         assert_eq!(fail(&limiter, "2001:db8::2").0, 0);
         let others = (1..=4).map(|network| fail(&limiter, &format!("2001:db8:0:{network}::1")).0);
         assert_eq!(others.collect::<Vec<_>>(), [10, 10, 10, 0], "a /56 has four times the limit");
-    }
-
-    #[test]
-    fn counts_of_other_replicas_raise_the_own_one_and_never_lower_it() {
-        let (limiter, clock) = limiter(Some("30/min"));
-        let network = source("192.0.2.1".parse().unwrap()).to_string();
-        assert_eq!(fail(&limiter, "192.0.2.1").0, 30);
-        limiter.raise(&network, clock.now());
-        assert_eq!(fail(&limiter, "192.0.2.1").0, 0);
-        limiter.raise(&network, clock.now() + TimeDelta::minutes(2));
-        clock.advance(TimeDelta::minutes(1));
-        assert_eq!(fail(&limiter, "192.0.2.1").0, 0);
     }
 
     #[test]

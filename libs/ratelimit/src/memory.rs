@@ -12,7 +12,7 @@ use crate::{Network, Rate, Source};
 
 /// Clients decide how many subjects there are. Beyond this number, those with the fewest requests are forgotten, so new
 /// subjects do not displace one that sends many requests.
-pub(crate) const CAPACITY: usize = 16_384;
+const CAPACITY: usize = 16_384;
 /// Minimum time that a subject is kept: the clock of the cache can run ahead of the injected one.
 const MIN_TTL: Duration = Duration::from_mins(1);
 

@@ -1,8 +1,6 @@
 //! The state of subjects in the table `limits` of a schema.
 
-use std::collections::HashMap;
-
-use chrono::{DateTime, TimeDelta, Utc};
+use chrono::{DateTime, Utc};
 use database::{Database, Error};
 use sqlx::{AssertSqlSafe, PgExecutor};
 
@@ -11,15 +9,6 @@ use crate::{Network, Rate};
 
 /// Small, so that the locks of a purge are short.
 const PURGE_BATCH: i32 = 1000;
-
-/// Requests that were counted in memory, for [`PostgresStore::add`].
-#[derive(Debug, Default)]
-pub(crate) struct Counts {
-    /// Time of the first one.
-    pub(crate) since: DateTime<Utc>,
-    /// For each network, their number times the interval of its rate.
-    pub(crate) intervals: HashMap<String, TimeDelta>,
-}
 
 /// The table of one schema.
 pub(crate) struct PostgresStore {
@@ -69,34 +58,6 @@ impl PostgresStore {
         let refund = sqlx::query(AssertSqlSafe(refund)).bind(limit).bind(subjects).bind(intervals);
         refund.execute(executor).await?;
         Ok(())
-    }
-
-    /// Adds requests that were counted in memory. Returns the resulting theoretical arrival time of each network.
-    pub(crate) async fn add(
-        &self,
-        limit: &'static str,
-        rate: &Rate,
-        counts: Counts,
-    ) -> Result<Vec<(String, DateTime<Utc>)>, Error> {
-        // The order prevents deadlocks between replicas.
-        let add = format!(
-            "-- limit.add
-            insert into {}.limits as stored (limit_name, subject, theoretical_arrival_at, allowed)
-            select $1, added.subject, $2 + added.intervals, true
-            from unnest($3::text[], $4::interval[]) as added (subject, intervals)
-            order by added.subject
-            on conflict (limit_name, subject) do update
-            set theoretical_arrival_at = least(
-                greatest(stored.theoretical_arrival_at, $2) + (excluded.theoretical_arrival_at - $2), $5
-            )
-            returning subject, theoretical_arrival_at",
-            self.schema
-        );
-        let (subjects, intervals): (Vec<String>, Vec<TimeDelta>) = counts.intervals.into_iter().unzip();
-        let latest = counts.since + delta(rate.max_lead());
-        let add = sqlx::query_as(AssertSqlSafe(add)).bind(limit).bind(counts.since);
-        let add = add.bind(subjects).bind(intervals).bind(latest);
-        Ok(add.fetch_all(self.database.pool()).await?)
     }
 
     /// Deletes expired rows: a theoretical arrival time in the past restricts no request.

@@ -15,10 +15,10 @@ use axum::routing::{get, post};
 use chrono::{DateTime, TimeDelta, Utc};
 use proptest::prelude::*;
 use proptest::test_runner::TestRunner;
-use ratelimit::{BufferedLimiter, Limit, Limiter, Rate, RateLimitError, Source, source};
+use ratelimit::{Limit, Limiter, LimiterMetrics, LocalLimiter, Rate, RateLimitError, Source, source};
+use service::Clock as _;
 use service::clock::ManualClock;
 use service::telemetry::Metrics;
-use service::{Clock as _, Tasks};
 use sqlx::Connection as _;
 use testkit::{TestDatabase, wait_until};
 use tower::ServiceExt as _;
@@ -90,7 +90,8 @@ async fn compare_with_model(
     let rate = limit.rate.unwrap();
     // The rows of the last case have no effect any more.
     replicas.clock.advance(TimeDelta::days(1));
-    let (mut model, memory) = (Model::default(), BufferedLimiter::new(replicas.replica(), limit));
+    let mut model = Model::default();
+    let memory = LocalLimiter::new(limit, replicas.clock.clone(), LimiterMetrics::new(&replicas.metrics));
     let retry_after = |error| match error {
         RateLimitError::Limited { retry_after } => retry_after,
         error @ RateLimitError::Unavailable(_) => panic!("{error:?}"),
@@ -103,7 +104,7 @@ async fn compare_with_model(
         // A replica without a request before, which remembers no rejection.
         let postgres = Limiter::new("identity", database.clone(), replicas.clock.clone(), &replicas.metrics);
         prop_assert_eq!(postgres.count(&limit, &source).await.map_err(retry_after), expected);
-        prop_assert_eq!(memory.count(&source).map_err(retry_after), expected);
+        prop_assert_eq!(memory.check_and_count(&source).map_err(retry_after), expected);
     }
     Ok(())
 }
@@ -401,47 +402,13 @@ async fn purges_expired_rows() {
     assert_eq!(replicas.rows().await, 0);
 }
 
-/// Sends requests until one is rejected. Returns how many were allowed.
-fn exhaust(limiter: &BufferedLimiter, address: &str) -> usize {
-    let source = source(address.parse().unwrap());
-    (0..1000).take_while(|_| limiter.count(&source).is_ok()).count()
-}
-
 #[tokio::test]
-async fn replicas_that_count_in_memory_exchange_their_counts() {
+async fn a_router_counts_its_requests_in_memory_except_those_that_handlers_count() {
     let replicas = Replicas::new().await;
-    let [here, there] = [(); 2].map(|()| BufferedLimiter::new(replicas.replica(), limit("4/min")));
-    let two = source("192.0.2.2".parse().unwrap());
-    for limiter in [&here, &there] {
-        assert_eq!(exhaust(limiter, "192.0.2.1"), 4, "until the exchange, each replica allows a burst");
-        limiter.count(&two).unwrap();
-    }
-    here.exchange().await.unwrap();
-    there.exchange().await.unwrap();
-    // Each replica had counted one of the two requests.
-    assert_eq!((exhaust(&here, "192.0.2.2"), exhaust(&there, "192.0.2.2")), (3, 2));
-    here.exchange().await.unwrap();
-    there.exchange().await.unwrap();
-    // Both bursts count: eight requests of 15 seconds, less the burst of a minute.
-    replicas.clock.advance(TimeDelta::seconds(74));
-    assert_eq!(exhaust(&there, "192.0.2.1"), 0);
-    replicas.clock.advance(TimeDelta::seconds(1));
-    assert_eq!(exhaust(&there, "192.0.2.1"), 1);
-    // A new replica learns of the others with its first exchange.
-    let new = BufferedLimiter::new(replicas.replica(), limit("4/min"));
-    new.count(&source("192.0.2.1".parse().unwrap())).unwrap();
-    there.exchange().await.unwrap();
-    new.exchange().await.unwrap();
-    assert_eq!(exhaust(&new, "192.0.2.1"), 0);
-}
-
-#[tokio::test]
-async fn a_router_counts_its_requests_except_those_that_handlers_count_and_shares_the_counts() {
-    let (replicas, tasks) = (Replicas::new().await, Tasks::default());
     let router = Router::new()
         .route("/api/v1/auth/sessions", get(async || "sessions"))
         .route("/api/v1/auth/password/login", post(async || "login"));
-    let router = replicas.replica().wrap(limit("2/h"), router, &tasks);
+    let router = replicas.replica().wrap(limit("2/h"), router);
     let send = async |method: &str, path: &str| {
         let request = Request::builder().method(method).uri(path).body(Body::empty()).unwrap();
         router.clone().oneshot(request).await.unwrap().status().as_u16()
@@ -454,38 +421,7 @@ async fn a_router_counts_its_requests_except_those_that_handlers_count_and_share
         statuses.push(send("GET", path).await);
     }
     assert_eq!(statuses, [200, 404, 429]);
-    wait_until("the counts are in the table", async || (replicas.rows().await > 0).then_some(())).await;
-    tasks.stopping().cancel();
-}
-
-#[tokio::test]
-async fn a_replica_that_cannot_exchange_its_counts_counts_by_itself() {
-    let replicas = Replicas::new().await;
-    let limiter = BufferedLimiter::new(replicas.replica(), limit("4/min"));
-    replicas.run_sql("alter table identity.limits rename to gone").await;
-    assert_eq!(exhaust(&limiter, "192.0.2.1"), 4);
-    limiter.exchange().await.unwrap_err();
-    assert_eq!(exhaust(&limiter, "192.0.2.1"), 0);
-    replicas.run_sql("alter table identity.gone rename to limits").await;
-    replicas.clock.advance(TimeDelta::seconds(15));
-    assert_eq!(exhaust(&limiter, "192.0.2.1"), 1);
-    limiter.exchange().await.unwrap();
-    assert_eq!(replicas.rows().await, 1);
-}
-
-#[tokio::test]
-async fn an_even_rate_below_the_limit_is_never_rejected_by_an_exchange() {
-    let replicas = Replicas::new().await;
-    let limiter = BufferedLimiter::new(replicas.replica(), limit("100/s"));
-    let source = source("2001:db8::1".parse().unwrap());
-    for _ in 0..3 {
-        for _ in 0..90 {
-            limiter.count(&source).unwrap();
-            replicas.clock.advance(TimeDelta::microseconds(11_111));
-        }
-        limiter.exchange().await.unwrap();
-    }
-    assert!(exhaust(&limiter, "2001:db8::1") >= 90, "nearly the whole burst is still available");
+    assert_eq!(replicas.rows().await, 0);
 }
 
 #[tokio::test]

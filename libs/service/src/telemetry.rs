@@ -23,7 +23,7 @@ pub use context::{Origin, TRACEPARENT, client_address, outgoing_headers, tracepa
 pub(crate) use context::{RequestContext, caller, in_request};
 pub use contract::TraceContext;
 pub use logs::{LOG, LogThrottle, Output, chain, parse_directives};
-pub use metrics::{Aggregate, Labels, Metrics};
+pub use metrics::{Labels, Metrics};
 pub use request_id::{RequestId, X_REQUEST_ID};
 pub(crate) use traces::RequestSpan;
 pub use traces::{StartError, TraceSettings};

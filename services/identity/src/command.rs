@@ -11,7 +11,7 @@ use bus::StreamsCommand;
 use database::migrations;
 use hashing::{RawToken, SystemEntropy, TokenKind};
 use service::config::{Environment, Variables as _};
-use service::process::{CommandResult, Program as _};
+use service::process::{CommandResult, Program as _, print_line};
 
 pub use breach_set::BreachSetCommand;
 pub use outbox::OutboxCommand;
@@ -53,7 +53,7 @@ impl Command {
             Self::BreachSet(command) => command.execute(),
             Self::Trial(command) => command.execute(environment).await,
             Self::PlatformToken => {
-                println!("{}", RawToken::generate(TokenKind::PlatformAdmin, &SystemEntropy).expose());
+                print_line(RawToken::generate(TokenKind::PlatformAdmin, &SystemEntropy).expose())?;
                 Ok(ExitCode::SUCCESS)
             }
         }

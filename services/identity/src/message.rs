@@ -14,29 +14,54 @@ pub(crate) enum Message {
     MailInvite { invite_id: InviteId, user_id: UserId, expires_at: DateTime<Utc> },
     /// Mails a password reset, if there is an active account with this address.
     MailReset { email_key: String, requested_at: DateTime<Utc> },
-    /// Mails a notice that the password was changed.
-    MailNotice { user_id: UserId, changed_at: DateTime<Utc> },
-    /// Mails a notice to an administrator that another account got rights, or that a role was changed. One message per recipient.
-    MailAdminNotice { recipient: UserId, notice: AdminNotice },
-    /// Mails the notice of a new API key to an administrator. One message per recipient.
-    MailApiKeyNotice { recipient: UserId, notice: ApiKeyNotice },
-    /// Mails a notice about the second factor of a user.
-    MailFactorNotice { user_id: UserId, change: FactorChange, changed_at: DateTime<Utc> },
     /// Pushes the account status of a user to the session service.
     PushUserStatus { user_id: UserId },
     /// Pushes the account status of the tenant to the session service.
     PushTenantStatus,
+    /// Mails a notice. Its kind is that of the notice.
+    #[serde(untagged)]
+    MailNotice(Notice),
+}
+
+/// A notice of a change. Each recipient has an own message.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "kind")]
+pub(crate) enum Notice {
+    /// The password of the recipient was changed.
+    #[serde(rename = "mail_notice")]
+    Password { user_id: UserId, changed_at: DateTime<Utc> },
+    /// The second factor of the recipient was changed, used or locked.
+    #[serde(rename = "mail_factor_notice")]
+    Factor { user_id: UserId, change: FactorChange, changed_at: DateTime<Utc> },
+    /// To an administrator, and to a user with another role: an account got rights, or a role was changed.
+    #[serde(rename = "mail_admin_notice")]
+    Admin { recipient: UserId, notice: AdminNotice },
+    /// To an administrator: an API key was created.
+    #[serde(rename = "mail_api_key_notice")]
+    ApiKey { recipient: UserId, notice: ApiKeyNotice },
+}
+
+impl Notice {
+    /// Returns the user who gets the mail.
+    pub(crate) fn recipient(&self) -> UserId {
+        match self {
+            Self::Password { user_id: recipient, .. }
+            | Self::Factor { user_id: recipient, .. }
+            | Self::Admin { recipient, .. }
+            | Self::ApiKey { recipient, .. } => *recipient,
+        }
+    }
 }
 
 impl outbox::Message for Message {
     fn erased_with(&self) -> People {
         match self {
-            Self::MailInvite { user_id, .. }
-            | Self::MailNotice { user_id, .. }
-            | Self::MailFactorNotice { user_id, .. } => People::users([*user_id]),
+            Self::MailInvite { user_id, .. } => People::users([*user_id]),
             Self::MailReset { email_key, .. } => People::address(email_key),
-            Self::MailAdminNotice { recipient, notice } => People::users([*recipient, notice.user_id]),
-            Self::MailApiKeyNotice { recipient, .. } => People::users([*recipient]),
+            Self::MailNotice(Notice::Admin { recipient, notice }) => {
+                People::users([*recipient, notice.user_id])
+            }
+            Self::MailNotice(notice) => People::users([notice.recipient()]),
             // They report the erasure.
             Self::PushUserStatus { .. } | Self::PushTenantStatus => People::none(),
         }
@@ -154,17 +179,23 @@ mod tests {
                 Message::MailReset { email_key: "ada@example.com".to_owned(), requested_at: time },
                 SECURITY_MAIL,
             ),
-            (Message::MailNotice { user_id, changed_at: time }, SECURITY_MAIL),
-            (Message::MailAdminNotice { recipient: user_id, notice: admin_notice }, SECURITY_MAIL),
-            (Message::MailApiKeyNotice { recipient: user_id, notice: key }, SECURITY_MAIL),
+            (Message::MailNotice(Notice::Password { user_id, changed_at: time }), SECURITY_MAIL),
+            (Message::MailNotice(Notice::Admin { recipient: user_id, notice: admin_notice }), SECURITY_MAIL),
+            (Message::MailNotice(Notice::ApiKey { recipient: user_id, notice: key }), SECURITY_MAIL),
             (
-                Message::MailFactorNotice { user_id, change: FactorChange::Locked, changed_at: time },
+                Message::MailNotice(Notice::Factor {
+                    user_id,
+                    change: FactorChange::Locked,
+                    changed_at: time,
+                }),
                 SECURITY_MAIL,
             ),
             (Message::PushUserStatus { user_id }, STATUS),
             (Message::PushTenantStatus, STATUS),
         ] {
-            let kind = serde_json::to_value(&message).unwrap()["kind"].clone();
+            let value = serde_json::to_value(&message).unwrap();
+            let kind = value["kind"].clone();
+            assert_eq!(serde_json::from_value::<Message>(value).unwrap(), message);
             assert!(kinds.iter().any(|known| kind == *known), "{kind}");
             assert_eq!(message.erased_with() == People::none(), kinds == STATUS, "{kind}");
         }

@@ -15,7 +15,7 @@ use tokio::task::spawn_blocking;
 use crate::app::App;
 use crate::app::factor_rotation::FactorRotation;
 use crate::domain::email::EmailKey;
-use crate::mail::{Letterhead, Mail, MailDelivery, MailSettings, Stamp, Values, message};
+use crate::mail::{Letterhead, Mail, MailDelivery, MailSettings, Stamp, message};
 use crate::message::Message;
 use crate::store::{api_key_report, login_attempt, user};
 
@@ -59,19 +59,8 @@ impl Deliver for OutboxDelivery {
                 let email = EmailKey::from_stored(email_key);
                 app.compose_reset(head, tenant_id, row.outbox_id, &email).await.map_err(transient)?
             }
-            Message::MailAdminNotice { recipient, notice } => {
-                app.compose_admin_notice(head, tenant_id, recipient, &notice).await.map_err(transient)?
-            }
-            Message::MailApiKeyNotice { recipient, notice } => {
-                app.compose_api_key_notice(head, tenant_id, recipient, &notice).await.map_err(transient)?
-            }
-            Message::MailFactorNotice { user_id, change, changed_at } => {
-                let letter = |values: &Values<'_>| head.factor_changed(change, values);
-                app.compose_account_notice(tenant_id, user_id, changed_at, letter).await.map_err(transient)?
-            }
-            Message::MailNotice { user_id, changed_at } => {
-                let letter = |values: &Values<'_>| head.password_changed(values);
-                app.compose_account_notice(tenant_id, user_id, changed_at, letter).await.map_err(transient)?
+            Message::MailNotice(notice) => {
+                app.compose_notice(head, tenant_id, &notice).await.map_err(transient)?
             }
         };
         // Otherwise, there is nothing to send any more.

@@ -143,7 +143,7 @@ pub fn build(mut config: Config, parts: Parts) -> Result<Routers, Box<dyn Error 
     let public_edge =
         edge.clone().with_error_pages(Arc::new(move |kind, headers| for_errors.error(kind, headers)));
     let internal = Some(edge.wrap_internal(http::internal(app.clone(), operator)));
-    let public = limiter.wrap(config.rate_limits.other, http::public(app, pages), &tasks);
+    let public = limiter.wrap(config.rate_limits.other, http::public(app, pages));
     Ok(Routers { public: public_edge.wrap(public), internal, connections: config.connections })
 }
 

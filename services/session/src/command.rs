@@ -9,7 +9,7 @@ use database::migrations;
 use database::{Database, DatabaseAccess, Error};
 use service::clock::SystemClock;
 use service::config::{Environment, Variables as _};
-use service::process::CommandResult;
+use service::process::{CommandResult, print_line};
 use service::{Clock as _, chain};
 use tenancy::TenantId;
 
@@ -63,7 +63,7 @@ impl InvalidateBefore {
         let revoked = self.revoke_all(DatabaseAccess::load(environment)?).await;
         let Revoked { sessions, api_keys } =
             revoked.map_err(|error| format!("{}; run the command again", chain(&error)))?;
-        println!("{sessions} sessions and {api_keys} API keys revoked");
+        print_line(&format!("{sessions} sessions and {api_keys} API keys revoked"))?;
         Ok(ExitCode::SUCCESS)
     }
 

@@ -106,7 +106,7 @@ pub fn build(config: Config, parts: Parts) -> Result<Routers, Box<dyn Error + Se
     let active_sessions = metrics.metric("sessions_active", help, &[]);
     periodic::start(&app, active_sessions, &tasks);
     Ok(Routers {
-        public: edge.wrap(limiter.wrap(config.rate_limits.default, http::public(app.clone()), &tasks)),
+        public: edge.wrap(limiter.wrap(config.rate_limits.default, http::public(app.clone()))),
         internal: Some(edge.wrap_internal(http::internal(app, operator))),
         connections: config.connections,
     })

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
-use service::telemetry::{Aggregate, Metrics};
+use service::telemetry::Metrics;
 
 use super::{Ack, PublishError, Publisher};
 
@@ -32,16 +32,16 @@ pub(super) fn register_gauges(metrics: &Metrics, publisher: &Publisher) {
         "publish_in_flight_messages",
         "Messages waiting for an acknowledgement of the stream",
         &name,
-        Aggregate::Sum,
-        move || number(measured.in_flight().messages),
+        0,
+        move |sum| sum.saturating_add(number(measured.in_flight().messages)),
     );
     let measured = publisher.clone();
     metrics.aggregate_at_scrape(
         "publish_in_flight_bytes",
         "Size of the messages waiting for an acknowledgement of the stream",
         &name,
-        Aggregate::Sum,
-        move || number(measured.in_flight().bytes),
+        0,
+        move |sum| sum.saturating_add(number(measured.in_flight().bytes)),
     );
     for target in &publisher.0.targets {
         let measured = Arc::clone(target);
@@ -49,8 +49,8 @@ pub(super) fn register_gauges(metrics: &Metrics, publisher: &Publisher) {
             "publish_available",
             "Whether the stream replied to the last probe and acknowledges the messages of every publisher of the process: 1 or 0",
             &[("stream", &*target.name)],
-            Aggregate::Min,
-            move || measured.is_available().into(),
+            1,
+            move |least| least.min(i64::from(measured.is_available())),
         );
     }
 }

@@ -85,7 +85,7 @@ pub enum RateLimit {
     Unlimited,
     /// Requests without a valid credential are counted in memory. Others have no limit per address.
     Credential,
-    /// Counted on arrival. If the counter is unavailable, the request is accepted.
+    /// Counted on arrival, in the memory of each replica.
     Default,
     /// Password checks: counted after the body arrived, before the password is hashed. A change of a password is counted on arrival,
     /// because its credential is looked up before the body is read. If the counter is unavailable, the request fails with 503.

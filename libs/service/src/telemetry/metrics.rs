@@ -33,40 +33,6 @@ impl MetricConstructor<Histogram> for Buckets {
     }
 }
 
-/// How the values of several sources of one gauge are combined.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Aggregate {
-    /// The sum of their values.
-    Sum,
-    /// The smallest of their values.
-    Min,
-}
-
-/// A source of a gauge.
-struct GaugeSource {
-    gauge: Gauge,
-    aggregate: Aggregate,
-    value: Box<dyn Fn() -> i64 + Send>,
-}
-
-impl GaugeSource {
-    /// Sets the gauge to the start value of the aggregation.
-    fn reset(&self) {
-        self.gauge.set(match self.aggregate {
-            Aggregate::Sum => 0,
-            Aggregate::Min => i64::MAX,
-        });
-    }
-
-    fn apply(&self) {
-        let (aggregated, value) = (self.gauge.get(), (self.value)());
-        self.gauge.set(match self.aggregate {
-            Aggregate::Sum => aggregated.saturating_add(value),
-            Aggregate::Min => aggregated.min(value),
-        });
-    }
-}
-
 /// Metrics of a process. Clones share the registry.
 #[derive(Clone)]
 pub struct Metrics(Arc<Mutex<RegistryState>>);
@@ -75,8 +41,9 @@ struct RegistryState {
     registry: Registry,
     /// By name.
     registered: HashMap<&'static str, Box<dyn Any + Send>>,
+    /// The gauges with several sources, and their values before the first one.
+    starts: Vec<(Gauge, i64)>,
     on_scrape: Vec<Box<dyn Fn() + Send>>,
-    sources: Vec<GaugeSource>,
 }
 
 impl Metrics {
@@ -93,8 +60,8 @@ impl Metrics {
             Unit::Seconds,
             started,
         );
-        let (registered, on_scrape, sources) = (HashMap::new(), Vec::new(), Vec::new());
-        Self(Arc::new(Mutex::new(RegistryState { registry, registered, on_scrape, sources })))
+        let (registered, starts, on_scrape) = (HashMap::new(), Vec::new(), Vec::new());
+        Self(Arc::new(Mutex::new(RegistryState { registry, registered, starts, on_scrape })))
     }
 
     /// Registers the metrics of a library that has no other dependency on this crate.
@@ -178,26 +145,30 @@ impl Metrics {
         self.0.lock().on_scrape.push(Box::new(update));
     }
 
-    /// Adds a source of the gauge with this name and these labels. Each scrape sets the gauge to the aggregate of its sources.
+    /// Adds a source of the gauge with this name and these labels. Each scrape sets the gauge to `start`, which is the same for all
+    /// sources. Each source then replaces the value of those before it by the aggregate with its own: their sum, for example.
     pub fn aggregate_at_scrape(
         &self,
         name: &'static str,
         help: &str,
         labels: &[(&'static str, &str)],
-        aggregate: Aggregate,
-        value: impl Fn() -> i64 + Send + 'static,
+        start: i64,
+        aggregate: impl Fn(i64) -> i64 + Send + 'static,
     ) {
-        let source =
-            GaugeSource { gauge: self.metric(name, help, labels), aggregate, value: Box::new(value) };
-        self.0.lock().sources.push(source);
+        let gauge: Gauge = self.metric(name, help, labels);
+        self.0.lock().starts.push((gauge.clone(), start));
+        self.at_scrape(move || {
+            gauge.set(aggregate(gauge.get()));
+        });
     }
 
     /// Returns all metrics as `OpenMetrics` text.
     pub fn text(&self) -> String {
         let state = self.0.lock();
+        for (gauge, start) in &state.starts {
+            gauge.set(*start);
+        }
         state.on_scrape.iter().for_each(|update| update());
-        state.sources.iter().for_each(GaugeSource::reset);
-        state.sources.iter().for_each(GaugeSource::apply);
         let mut text = String::new();
         // Writing to a string cannot fail.
         let _ = encode(&mut text, &state.registry);
@@ -239,12 +210,10 @@ mod tests {
     #[test]
     fn a_gauge_with_several_sources_is_their_sum_or_minimum_at_each_scrape() {
         let metrics = Metrics::new("test");
-        let add = |name, aggregate, service, value: i64| {
-            metrics.aggregate_at_scrape(name, "Help", &[("service", service)], aggregate, move || value);
-        };
-        for (service, value) in [("a", 0), ("a", 2), ("b", 5), ("a", 1)] {
-            add("waiting", Aggregate::Sum, service, value);
-            add("available", Aggregate::Min, service, value);
+        for (service, value) in [("a", 0_i64), ("a", 2), ("b", 5), ("a", 1)] {
+            let labels = [("service", service)];
+            metrics.aggregate_at_scrape("waiting", "Help", &labels, 0, move |sum| sum + value);
+            metrics.aggregate_at_scrape("available", "Help", &labels, 9, move |least| least.min(value));
         }
         for text in [metrics.text(), metrics.text()] {
             for line in [

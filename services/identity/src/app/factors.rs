@@ -16,7 +16,7 @@ use tenancy::{Actor, FactorId, TenantId, UserId};
 use super::{App, MailLimit, Work, invalid};
 use crate::domain::email::EmailKey;
 use crate::domain::factor::{FactorKeys, RecoveryCode, TotpCode, TotpSecret};
-use crate::message::{AdminChange, FactorChange, Message};
+use crate::message::{AdminChange, FactorChange, Message, Notice};
 use crate::store::factor::StoredTotp;
 use crate::store::user::{Admin, UserRow};
 use crate::store::{factor, tenant, user};
@@ -284,7 +284,7 @@ impl Work<'_> {
         change: FactorChange,
     ) -> Result<(), Error> {
         if self.app.can_mail && self.may_mail(&FACTOR_NOTICES, email).await? {
-            self.send(&Message::MailFactorNotice { user_id, change, changed_at: self.now() });
+            self.send(&Message::MailNotice(Notice::Factor { user_id, change, changed_at: self.now() }));
         }
         Ok(())
     }

@@ -1,23 +1,23 @@
-//! The mails of invites, what the mail server has accepted, and the mails that it has not.
+//! The mails of invites and notices, what the mail server has accepted, and the mails that it has not.
 
 use std::num::NonZeroU32;
 use std::sync::Arc;
 
 use chrono::{DateTime, Utc};
 use contract::identity::{Invite as InviteBody, InviteMail, MailStatus, UndeliveredMail};
-use contract::{Page, Secret, TenantStatus};
+use contract::{Page, Secret, TenantStatus, UserStatus};
 use database::Error;
 use hashing::{RawToken, TokenKind};
 use ratelimit::RateLimitError;
 use service::Problem;
 use service::http::Paging;
-use tenancy::{Actor, InviteId, OutboxId, TenantId, UserId};
+use tenancy::{Actor, InviteId, OutboxId, TenantId};
 
 use super::{App, MailLimit, Work};
 use crate::domain::email::is_plain;
 use crate::domain::invite::Invite;
-use crate::mail::{Letter, Letterhead, Mail, MailToken, Purpose, Values, reason_for_tenant};
-use crate::message::Message;
+use crate::mail::{Letterhead, Mail, MailToken, Purpose, Values, reason_for_tenant};
+use crate::message::{Message, Notice};
 use crate::store::mail::UndeliveredInvite;
 use crate::store::{invite, mail, tenant, user};
 
@@ -66,20 +66,43 @@ impl App {
         Ok(Some(Mail { to: mailed.email, letter, token: Some(token) }))
     }
 
-    /// Composes a notice of a change of an account to its user; `None` if the user does not exist.
+    /// Composes a notice; `None` if its recipient does not exist, or is not active and the notice is for administrators.
     #[tracing::instrument(skip_all)]
-    pub(crate) async fn compose_account_notice(
+    pub(crate) async fn compose_notice(
         &self,
+        head: &Arc<Letterhead>,
         tenant_id: &TenantId,
-        user_id: UserId,
-        changed_at: DateTime<Utc>,
-        letter: impl FnOnce(&Values<'_>) -> Letter,
+        notice: &Notice,
     ) -> Result<Option<Mail>, Error> {
         let mut tx = self.begin(tenant_id, Actor::System).await?;
-        let (user, tenant) = (user::find(&mut tx, user_id).await?, tenant::find(&mut tx).await?);
-        let (Some(user), Some(tenant)) = (user, tenant) else { return Ok(None) };
-        let letter = letter(&Values::new(&user.email, &tenant, changed_at));
-        Ok(Some(Mail { to: user.email, letter, token: None }))
+        let (tenant, to) = (tenant::find(&mut tx).await?, user::find(&mut tx, notice.recipient()).await?);
+        let (Some(tenant), Some(to)) = (tenant, to) else { return Ok(None) };
+        let is_to_admin = matches!(notice, Notice::Admin { .. } | Notice::ApiKey { .. });
+        if is_to_admin && to.status != UserStatus::Active {
+            return Ok(None);
+        }
+        let values = |changed_at: DateTime<Utc>| Values::new(&to.email, &tenant, changed_at);
+        let letter = match notice {
+            Notice::Password { changed_at, .. } => head.password_changed(&values(*changed_at)),
+            Notice::Factor { change, changed_at, .. } => head.factor_changed(*change, &values(*changed_at)),
+            Notice::Admin { recipient, notice } => {
+                let Some(about) = user::find(&mut tx, notice.user_id).await? else { return Ok(None) };
+                let by = match notice.changed_by {
+                    Some(user_id) => user::find(&mut tx, user_id).await?.map(|user| user.email),
+                    None => None,
+                };
+                let values =
+                    Values { account: &about.email, changed_by: by.as_deref(), ..values(notice.changed_at) };
+                head.admin_notice(notice.change, *recipient == notice.user_id, &values)
+            }
+            Notice::ApiKey { notice, .. } => {
+                let creator = user::find(&mut tx, notice.created_by).await?;
+                let creator = creator.map_or_else(|| notice.created_by.to_string(), |user| user.email);
+                let values = Values { changed_by: Some(&creator), ..values(notice.created_at) };
+                head.api_key_created(notice, &values)
+            }
+        };
+        Ok(Some(Mail { to: to.email, letter, token: None }))
     }
 
     /// The mail server has accepted a mail: its token replaces older ones.

@@ -4,7 +4,7 @@ use audit::{AuditEvent, EventName};
 use contract::Role;
 use contract::identity::{CreateTenant, Delivery, Invite as InviteBody, PatchTenant};
 use contract::managed::{
-    Conflict, IssuedInvite, ManagedTenant, OperatorId, Owner, StoredTenant, WrittenTenant,
+    Claim, Conflict, IssuedInvite, ManagedTenant, OperatorId, Owner, StoredTenant, WrittenTenant,
 };
 use service::Problem;
 use service::http::WriteError;
@@ -43,22 +43,23 @@ impl App {
             password_min_length: desired.password_min_length.or(Some(0)),
             passkey_login: Some(desired.passkey_login.unwrap_or(true)),
         };
+        let claim = Claim { operator: by.clone(), owner: desired.owner };
         let mut written = WrittenTenant { changed: false, invite: None };
         let mut ownership;
         let is_pushed;
         if tenant::find_for_update(&mut tx).await?.is_some() {
             let stored = managed_tenant::find(&mut tx).await?;
-            ownership = Ownership::claim(stored.as_ref(), by, desired, tx.now())?;
+            ownership = Ownership::claim(stored.as_ref(), claim, desired, tx.now())?;
             written.changed = tx.change_tenant(&patch).await?.is_some();
             is_pushed = written.changed;
             if !written.changed && stored.as_ref() == Some(&ownership) {
                 return Ok(written);
             }
-            if stored.is_none_or(|stored| stored.operator != *by || stored.released_at.is_some()) {
+            if stored.is_none_or(|stored| stored.claim.operator != *by || stored.released_at.is_some()) {
                 tx.audit(AuditEvent::new(EventName::AuthzAdmin).about("tenant_adopted"));
             }
         } else {
-            ownership = Ownership::new(by.clone(), desired.owner);
+            ownership = Ownership::new(claim);
             let invite = tx.create_tenant(&creation(tenant_id, desired)).await?.invite;
             is_pushed = tx.change_tenant(&patch).await?.is_some();
             ownership.invite_id = invite.as_ref().map(|invite| invite.invite_id);
@@ -85,7 +86,8 @@ impl App {
         let mut tx = self.begin(tenant_id, Actor::PlatformAdmin).await?;
         tenant::find_for_update(&mut tx).await?.ok_or(Conflict::TenantNotFound)?;
         let stored = managed_tenant::find(&mut tx).await?.ok_or(Conflict::TenantExists)?;
-        stored.require(by, owner)?;
+        let claim = Claim { operator: by.clone(), owner };
+        stored.require(&claim)?;
         let found = match stored.invite_id {
             Some(invite_id) => invite::find_for_update(&mut tx, invite_id).await?,
             None => None,
@@ -106,7 +108,7 @@ impl App {
         let invite_id = Some(renewed.invite_id);
         let issued = issued(renewed).ok_or(Conflict::InviteSettled)?;
         let invite_expires_at = Some(issued.expires_at);
-        let ownership = Ownership { owner, invite_id, invite_expires_at, ..stored };
+        let ownership = Ownership { claim, invite_id, invite_expires_at, ..stored };
         managed_tenant::save(&mut tx, &ownership).await?;
         tx.commit().await?;
         Ok(issued)
@@ -124,9 +126,10 @@ impl App {
         tenant::find_for_update(&mut tx).await?;
         let stored = managed_tenant::find(&mut tx).await?.filter(|stored| stored.released_at.is_none());
         let Some(stored) = stored else { return Ok(()) };
-        stored.require(by, owner)?;
+        let claim = Claim { operator: by.clone(), owner };
+        stored.require(&claim)?;
         let released_at = Some(tx.now());
-        managed_tenant::save(&mut tx, &Ownership { owner, released_at, ..stored }).await?;
+        managed_tenant::save(&mut tx, &Ownership { claim, released_at, ..stored }).await?;
         tx.audit(AuditEvent::new(EventName::AuthzAdmin).about("tenant_released"));
         Ok(tx.commit().await?)
     }

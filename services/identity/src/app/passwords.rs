@@ -22,7 +22,7 @@ use crate::domain::account::{Account, AccountKey, AccountRef};
 use crate::domain::email::EmailKey;
 use crate::domain::password::{self, PasswordPolicy};
 use crate::domain::throttle::Purpose;
-use crate::message::Message;
+use crate::message::{Message, Notice};
 use crate::store::{factor, reset, tenant, user};
 
 /// Notices of changed passwords. Each tenant has its own count: another tenant must not be able to prevent them.
@@ -161,7 +161,7 @@ impl Work<'_> {
     pub(super) async fn password_changed(&mut self, user_id: UserId, email: &EmailKey) -> Result<(), Error> {
         self.send(&Message::PushUserStatus { user_id });
         if self.app.can_mail && self.may_mail(&PASSWORD_NOTICES, email).await? {
-            self.send(&Message::MailNotice { user_id, changed_at: self.now() });
+            self.send(&Message::MailNotice(Notice::Password { user_id, changed_at: self.now() }));
         }
         Ok(())
     }

@@ -1,7 +1,6 @@
 //! Users: read, list and change.
 
 use std::num::NonZeroU32;
-use std::sync::Arc;
 
 use audit::{AuditEvent, EventName};
 use contract::identity::{PatchUser, User, UserExport};
@@ -16,8 +15,7 @@ use super::{App, MailLimit, Work, invalid};
 use crate::domain::account::{AccountKey, AccountRef};
 use crate::domain::email::EmailKey;
 use crate::domain::factor::Failures;
-use crate::mail::{Letterhead, Mail, Values};
-use crate::message::{AdminChange, AdminNotice, Message};
+use crate::message::{AdminChange, AdminNotice, Message, Notice};
 use crate::store::user::{Admin, Revocation, UserRow};
 use crate::store::{factor, invite, login_attempt, reset, tenant, user};
 
@@ -132,32 +130,6 @@ impl App {
         tx.commit().await?;
         Ok(changed)
     }
-
-    /// Composes a notice to an administrator; `None` if the recipient is no longer active.
-    #[tracing::instrument(skip_all)]
-    pub(crate) async fn compose_admin_notice(
-        &self,
-        head: &Arc<Letterhead>,
-        tenant_id: &TenantId,
-        recipient: UserId,
-        notice: &AdminNotice,
-    ) -> Result<Option<Mail>, Error> {
-        let mut tx = self.begin(tenant_id, Actor::System).await?;
-        let (tenant, to) = (tenant::find(&mut tx).await?, user::find(&mut tx, recipient).await?);
-        let to = to.filter(|user| user.status == UserStatus::Active);
-        let (Some(tenant), Some(to), Some(about)) = (tenant, to, user::find(&mut tx, notice.user_id).await?)
-        else {
-            return Ok(None);
-        };
-        let by = match notice.changed_by {
-            Some(user_id) => user::find(&mut tx, user_id).await?.map(|user| user.email),
-            None => None,
-        };
-        let values = Values::new(&about.email, &tenant, notice.changed_at);
-        let values = Values { changed_by: by.as_deref(), ..values };
-        let letter = head.admin_notice(notice.change, recipient == notice.user_id, &values);
-        Ok(Some(Mail { to: to.email, letter, token: None }))
-    }
 }
 
 impl Work<'_> {
@@ -212,7 +184,7 @@ impl Work<'_> {
         for Admin { user_id: recipient, email } in admins {
             if self.app.can_mail && self.may_mail(&ADMIN_NOTICES, email).await? {
                 let notice = AdminNotice { change, user_id, changed_by, changed_at: self.now() };
-                self.send(&Message::MailAdminNotice { recipient: *recipient, notice });
+                self.send(&Message::MailNotice(Notice::Admin { recipient: *recipient, notice }));
             }
         }
         Ok(())

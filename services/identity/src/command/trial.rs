@@ -9,7 +9,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use service::config::Environment;
-use service::process::CommandResult;
+use service::process::{CommandResult, print_line};
 use url::Url;
 
 type Result<T> = std::result::Result<T, Box<dyn Error + Send + Sync>>;
@@ -59,7 +59,7 @@ impl TrialCommand {
             }
             Self::Tenant { url, password_file } => tenant::create(&url, &password_file, environment).await?,
         };
-        println!("{message}");
+        print_line(&message)?;
         Ok(ExitCode::SUCCESS)
     }
 }

@@ -1,14 +1,13 @@
 //! Ownership of a tenant by a Kubernetes resource, and thereby by an operator: none → owned → released, and back.
 
 use chrono::{DateTime, Utc};
-use contract::managed::{Conflict, ManagedTenant, OperatorId, Owner, SETTLING_TIME, may_return};
+use contract::managed::{Claim, Conflict, ManagedTenant, SETTLING_TIME};
 use tenancy::InviteId;
 
 /// The ownership of a tenant.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Ownership {
-    pub(crate) operator: OperatorId,
-    pub(crate) owner: Owner,
+    pub(crate) claim: Claim,
     /// The invite of the first administrator.
     pub(crate) invite_id: Option<InviteId>,
     /// The term of the invite, if the operator got its token.
@@ -21,65 +20,41 @@ pub(crate) struct Ownership {
 
 impl Ownership {
     /// The ownership of a tenant that had no owner.
-    pub(crate) fn new(operator: OperatorId, owner: Owner) -> Self {
-        Self {
-            operator,
-            owner,
-            invite_id: None,
-            invite_expires_at: None,
-            released_at: None,
-            taken_over_at: None,
-        }
+    pub(crate) fn new(claim: Claim) -> Self {
+        Self { claim, invite_id: None, invite_expires_at: None, released_at: None, taken_over_at: None }
     }
 
-    /// Requires that a resource of an operator is the owner, and that no newer write of it is stored.
-    pub(crate) fn require(&self, by: &OperatorId, owner: Owner) -> Result<(), Conflict> {
-        if self.released_at.is_some() {
-            Err(Conflict::Released)
-        } else if self.operator != *by {
-            Err(Conflict::ManagedElsewhere { operator: self.operator.clone() })
-        } else if self.owner.uid != owner.uid {
-            Err(Conflict::NotReleased)
-        } else if self.owner.generation > owner.generation {
-            Err(Conflict::Stale)
-        } else {
-            Ok(())
+    /// Requires that the resource of a write is the owner, and that no newer write of it is stored.
+    pub(crate) fn require(&self, write: &Claim) -> Result<(), Conflict> {
+        match self.released_at {
+            Some(_) => Err(Conflict::Released),
+            None => self.claim.require_next(write, &[], Conflict::NotReleased),
         }
     }
 
     /// Returns the ownership of an existing tenant after a write.
     pub(crate) fn claim(
         stored: Option<&Self>,
-        by: &OperatorId,
+        claim: Claim,
         desired: &ManagedTenant,
         now: DateTime<Utc>,
     ) -> Result<Self, Conflict> {
-        let owner = desired.owner;
-        let own = |taken_over_at| {
-            move |stored: &Self| Self {
-                operator: by.clone(),
-                owner,
-                released_at: None,
-                taken_over_at,
-                ..stored.clone()
-            }
-        };
-        match stored.map(|stored| (stored, stored.released_at)) {
-            Some((stored, Some(released_at))) if stored.owner.uid == owner.uid => {
-                let may_return = may_return(owner.generation, stored.owner.generation, released_at, now);
-                if may_return { Ok(own(None)(stored)) } else { Err(Conflict::Released) }
+        let (stored, taken_over_at) = match stored.map(|stored| (stored, stored.released_at)) {
+            Some((stored, Some(released_at))) if stored.claim.owner.uid == claim.owner.uid => {
+                stored.claim.require_return(claim.owner, released_at, now)?;
+                (stored, None)
             }
             Some((stored, None)) => {
                 let is_settled = stored.taken_over_at.is_none_or(|at| now >= at + SETTLING_TIME);
-                if stored.operator != *by && desired.take_over_from.contains(&stored.operator) && is_settled {
-                    return Ok(own(Some(now))(stored));
-                }
-                stored.require(by, owner)?;
-                Ok(own(stored.taken_over_at)(stored))
+                let take_over_from = if is_settled { desired.take_over_from.as_slice() } else { &[] };
+                stored.claim.require_next(&claim, take_over_from, Conflict::NotReleased)?;
+                let is_same = stored.claim.operator == claim.operator;
+                (stored, if is_same { stored.taken_over_at } else { Some(now) })
             }
-            _ if desired.adopt => Ok(Self::new(by.clone(), owner)),
-            _ => Err(Conflict::TenantExists),
-        }
+            _ if desired.adopt => return Ok(Self::new(claim)),
+            _ => return Err(Conflict::TenantExists),
+        };
+        Ok(Self { claim, released_at: None, taken_over_at, ..stored.clone() })
     }
 }
 
@@ -88,6 +63,7 @@ mod tests {
     use chrono::TimeDelta;
     use contract::TenantStatus;
     use contract::identity::{Quota, SecondFactorPolicy};
+    use contract::managed::{OperatorId, Owner};
     use uuid::Uuid;
 
     use super::*;
@@ -106,6 +82,10 @@ mod tests {
         Owner { uid: Uuid::from_u128(uid), generation }
     }
 
+    fn stored() -> Ownership {
+        Ownership::new(Claim { operator: operator(1), owner: owner(1, 3) })
+    }
+
     fn desired(owner: Owner) -> ManagedTenant {
         ManagedTenant {
             owner,
@@ -122,16 +102,14 @@ mod tests {
     }
 
     fn released(minutes: i64) -> Ownership {
-        Ownership {
-            released_at: Some(NOW - TimeDelta::minutes(minutes)),
-            ..Ownership::new(operator(1), owner(1, 3))
-        }
+        Ownership { released_at: Some(NOW - TimeDelta::minutes(minutes)), ..stored() }
     }
 
     fn claim(stored: &Ownership, by: u128, desired: &ManagedTenant) -> Result<(OperatorId, Owner), Conflict> {
-        let claimed = Ownership::claim(Some(stored), &operator(by), desired, NOW)?;
+        let write = Claim { operator: operator(by), owner: desired.owner };
+        let claimed = Ownership::claim(Some(stored), write, desired, NOW)?;
         assert_eq!(claimed.released_at, None);
-        Ok((claimed.operator, claimed.owner))
+        Ok((claimed.claim.operator, claimed.claim.owner))
     }
 
     #[test]
@@ -152,12 +130,12 @@ mod tests {
 
     #[test]
     fn another_operator_changes_nothing_unless_it_takes_over() {
-        let stored = Ownership::new(operator(1), owner(1, 3));
+        let stored = stored();
         let elsewhere = Conflict::ManagedElsewhere { operator: operator(1) };
         for owner in [owner(1, 9), owner(2, 9)] {
             let adopting = ManagedTenant { adopt: true, ..desired(owner) };
             assert_eq!(claim(&stored, 2, &adopting), Err(elsewhere.clone()));
-            assert_eq!(stored.require(&operator(2), owner), Err(elsewhere.clone()));
+            assert_eq!(stored.require(&Claim { operator: operator(2), owner }), Err(elsewhere.clone()));
             let third = ManagedTenant { take_over_from: vec![operator(3)], ..adopting.clone() };
             assert_eq!(claim(&stored, 2, &third), Err(elsewhere.clone()));
             let taking = ManagedTenant { take_over_from: vec![operator(3), operator(1)], ..adopting };
@@ -167,21 +145,23 @@ mod tests {
 
     #[test]
     fn operators_that_take_over_from_each_other_do_it_every_ten_minutes() {
-        let blue = Ownership::new(operator(1), owner(1, 3));
+        let blue = stored();
         let by_green = ManagedTenant { take_over_from: vec![operator(1)], ..desired(owner(2, 1)) };
-        let green = Ownership::claim(Some(&blue), &operator(2), &by_green, NOW).unwrap();
+        let write = Claim { operator: operator(2), owner: by_green.owner };
+        let green = Ownership::claim(Some(&blue), write, &by_green, NOW).unwrap();
         let by_blue = ManagedTenant { take_over_from: vec![operator(2)], ..desired(owner(1, 3)) };
         let elsewhere = Conflict::ManagedElsewhere { operator: operator(2) };
         let after = |minutes| {
-            Ownership::claim(Some(&green), &operator(1), &by_blue, NOW + TimeDelta::minutes(minutes))
+            let write = Claim { operator: operator(1), owner: by_blue.owner };
+            Ownership::claim(Some(&green), write, &by_blue, NOW + TimeDelta::minutes(minutes))
         };
         assert_eq!(after(9), Err(elsewhere));
-        assert_eq!(after(10).unwrap().operator, operator(1));
+        assert_eq!(after(10).unwrap().claim.operator, operator(1));
     }
 
     #[test]
     fn writes_of_the_owner_are_accepted_in_their_order() {
-        let stored = Ownership::new(operator(1), owner(1, 3));
+        let stored = stored();
         assert_eq!(claim(&stored, 1, &desired(owner(1, 2))), Err(Conflict::Stale));
         assert_eq!(claim(&stored, 1, &desired(owner(1, 3))), Ok((operator(1), owner(1, 3))));
         assert_eq!(claim(&stored, 1, &desired(owner(2, 1))), Err(Conflict::NotReleased));

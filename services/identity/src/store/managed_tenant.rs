@@ -2,7 +2,7 @@
 
 use chrono::{DateTime, Utc};
 use contract::identity::InviteStatus;
-use contract::managed::{OperatorId, Owner, StoredInvite, StoredTenant};
+use contract::managed::{Claim, OperatorId, Owner, StoredInvite, StoredTenant};
 use database::{Database, Error, TenantTx};
 use sqlx::types::Text;
 use tenancy::{InviteId, TenantId};
@@ -52,8 +52,10 @@ pub(crate) async fn find(tx: &mut TenantTx) -> Result<Option<Ownership>, Error> 
     .fetch_optional(tx.connection())
     .await?;
     Ok(row.map(|row| Ownership {
-        operator: row.operator_id.0,
-        owner: Owner { uid: row.owner_uid, generation: row.generation },
+        claim: Claim {
+            operator: row.operator_id.0,
+            owner: Owner { uid: row.owner_uid, generation: row.generation },
+        },
         invite_id: row.invite_id,
         invite_expires_at: row.invite_expires_at,
         released_at: row.released_at,
@@ -83,9 +85,9 @@ pub(crate) async fn save(tx: &mut TenantTx, ownership: &Ownership) -> Result<(),
             released_at = excluded.released_at,
             taken_over_at = excluded.taken_over_at",
         tx.tenant_id().as_str(),
-        ownership.operator.to_string(),
-        ownership.owner.uid,
-        ownership.owner.generation,
+        ownership.claim.operator.to_string(),
+        ownership.claim.owner.uid,
+        ownership.claim.owner.generation,
         ownership.invite_id.map(|id| id.0),
         ownership.invite_expires_at,
         ownership.released_at,

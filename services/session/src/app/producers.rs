@@ -5,7 +5,8 @@ use authn::service_account_digest;
 use bus::Invalidation;
 use contract::ProblemKind;
 use contract::managed::{
-    Conflict, ManagedProducer, OperatorId, Producer, ProducerDeletion, StoredProducer, is_dns_name,
+    Claim, Conflict, ManagedProducer, OperatorId, Owner, Producer, ProducerDeletion, StoredProducer,
+    is_dns_name,
 };
 use service::Problem;
 use service::http::WriteError;
@@ -34,17 +35,15 @@ impl App {
             return Err(Conflict::TenantNotFound.into());
         }
         let found = producer::find_for_update(&mut tx, uid).await?;
-        let is_changed = found.as_ref().map_or(Ok(true), |found| found.accept(by, write, tx.now()))?;
+        let claim = Claim { operator: by.clone(), owner: Owner { uid, generation: new.generation } };
+        let is_changed = found.as_ref().map_or(Ok(true), |found| found.accept(&claim, write, tx.now()))?;
         if !is_changed {
             return Ok(());
         }
         let digest = service_account_digest(&new.service_account);
-        if let Some((other, stored)) = producer::find_other_for_update(&mut tx, uid, &digest).await? {
-            if stored.operator == *by {
-                return Err(Conflict::ServiceAccountTaken.into());
-            }
-            stored.require(by, &write.take_over_from)?;
-            producer::delete(&mut tx, other).await?;
+        if let Some(other) = producer::find_other_for_update(&mut tx, uid, &digest).await? {
+            other.claim.require_next(&claim, &write.take_over_from, Conflict::ServiceAccountTaken)?;
+            producer::delete(&mut tx, other.claim.owner.uid).await?;
         }
         match producer::save(&mut tx, uid, &digest, by, new, found.is_some()).await {
             Ok(true) => {}
@@ -73,7 +72,7 @@ impl App {
         let mut tx = self.begin(&deletion.tenant_id, Actor::System).await?;
         let found = producer::find_for_update(&mut tx, uid).await?.filter(|found| found.deleted_at.is_none());
         let Some(found) = found else { return Ok(()) };
-        found.require(by, &[])?;
+        found.claim.require_operator(by, &[])?;
         if deletion.is_final {
             producer::mark_deleted(&mut tx, uid).await?;
         } else {

@@ -1,7 +1,7 @@
 //! Producers: Kubernetes service accounts that may send events.
 
 use chrono::{DateTime, Utc};
-use contract::managed::{OperatorId, Producer, ServiceAccount, StoredProducer};
+use contract::managed::{Claim, OperatorId, Owner, Producer, ServiceAccount, StoredProducer};
 use database::{Database, Error, TenantTx};
 use hashing::TokenDigest;
 use sqlx::types::Text;
@@ -25,15 +25,16 @@ struct ProducerRow {
 }
 
 impl ProducerRow {
-    fn into_record(self, tenant_id: &TenantId) -> (Uuid, ProducerRecord) {
+    fn into_record(self, tenant_id: &TenantId) -> ProducerRecord {
         let producer = Producer {
             tenant_id: tenant_id.clone(),
             service_account: ServiceAccount { namespace: self.namespace, name: self.service_account },
             source_ids: self.source_ids,
             generation: self.generation,
         };
-        let stored = ProducerRecord { operator: self.operator_id.0, producer, deleted_at: self.deleted_at };
-        (self.producer_id, stored)
+        let owner = Owner { uid: self.producer_id, generation: self.generation };
+        let claim = Claim { operator: self.operator_id.0, owner };
+        ProducerRecord { claim, producer, deleted_at: self.deleted_at }
     }
 }
 
@@ -98,7 +99,7 @@ macro_rules! select_producer {
 /// Returns a stored producer, also a deleted one, and locks its row.
 pub(crate) async fn find_for_update(tx: &mut TenantTx, uid: Uuid) -> Result<Option<ProducerRecord>, Error> {
     let row = select_producer!("producer.find_for_update", "producer_id = $1", uid);
-    Ok(row.fetch_optional(tx.connection()).await?.map(|row| row.into_record(tx.tenant_id()).1))
+    Ok(row.fetch_optional(tx.connection()).await?.map(|row| row.into_record(tx.tenant_id())))
 }
 
 /// Returns the producer of another resource with the same service account in the tenant, and locks its row.
@@ -106,7 +107,7 @@ pub(crate) async fn find_other_for_update(
     tx: &mut TenantTx,
     uid: Uuid,
     digest: &TokenDigest,
-) -> Result<Option<(Uuid, ProducerRecord)>, Error> {
+) -> Result<Option<ProducerRecord>, Error> {
     let row = select_producer!(
         "producer.find_other_for_update",
         "digest = $2 and deleted_at is null and producer_id <> $1",
