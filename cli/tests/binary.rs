@@ -54,6 +54,8 @@ mod invites;
 #[cfg(target_os = "linux")]
 #[path = "binary/keyring.rs"]
 mod keyring;
+#[path = "binary/lists.rs"]
+mod lists;
 #[path = "binary/logins.rs"]
 mod logins;
 #[cfg(target_os = "linux")]

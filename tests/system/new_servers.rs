@@ -34,7 +34,7 @@ async fn is_duplicate(ingest: &Service, user: &ApiUser, id: &str) -> bool {
 /// Backs up or restores all accounts with the documented commands.
 async fn run_for_each_account(services: &Services, home: &Path, verb: &str) {
     for (user, directory) in ACCOUNTS {
-        let server = format!("nats://{user}:…@nats:4222");
+        let server = format!("nats://nats:4222 --user {user}");
         let command = documented(&format!("nats --server {server} account {verb} {directory}"));
         run(services, home, &command.replace(&server, &services.nats.url_of(user))).await;
     }

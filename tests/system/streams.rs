@@ -95,6 +95,22 @@ async fn another_number_of_streams_is_rejected_until_the_old_stream_has_another_
 }
 
 #[tokio::test]
+async fn a_command_succeeds_if_the_reader_of_its_output_has_closed_the_pipe() {
+    let services = Services::prepare().await;
+    for (service, arguments) in
+        [(Upstream::Ingest, &["streams", "print"][..]), (Upstream::Identity, &["platform-token"])]
+    {
+        let mut command = services.command(service);
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        // `output_of` would replace the pipe.
+        let output = command.args(arguments).stdout(writer).output().unwrap();
+        assert!(output.status.success(), "{arguments:?}: {output:?}");
+        assert_eq!(String::from_utf8_lossy(&output.stderr), "");
+    }
+}
+
+#[tokio::test]
 async fn with_verify_identity_is_ready_and_an_administrator_creates_the_streams_of_audit_events() {
     let services = Services::prepare().await;
     services.migrate_all().await;

@@ -1,9 +1,11 @@
 //! `svc api`: requests to any route of the HTTP API.
 
+use std::borrow::Cow;
+
 use clap::Args;
 use contract::API_PREFIX;
 use reqwest::Method;
-use schemars::JsonSchema;
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Serialize, Serializer};
 use serde_json::json;
 use serde_json::value::RawValue;
@@ -11,8 +13,8 @@ use serde_json::value::RawValue;
 use crate::framework::catalog::{Errors, Examples, Names, Requirement, Routes, SchemaOf};
 use crate::framework::command::Command;
 use crate::framework::context::Context;
-use crate::framework::credential::Credential;
-use crate::framework::error::{ErrorKind, Result};
+use crate::framework::credential::{self, Credential};
+use crate::framework::error::{CliError, ErrorKind, Result};
 use crate::framework::input::read_stdin;
 use crate::framework::output::{CommandOutput, Table};
 
@@ -37,26 +39,45 @@ pub(crate) struct ApiCommand {
     anonymous: bool,
 }
 
-/// Body of the response: JSON unchanged, other text as a string, an empty body as null.
-#[derive(JsonSchema)]
-pub(crate) struct ResponseBody(#[schemars(with = "serde_json::Value")] String);
+/// Body of a response.
+pub(crate) struct ResponseBody {
+    text: String,
+    /// Whether the method of the request has no effect.
+    is_read: bool,
+}
+
+impl JsonSchema for ResponseBody {
+    fn schema_name() -> Cow<'static, str> {
+        "ResponseBody".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({
+            "description": "Body of the response: JSON unchanged, other text as a string, an empty body as null.",
+        })
+    }
+}
 
 impl Serialize for ResponseBody {
     fn serialize<S: Serializer>(&self, serializer: S) -> std::result::Result<S::Ok, S::Error> {
-        match serde_json::from_str::<&RawValue>(&self.0) {
+        match serde_json::from_str::<&RawValue>(&self.text) {
             Ok(json) => json.serialize(serializer),
-            Err(_) if self.0.is_empty() => serializer.serialize_unit(),
-            Err(_) => serializer.serialize_str(&self.0),
+            Err(_) if self.text.is_empty() => serializer.serialize_unit(),
+            Err(_) => serializer.serialize_str(&self.text),
         }
     }
 }
 
 impl CommandOutput for ResponseBody {
     fn table(&self) -> Table {
-        match serde_json::from_str::<serde_json::Value>(&self.0) {
+        match serde_json::from_str::<serde_json::Value>(&self.text) {
             Ok(value) => Table::text(&format!("{value:#}")),
-            Err(_) => Table::text(&self.0),
+            Err(_) => Table::text(&self.text),
         }
+    }
+
+    fn is_read(&self) -> bool {
+        self.is_read
     }
 }
 
@@ -72,8 +93,8 @@ impl Command for ApiCommand {
     ];
     const AFTER_LOST_RESPONSE: Option<&'static str> =
         Some("Check with a GET request whether the request had its effect, before you send it again.");
-    const AGENT_NOTES: &'static str = "For routes that no other command covers. May change data, depending \
-        on method and path. The client does not validate path and body.";
+    const AGENT_NOTES: &'static str = "For routes that no other command covers. Sends the platform token only with \
+        --platform-admin. The client does not validate path and body.";
     const SEE_ALSO: Names = &["auth whoami", "events send"];
     const INPUT_SCHEMA: Option<SchemaOf> =
         Some(|| json!({"description": "For `--data -`: the body of the request, any JSON."}));
@@ -91,15 +112,31 @@ impl Command for ApiCommand {
         if !self.anonymous {
             let requirement =
                 if self.platform_admin { Requirement::PlatformToken } else { Requirement::Credential };
-            api = api.with_credential(Credential { tenant: None, ..context.credential(requirement)? })?;
+            let credential = context.credential(requirement).map_err(with_platform_admin)?;
+            api = api.with_credential(Credential { tenant: None, ..credential })?;
         }
+        let is_read = self.method.is_safe();
         let mut call = api.call_path(self.method, path).tenant(context.tenant_option());
         if let Some(data) = self.data {
-            call = call.body(if data == "-" { read_stdin().await? } else { data.into_bytes() });
+            let is_piped = data == "-";
+            call = call.body(if is_piped {
+                read_stdin("body", context.out()).await?
+            } else {
+                data.into_bytes()
+            });
         }
         let response = call.send_any().await?.error_for_raw_status()?;
-        Ok(ResponseBody(String::from_utf8_lossy(response.body()).into_owned()))
+        Ok(ResponseBody { text: String::from_utf8_lossy(response.body()).into_owned(), is_read })
     }
+}
+
+/// Names the option for the platform token if there is no other credential.
+fn with_platform_admin(error: CliError) -> CliError {
+    if error.code != ErrorKind::NotLoggedIn.code() || !credential::is_platform_token_set() {
+        return error;
+    }
+    let remediation = format!("Pass --platform-admin to use the platform token. {}", error.remediation);
+    error.with_remediation(remediation)
 }
 
 fn parse_method(text: &str) -> std::result::Result<Method, String> {

@@ -6,14 +6,14 @@ use contract::session::{ApiKey, CreateApiKey};
 use contract::{Scope, routes};
 use tenancy::KeyId;
 
-use crate::framework::address::{self, IdRef};
+use crate::framework::address;
 use crate::framework::api::Paging;
 use crate::framework::arguments::enum_parser;
 use crate::framework::catalog::{Errors, Examples, Names, Routes};
 use crate::framework::command::{Command, ended, group};
 use crate::framework::context::Context;
 use crate::framework::error::{ErrorKind, Result};
-use crate::framework::output::{Cell, CommandOutput, ItemList, Row, Table, id, optional, text, time};
+use crate::framework::output::{Cell, CommandOutput, ItemList, Row, Table, id, optional, text, time, word};
 
 group!(
     /// Manage API keys.
@@ -43,13 +43,13 @@ impl Row for ApiKey {
 
     fn columns(&self) -> Vec<(&'static str, Cell)> {
         vec![
-            ("ID", id(self.id)),
+            ("ID", word(self.id)),
             ("NAME", text(&self.name)),
             ("SCOPES", text(join(&self.scopes))),
             ("SOURCES", text(sources(self))),
-            ("CREATED BY", id(self.created_by)),
             ("EXPIRES", time(&self.expires_at)),
             ("LAST USED", optional(self.last_used_at.as_ref().map(time))),
+            ("CREATED BY", id(self.created_by)),
         ]
     }
 }
@@ -137,15 +137,14 @@ impl Command for List {
 
     const ROUTES: Routes = Routes::Only(&[&routes::LIST_API_KEYS]);
     const ERRORS: Errors = ErrorKind::PROMPT;
-    const EXAMPLES: Examples = &[("List all API keys with the time of last use", "svc api-keys list --all")];
-    const AGENT_NOTES: &'static str = "Without --all or --limit, prints one page and warns on stderr if \
-        there are more items. The keys themselves are never listed. The time of last use is accurate to a \
-        minute.";
+    const EXAMPLES: Examples = &[("List all API keys with the time of last use", "svc api-keys list")];
+    const AGENT_NOTES: &'static str =
+        "The keys themselves are never listed. The time of last use is accurate to a minute.";
     const SEE_ALSO: Names = &["api-keys create", "api-keys revoke"];
 
     async fn run(self, context: &Context) -> Result<Self::Output> {
         let api = context.connect(Self::REQUIRES).await?;
-        api.list(routes::LIST_API_KEYS.path, &[], self.paging).await
+        api.print_list(routes::LIST_API_KEYS.path, &[], self.paging).await
     }
 }
 
@@ -154,9 +153,9 @@ impl Command for List {
 /// Requires a session of an administrator, or the platform token and a tenant. Asks for confirmation.
 #[derive(Args)]
 pub(crate) struct Revoke {
-    /// Id of the key, or 4 or more characters of its start or end.
+    /// Id of the key, as `svc api-keys list` prints it.
     #[arg(value_name = "KEY_ID")]
-    key: IdRef<KeyId>,
+    key: KeyId,
 }
 
 ended!(
@@ -164,7 +163,9 @@ ended!(
     RevokedApiKey {
         /// Id of the key.
         key_id: KeyId,
-        revoked
+        revoked,
+        /// Name, if it was looked up.
+        name
     }: "API key revoked."
 );
 
@@ -172,7 +173,7 @@ impl Command for Revoke {
     type Output = RevokedApiKey;
 
     const ROUTES: Routes = Routes::Only(&[&routes::REVOKE_API_KEY, &routes::LIST_API_KEYS]);
-    const ERRORS: Errors = ErrorKind::ADDRESS_AND_CONFIRMATION;
+    const ERRORS: Errors = ErrorKind::CONFIRMATION;
     const EXAMPLES: Examples = &[
         ("Revoke an API key after confirmation", "svc api-keys revoke 01890a5d-ac96-774b-bcce-b302099a8057"),
         ("Revoke an API key in a script", "svc api-keys revoke 01890a5d-ac96-774b-bcce-b302099a8057 --yes"),
@@ -183,10 +184,10 @@ impl Command for Revoke {
 
     async fn run(self, context: &Context) -> Result<Self::Output> {
         let (api, prompt) = (context.connect(Self::REQUIRES).await?, context.prompt());
-        let key = address::resolve::<ApiKey>(&self.key, prompt, &api).await?;
-        prompt.confirm(&format!("Revoke the API key {}?", key.label)).await?;
+        let key = address::resolve::<ApiKey>(self.key, prompt, &api).await?;
+        prompt.confirm(&format!("Revoke the API key {key}?")).await?;
         api.call(&routes::REVOKE_API_KEY, &[&key.id]).execute().await?;
-        Ok(RevokedApiKey::new(key.id))
+        Ok(RevokedApiKey::new(key.id, key.label))
     }
 }
 

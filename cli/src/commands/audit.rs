@@ -4,21 +4,17 @@ use chrono::{DateTime, Utc};
 use clap::Args;
 use contract::audit::{AuditRecord, EventName};
 use contract::routes;
-use contract::session::ApiKey;
-use tenancy::{Actor, KeyId, TenantId};
+use tenancy::{Actor, KeyId};
 
-use crate::framework::address::{IdRef, UserRef};
-use crate::framework::api::{ListLimit, Paging};
-use crate::framework::arguments::enum_parser;
-use crate::framework::catalog::{Errors, Examples, Names, Routes};
+use crate::framework::address::UserRef;
+use crate::framework::api::Paging;
+use crate::framework::arguments::{AllTenants, enum_parser};
+use crate::framework::catalog::{Examples, Names, Routes};
 use crate::framework::command::{Command, group};
 use crate::framework::context::Context;
-use crate::framework::error::{ErrorKind, Result};
+use crate::framework::error::Result;
 use crate::framework::output::{Cell, ItemList, Row, id, optional, text, time, word};
 use crate::framework::since::parse_since;
-
-/// Number of records without --limit and --all.
-const DEFAULT_LIMIT: u32 = 100;
 
 group!(
     /// Read audit events.
@@ -30,7 +26,7 @@ group!(
 /// List audit events.
 ///
 /// Lists the oldest first. An administrator gets the events of the tenant, a member those that the member caused or is affected
-/// by. With the platform token, lists those of all tenants, or of --tenant.
+/// by. With the platform token, lists those of the tenant of --tenant or the context, else of all tenants.
 #[derive(Args)]
 pub(crate) struct List {
     /// Name of the event [default: all].
@@ -39,16 +35,17 @@ pub(crate) struct List {
     /// User who is affected or who caused the event, by e-mail address or id [default: all].
     #[arg(long, value_name = "USER")]
     user_id: Option<UserRef>,
-    /// API key that is affected or that caused the event, by id, or by 4 or more characters of its start or end if the key is active
-    /// [default: all].
+    /// Id of the API key that is affected or that caused the event [default: all].
     #[arg(long)]
-    key_id: Option<IdRef<KeyId>>,
+    key_id: Option<KeyId>,
     /// Start with events stored at this time, such as 2026-01-31T12:00:00Z, or this long ago, such as 7d.
     #[arg(long, value_name = "TIME", default_value = "24h", value_parser = parse_since)]
     since: DateTime<Utc>,
     /// Start after the event with this `position`. Ignores --since.
     #[arg(long, value_name = "POSITION")]
     after: Option<String>,
+    #[command(flatten)]
+    all_tenants: AllTenants,
     #[command(flatten)]
     paging: Paging,
 }
@@ -79,6 +76,10 @@ impl Row for AuditRecord {
             ("ADDRESS", optional(self.ip.map(text))),
         ]
     }
+
+    fn next_options(&self) -> Option<String> {
+        Some(format!("--after {}", self.position))
+    }
 }
 
 /// The most specific affected object.
@@ -91,46 +92,34 @@ fn object(record: &AuditRecord) -> Option<Cell> {
 impl Command for List {
     type Output = ItemList<AuditRecord>;
 
-    const ROUTES: Routes = Routes::Only(&[&routes::LIST_AUDIT, &routes::LIST_USERS, &routes::LIST_API_KEYS]);
-    const ERRORS: Errors = &[ErrorKind::AmbiguousId];
+    const ROUTES: Routes = Routes::Only(&[&routes::LIST_AUDIT, &routes::LIST_USERS, &routes::GET_TENANT]);
     const EXAMPLES: Examples = &[
         ("List the events of the last 24 hours", "svc audit list"),
-        ("List failed logins of the last week", "svc audit list --kind authn_login_fail --since 7d --all"),
+        ("List failed logins of the last week", "svc audit list --kind authn_login_fail --since 7d"),
         ("List the events of an API key", "svc audit list --key-id 01890a5d-ac96-774b-bcce-b302099a8057"),
-        ("Save all stored events", "svc audit list --since 400d --all --output ndjson"),
+        ("Save all stored events", "svc audit list --since 400d --output ndjson"),
     ];
     const AGENT_NOTES: &'static str = "Requires a session or the platform token; API keys are rejected. A member gets only \
-        events that the member caused or is affected by. Lists at most 100 events without --limit or --all. To collect events \
+        events that the member caused or is affected by. To collect events \
         regularly, pass the `position` of the last \
         one with --after. An event can occur twice with the same id.";
     const SEE_ALSO: Names = &["users list", "auth sessions list"];
 
     async fn run(self, context: &Context) -> Result<Self::Output> {
-        let api = context.connect(Self::REQUIRES).await?;
-        let platform = api.credential().filter(|credential| credential.is_platform_token());
-        let tenant = platform.and_then(|credential| credential.tenant.as_ref());
+        let tenants = context.connect_to_tenants(Self::REQUIRES, self.all_tenants)?;
         let since = self.since.to_rfc3339();
         let user = match &self.user_id {
-            Some(user) => Some(user.id(&api).await?.to_string()),
+            Some(user) => Some(user.id(&tenants.api).await?.to_string()),
             None => None,
         };
-        let key = match &self.key_id {
-            Some(key) => Some(key.id::<ApiKey>(&api).await?.to_string()),
-            None => None,
-        };
+        let key = self.key_id.map(|key| key.to_string());
         let filter = [
             ("kind", self.kind.map(EventName::as_str)),
             ("user_id", user.as_deref()),
             ("key_id", key.as_deref()),
-            ("tenant_id", tenant.map(TenantId::as_str)),
             ("since", Some(&*since).filter(|_| self.after.is_none())),
             ("after", self.after.as_deref()),
         ];
-        // A page can be empty before the end of the list, so one page is not enough.
-        let limit = match self.paging.into() {
-            ListLimit::OnePage => ListLimit::AtMost(DEFAULT_LIMIT),
-            limit => limit,
-        };
-        api.list(routes::LIST_AUDIT.path, &filter, limit).await
+        tenants.print_list(routes::LIST_AUDIT.path, &filter, self.paging).await
     }
 }

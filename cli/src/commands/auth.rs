@@ -21,7 +21,7 @@ use crate::framework::catalog::{Errors, Examples, Names, Requirement, Routes};
 use crate::framework::command::{Command, group};
 use crate::framework::configuration::ContextName;
 use crate::framework::context::Context;
-use crate::framework::credential::{self, API_KEY, Credential, TOKEN};
+use crate::framework::credential::{self, API_KEY, Credential, PLATFORM_TOKEN, TOKEN};
 use crate::framework::credentials::Credentials;
 use crate::framework::environment;
 use crate::framework::error::{CliError, ErrorKind, Result};
@@ -194,6 +194,14 @@ impl Command for Status {
         // A credential of the environment takes precedence over stored sessions.
         let stored = Credentials::load()?;
         let login = context.stored_login(&stored).ok().filter(|_| items.is_empty());
+        if credential::is_platform_token_set() {
+            let current = items.is_empty() && login.is_none();
+            items.push(AvailableCredential {
+                source: PLATFORM_TOKEN,
+                current,
+                ..AvailableCredential::default()
+            });
+        }
         for (name, session) in &stored.sessions {
             items.push(AvailableCredential {
                 source: "stored",

@@ -177,9 +177,9 @@ impl Command for Validate {
     const SEE_ALSO: Names = &["catalog show"];
     const INPUT_SCHEMA: Option<SchemaOf> = Some(format_schema);
 
-    async fn run(self, _: &Context) -> Result<Self::Output> {
+    async fn run(self, context: &Context) -> Result<Self::Output> {
         let (text, name) = if self.file.as_os_str() == "-" {
-            (read_stdin().await?, "standard input".to_owned())
+            (read_stdin("catalog", context.out()).await?, "standard input".to_owned())
         } else {
             let name = self.file.display().to_string();
             let read = move || {

@@ -81,16 +81,20 @@ fn name<V: ValueEnum>(value: &V) -> String {
     value.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
 }
 
-/// Name of the session or API key that commands use, and what provides it.
+/// Name of the session or API key that commands use, else of the platform token, and what provides it.
 fn credential_in_use(context: &Context) -> Result<Option<(String, String)>> {
-    match context.credential(Requirement::Credential) {
-        Ok(Credential { source, .. }) => {
-            let origin = if source.variable().is_some() { "environment" } else { "svc auth login" };
-            Ok(Some((source.to_string(), origin.to_owned())))
+    let absent = [ErrorKind::NotLoggedIn.code(), ErrorKind::PlatformTokenMissing.code()];
+    for requirement in [Requirement::Credential, Requirement::PlatformToken] {
+        match context.credential(requirement) {
+            Ok(Credential { source, .. }) => {
+                let origin = if source.variable().is_some() { "environment" } else { "svc auth login" };
+                return Ok(Some((source.to_string(), origin.to_owned())));
+            }
+            Err(error) if absent.contains(&error.code.as_str()) => {}
+            Err(error) => return Err(error),
         }
-        Err(error) if error.code == ErrorKind::NotLoggedIn.code() => Ok(None),
-        Err(error) => Err(error),
     }
+    Ok(None)
 }
 
 fn shown<T: ToString>(setting: &Setting<T>) -> (String, String) {

@@ -11,7 +11,8 @@ use contract::consumers::{Consumer, ConsumerName, ConsumerStart, DeadLetter};
 use contract::routes;
 use tokio::time::sleep;
 
-use crate::framework::api::ListLimit;
+use crate::framework::api::Paging;
+use crate::framework::arguments::AllTenants;
 use crate::framework::catalog::{Errors, Examples, Names, Routes};
 use crate::framework::command::{Command, ended, group};
 use crate::framework::context::Context;
@@ -136,28 +137,33 @@ fn first(values: &[String]) -> String {
 
 /// List the consumers and their progress.
 ///
-/// An administrator of a tenant gets the consumers of the tenant.
+/// An administrator of a tenant gets the consumers of the tenant. With the platform token, lists those of the tenant of --tenant or the
+/// context, else all.
 #[derive(Args)]
 pub(crate) struct List {
     /// Print the list every two seconds until the command is interrupted.
     #[arg(long)]
     watch: bool,
+    #[command(flatten)]
+    all_tenants: AllTenants,
+    #[command(flatten)]
+    paging: Paging,
 }
 
 impl Command for List {
     type Output = ItemList<Consumer>;
 
-    const ROUTES: Routes = Routes::Only(&[&routes::LIST_CONSUMERS]);
+    const ROUTES: Routes = Routes::Only(&[&routes::LIST_CONSUMERS, &routes::GET_TENANT]);
     const EXAMPLES: Examples =
         &[("List all consumers with their settings as NDJSON", "svc consumers list --output ndjson")];
     const AGENT_NOTES: &'static str = "Requires SVC_PLATFORM_TOKEN or SVC_PLATFORM_TOKEN_FILE, or the login of an \
-        administrator of a tenant. Reads all pages. A consumer with many pending events reads too slowly or is not connected.";
+        administrator of a tenant. A consumer with many pending events reads too slowly or is not connected.";
     const SEE_ALSO: Names = &["consumers create", "consumers get"];
 
     async fn run(self, context: &Context) -> Result<Self::Output> {
-        let api = context.connect(Self::REQUIRES).await?;
+        let tenants = context.connect_to_tenants(Self::REQUIRES, self.all_tenants)?;
         loop {
-            let consumers = api.list_all(routes::LIST_CONSUMERS.path).await?;
+            let consumers = tenants.print_list(routes::LIST_CONSUMERS.path, &[], self.paging).await?;
             if !self.watch {
                 return Ok(consumers);
             }
@@ -226,8 +232,8 @@ impl Command for Delete {
         let api = context.connect(Self::REQUIRES).await?;
         let (path, name) = (routes::LIST_DEAD_LETTERS.path_with(&[&self.name]), &self.name);
         // Only for the warning: a leaked consumer is deleted also if they cannot be listed.
-        let letters = api.list::<DeadLetter>(&path, &[], ListLimit::AtMost(1)).await;
-        if letters.is_ok_and(|letters| !letters.items.is_empty()) {
+        let letters = api.list::<DeadLetter>(&path, &[], Some(1)).await;
+        if letters.is_ok_and(|letters| !letters.is_empty()) {
             context.out().warn(&format!(
                 "consumer {name} has dead letters, which are not replayed without it (`svc events dlq list {name}`)"
             ));

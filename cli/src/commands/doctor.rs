@@ -149,7 +149,8 @@ impl Command for Doctor {
     type Output = Diagnosis;
 
     const REQUIRES: Requirement = Requirement::CredentialOrPlatformToken;
-    const ROUTES: Routes = Routes::Only(&[&routes::GET_VERSION, &routes::WHOAMI, &routes::LIST_TENANTS]);
+    const ROUTES: Routes =
+        Routes::Only(&[&routes::GET_VERSION, &routes::WHOAMI, &routes::LIST_TENANTS, &routes::GET_TENANT]);
     const ERRORS: Errors = &[ErrorKind::ScopeMissing];
     const EXAMPLES: Examples = &[
         ("Check everything that commands need", "svc doctor"),

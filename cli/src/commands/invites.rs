@@ -15,7 +15,7 @@ use crate::framework::catalog::{Errors, Examples, Names, Routes, SchemaOf, text_
 use crate::framework::command::{Command, ended, group};
 use crate::framework::context::Context;
 use crate::framework::error::{CliError, ErrorKind, Result};
-use crate::framework::output::{Cell, CommandOutput, ItemList, Row, Table, id, optional, text, time};
+use crate::framework::output::{Cell, CommandOutput, ItemList, Row, Table, optional, text, time, word};
 use crate::framework::prompt::PasswordSource;
 use crate::framework::token::{TokenKind, TokenSource};
 
@@ -47,7 +47,7 @@ impl Row for Invite {
 
     fn columns(&self) -> Vec<(&'static str, Cell)> {
         vec![
-            ("ID", id(self.invite_id)),
+            ("ID", word(self.invite_id)),
             ("EMAIL", text(&self.email)),
             ("ROLE", text(self.role)),
             ("STATUS", text(self.status)),
@@ -167,7 +167,7 @@ impl Command for AcceptInviteCommand {
 
     async fn run(self, context: &Context) -> Result<Self::Output> {
         let (prompt, api) = (context.prompt(), context.api()?);
-        let token = self.token.read(TokenKind::INVITE, prompt).await?;
+        let token = self.token.read(TokenKind::INVITE, context).await?;
         let accept = async |password: Secret| -> Result<AcceptedInvite> {
             let request = AcceptInvite { token: token.clone(), password };
             let accepted = api.call(&routes::ACCEPT_INVITE, &[]).json(&request)?.fetch().await;
@@ -175,7 +175,7 @@ impl Command for AcceptInviteCommand {
                 context.notice_later(format!("Next: svc auth login --email {email} --tenant {tenant_id}"));
             })
         };
-        if let Some([password]) = self.password.read(["password"]).await? {
+        if let Some([password]) = self.password.read(["password"], context.out()).await? {
             return accept(password).await;
         }
         prompt.require_available("new password", PasswordSource::OPTIONS)?;
@@ -205,14 +205,18 @@ impl Command for List {
 
     const ROUTES: Routes = Routes::Only(&[&routes::LIST_INVITES]);
     const ERRORS: Errors = ErrorKind::PROMPT;
-    const EXAMPLES: Examples = &[("List all pending invites", "svc invites list --status pending --all")];
-    const AGENT_NOTES: &'static str = "Without --all or --limit, prints one page and warns on stderr if \
-        there are more items. Tokens are never listed. The field mail is absent if a response contained the token.";
+    const EXAMPLES: Examples = &[("List all pending invites", "svc invites list --status pending")];
+    const AGENT_NOTES: &'static str =
+        "Tokens are never listed. The field mail is absent if a response contained the token.";
     const SEE_ALSO: Names = &["invites resend", "invites revoke", "users invite", "users list"];
 
     async fn run(self, context: &Context) -> Result<Self::Output> {
         let filter = [("status", self.status.map(InviteStatus::as_str))];
-        context.connect(Self::REQUIRES).await?.list(routes::LIST_INVITES.path, &filter, self.paging).await
+        context
+            .connect(Self::REQUIRES)
+            .await?
+            .print_list(routes::LIST_INVITES.path, &filter, self.paging)
+            .await
     }
 }
 
@@ -224,7 +228,7 @@ impl Command for List {
 /// logged in with the password or a passkey in the last ten minutes.
 #[derive(Args)]
 pub(crate) struct Resend {
-    /// E-mail address or id of the invite, or 4 or more characters of the start or end of the id.
+    /// E-mail address or id of the invite.
     #[arg(value_name = "INVITE_ID")]
     invite: InviteRef,
     /// How to deliver the invite token.
@@ -236,7 +240,7 @@ impl Command for Resend {
     type Output = Invite;
 
     const ROUTES: Routes = Routes::Only(&[&routes::RESEND_INVITE, &routes::LIST_INVITES]);
-    const ERRORS: Errors = ErrorKind::ADDRESS;
+    const ERRORS: Errors = ErrorKind::PROMPT;
     const EXAMPLES: Examples = &[
         ("Send the mail again", "svc invites resend bob@acme.example"),
         ("Print a new token", "svc invites resend 01890a5d-ac96-774b-bcce-b302099a8057 --delivery response"),
@@ -266,7 +270,7 @@ impl Command for Resend {
 /// tenant. Asks for confirmation.
 #[derive(Args)]
 pub(crate) struct Revoke {
-    /// E-mail address or id of the invite, or 4 or more characters of the start or end of the id.
+    /// E-mail address or id of the invite.
     #[arg(value_name = "INVITE_ID")]
     invite: InviteRef,
 }
@@ -276,7 +280,9 @@ ended!(
     RevokedInvite {
         /// Invite id.
         invite_id: InviteId,
-        revoked
+        revoked,
+        /// E-mail address, if it was typed or looked up.
+        email
     }: "Invite revoked."
 );
 
@@ -284,7 +290,7 @@ impl Command for Revoke {
     type Output = RevokedInvite;
 
     const ROUTES: Routes = Routes::Only(&[&routes::REVOKE_INVITE, &routes::LIST_INVITES]);
-    const ERRORS: Errors = ErrorKind::ADDRESS_AND_CONFIRMATION;
+    const ERRORS: Errors = ErrorKind::CONFIRMATION;
     const EXAMPLES: Examples = &[
         ("Revoke an invite after confirmation", "svc invites revoke bob@acme.example"),
         ("Revoke an invite in a script", "svc invites revoke 01890a5d-ac96-774b-bcce-b302099a8057 --yes"),
@@ -296,9 +302,9 @@ impl Command for Revoke {
     async fn run(self, context: &Context) -> Result<Self::Output> {
         let (api, prompt) = (context.connect(Self::REQUIRES).await?, context.prompt());
         let invite = self.invite.resolve(prompt, &api).await?;
-        prompt.confirm(&format!("Revoke the invite of {}?", invite.label)).await?;
+        prompt.confirm(&format!("Revoke the invite of {invite}?")).await?;
         api.call(&routes::REVOKE_INVITE, &[&invite.id]).execute().await?;
-        Ok(RevokedInvite::new(invite.id))
+        Ok(RevokedInvite::new(invite.id, invite.label))
     }
 }
 

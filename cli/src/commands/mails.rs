@@ -50,12 +50,12 @@ impl Command for List {
     type Output = ItemList<UndeliveredMail>;
 
     const ROUTES: Routes = Routes::Only(&[&routes::LIST_MAILS]);
-    const EXAMPLES: Examples = &[("List all mails that are not sent", "svc mails list --all")];
-    const AGENT_NOTES: &'static str = "Requires SVC_PLATFORM_TOKEN or SVC_PLATFORM_TOKEN_FILE. Without --all or --limit, prints \
-        one page and warns on stderr if there are more items. A sent mail is not listed.";
+    const EXAMPLES: Examples = &[("List all mails that are not sent", "svc mails list")];
+    const AGENT_NOTES: &'static str =
+        "Requires SVC_PLATFORM_TOKEN or SVC_PLATFORM_TOKEN_FILE. A sent mail is not listed.";
     const SEE_ALSO: Names = &["invites list", "invites resend"];
 
     async fn run(self, context: &Context) -> Result<Self::Output> {
-        context.connect(Self::REQUIRES).await?.list(routes::LIST_MAILS.path, &[], self.paging).await
+        context.connect(Self::REQUIRES).await?.print_list(routes::LIST_MAILS.path, &[], self.paging).await
     }
 }

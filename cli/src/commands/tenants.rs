@@ -1,6 +1,6 @@
 //! `svc tenants`: tenants, managed by the platform administrator.
 
-use clap::builder::{PossibleValue, PossibleValuesParser, RangedI64ValueParser, TypedValueParser};
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{ArgAction, ArgGroup, Args};
 use contract::identity::{
     CreateTenant, Delivery, MAX_PASSWORD_MIN_LENGTH, MAX_QUOTA, PatchTenant, Quota, SecondFactorPolicy,
@@ -9,8 +9,8 @@ use contract::identity::{
 use contract::{TenantStatus, routes};
 use tenancy::TenantId;
 
-use crate::framework::api::Api;
-use crate::framework::arguments::{delivery_parser, enum_parser};
+use crate::framework::api::{Api, Paging};
+use crate::framework::arguments::{delivery_parser, enum_parser, up_to};
 use crate::framework::catalog::{Errors, Examples, Names, Routes};
 use crate::framework::command::{Command, ended, group};
 use crate::framework::context::Context;
@@ -82,7 +82,7 @@ pub(crate) struct Create {
     #[arg(long, value_name = "COUNT", value_parser = up_to(MAX_QUOTA))]
     events_per_second: Option<u32>,
     /// Quota of bytes of events per second, before compression [default: that of the installation].
-    #[arg(long, value_name = "COUNT", value_parser = up_to(MAX_QUOTA))]
+    #[arg(long, value_name = "BYTES", value_parser = up_to(MAX_QUOTA))]
     bytes_per_second: Option<u32>,
     /// Users who must have a second factor.
     #[arg(long, value_name = "USERS", default_value = "optional", value_parser = policy_parser())]
@@ -132,19 +132,21 @@ impl Command for Create {
 
 /// List all tenants.
 #[derive(Args)]
-pub(crate) struct List {}
+pub(crate) struct List {
+    #[command(flatten)]
+    paging: Paging,
+}
 
 impl Command for List {
     type Output = ItemList<Tenant>;
 
     const ROUTES: Routes = Routes::Only(&[&routes::LIST_TENANTS]);
     const EXAMPLES: Examples = &[("List all tenants as NDJSON", "svc tenants list --output ndjson")];
-    const AGENT_NOTES: &'static str = "Requires SVC_PLATFORM_TOKEN or SVC_PLATFORM_TOKEN_FILE. Reads all \
-        pages.";
+    const AGENT_NOTES: &'static str = "Requires SVC_PLATFORM_TOKEN or SVC_PLATFORM_TOKEN_FILE.";
     const SEE_ALSO: Names = &["tenants get", "tenants create"];
 
     async fn run(self, context: &Context) -> Result<Self::Output> {
-        context.connect(Self::REQUIRES).await?.list_all(routes::LIST_TENANTS.path).await
+        context.connect(Self::REQUIRES).await?.print_list(routes::LIST_TENANTS.path, &[], self.paging).await
     }
 }
 
@@ -181,11 +183,11 @@ pub(crate) struct Update {
     /// New display name.
     #[arg(long, value_name = "NAME", group = "change")]
     display_name: Option<String>,
-    /// New quota of events per second, or `none` for the default of the installation.
+    /// New quota of events per second, or `default` for that of the installation.
     #[arg(long, value_name = "COUNT", group = "change", value_parser = parse_new_limit)]
     events_per_second: Option<NewLimit>,
-    /// New quota of bytes of events per second, before compression, or `none` for the default of the installation.
-    #[arg(long, value_name = "COUNT", group = "change", value_parser = parse_new_limit)]
+    /// New quota of bytes of events per second, before compression, or `default` for that of the installation.
+    #[arg(long, value_name = "BYTES", group = "change", value_parser = parse_new_limit)]
     bytes_per_second: Option<NewLimit>,
     /// Users who must have a second factor.
     #[arg(long, value_name = "USERS", group = "change", value_parser = policy_parser())]
@@ -203,12 +205,12 @@ pub(crate) struct Update {
 struct NewLimit(Option<u32>);
 
 fn parse_new_limit(text: &str) -> std::result::Result<NewLimit, String> {
-    if text == "none" {
+    if text == "default" {
         return Ok(NewLimit(None));
     }
     match text.parse() {
         Ok(limit @ 1..=MAX_QUOTA) => Ok(NewLimit(Some(limit))),
-        _ => Err(format!("must be 1 to {MAX_QUOTA}, or none")),
+        _ => Err(format!("must be 1 to {MAX_QUOTA}, or default")),
     }
 }
 
@@ -228,11 +230,6 @@ fn switch_parser() -> impl TypedValueParser<Value = bool> {
     PossibleValuesParser::new(values).map(|value| value == "on")
 }
 
-/// Parser of a number from 1.
-fn up_to(most: u32) -> RangedI64ValueParser<u32> {
-    RangedI64ValueParser::new().range(1..=i64::from(most))
-}
-
 impl Command for Update {
     type Output = Tenant;
 
@@ -242,7 +239,7 @@ impl Command for Update {
             "Set the quota of a tenant",
             "svc tenants update acme --events-per-second 500 --bytes-per-second 1000000",
         ),
-        ("Remove a quota", "svc tenants update acme --events-per-second none"),
+        ("Remove a quota", "svc tenants update acme --events-per-second default"),
         (
             "Require a second factor of administrators",
             "svc tenants update acme --second-factor administrators",
@@ -276,7 +273,8 @@ impl Command for Update {
 
 /// Suspend a tenant.
 ///
-/// Revokes all sessions of the tenant and rejects its API keys until it is resumed. Asks for confirmation.
+/// Revokes all sessions of the tenant and rejects its API keys until it is resumed. Consumers of the broker still read its stored
+/// events: to stop one, run `svc consumers pause`. Asks for confirmation.
 #[derive(Args)]
 pub(crate) struct Suspend {
     /// Tenant id.
@@ -294,7 +292,8 @@ impl Command for Suspend {
     ];
     const AGENT_NOTES: &'static str = "Requires SVC_PLATFORM_TOKEN or SVC_PLATFORM_TOKEN_FILE, and --yes \
         without a terminal; pass --yes only if the user asked for this change. Logs out all users and \
-        rejects all producers of the tenant; users and events are kept. Idempotent.";
+        rejects all producers of the tenant; users and events are kept, and consumers of the broker still read the stored events \
+        (`svc consumers list --tenant TENANT_ID`). Idempotent.";
     const SEE_ALSO: Names = &["tenants resume", "tenants get", "tenants delete", "users disable"];
 
     async fn run(self, context: &Context) -> Result<Self::Output> {

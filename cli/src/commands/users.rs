@@ -10,13 +10,13 @@ use tenancy::UserId;
 
 use super::invites::{AcceptInviteCommand, InviteCommand};
 use crate::framework::address::UserRef;
-use crate::framework::api::{Api, ListLimit, Paging};
+use crate::framework::api::{Api, Paging};
 use crate::framework::arguments::{enum_parser, role_parser};
 use crate::framework::catalog::{Errors, Examples, Names, Requirement, Routes};
 use crate::framework::command::{Command, ended, group};
 use crate::framework::context::Context;
 use crate::framework::error::{ErrorKind, Result};
-use crate::framework::output::{Cell, CommandOutput, ItemList, Row, Table, id, text, time};
+use crate::framework::output::{Cell, CommandOutput, ItemList, Row, Table, text, time, word};
 
 group!(
     /// Manage users.
@@ -58,7 +58,7 @@ impl Row for User {
 
     fn columns(&self) -> Vec<(&'static str, Cell)> {
         vec![
-            ("ID", id(self.user_id)),
+            ("ID", word(self.user_id)),
             ("EMAIL", text(&self.email)),
             ("ROLE", text(self.role)),
             ("STATUS", text(self.status)),
@@ -89,17 +89,16 @@ impl Command for List {
     const ROUTES: Routes = Routes::Only(&[&routes::LIST_USERS]);
     const ERRORS: Errors = ErrorKind::PROMPT;
     const EXAMPLES: Examples = &[
-        ("List all users as NDJSON", "svc users list --all --output ndjson"),
+        ("List all users as NDJSON", "svc users list --output ndjson"),
         ("Find the id of a user", "svc users list --email bob@acme.example"),
         ("List the first ten disabled users", "svc users list --status disabled --limit 10"),
     ];
-    const AGENT_NOTES: &'static str = "Without --all or --limit, prints one page and warns on stderr if \
-        there are more items. An invited user who has not accepted has the status `invited`.";
+    const AGENT_NOTES: &'static str = "An invited user who has not accepted has the status `invited`.";
     const SEE_ALSO: Names = &["users get", "users invite", "invites list"];
 
     async fn run(self, context: &Context) -> Result<Self::Output> {
         let filter = [("email", self.email.as_deref()), ("status", self.status.map(UserStatus::as_str))];
-        context.connect(Self::REQUIRES).await?.list(routes::LIST_USERS.path, &filter, self.paging).await
+        context.connect(Self::REQUIRES).await?.print_list(routes::LIST_USERS.path, &filter, self.paging).await
     }
 }
 
@@ -110,7 +109,7 @@ impl Command for List {
 /// factor. `svc users enable` ends both.
 #[derive(Args)]
 pub(crate) struct Get {
-    /// E-mail address or id of the user, or 4 or more characters of the start or end of the id.
+    /// E-mail address or id of the user.
     #[arg(value_name = "USER_ID")]
     user: UserRef,
 }
@@ -119,7 +118,6 @@ impl Command for Get {
     type Output = User;
 
     const ROUTES: Routes = Routes::Only(&[&routes::GET_USER, &routes::LIST_USERS]);
-    const ERRORS: Errors = &[ErrorKind::AmbiguousId];
     const EXAMPLES: Examples = &[("Show role and status of a user", "svc users get bob@acme.example")];
     const AGENT_NOTES: &'static str = "Exit status 3 means that the user does not exist, belongs to another \
         tenant, or is not visible to you. A member can show only their own user, by id. `locked` is true after 100 consecutive failed \
@@ -141,7 +139,7 @@ impl Command for Get {
 /// that of any user of the tenant as an administrator. Save it with `--output json`.
 #[derive(Args)]
 pub(crate) struct Export {
-    /// E-mail address or id of the user, or 4 or more characters of the start or end of the id [default: your own user].
+    /// E-mail address or id of the user [default: your own user].
     #[arg(value_name = "USER_ID")]
     user: Option<UserRef>,
 }
@@ -180,7 +178,6 @@ impl Command for Export {
 
     const ROUTES: Routes =
         Routes::Only(&[&routes::EXPORT_USER, &routes::LIST_AUDIT, &routes::LIST_USERS, &routes::WHOAMI]);
-    const ERRORS: Errors = &[ErrorKind::AmbiguousId];
     const EXAMPLES: Examples = &[
         ("Save your own data", "svc users export --output json"),
         ("Save the data of a user as an administrator", "svc users export bob@acme.example --output json"),
@@ -198,7 +195,7 @@ impl Command for Export {
         let account = api.call(&routes::EXPORT_USER, &[&user]).fetch().await?;
         let (path, user_id) = (routes::LIST_AUDIT.path, user.to_string());
         let filter = [("user_id", Some(&*user_id))];
-        let audit_events = api.list(path, &filter, ListLimit::AtMost(MAX_AUDIT_EVENTS)).await?.items;
+        let audit_events = api.list(path, &filter, Some(MAX_AUDIT_EVENTS)).await?;
         if audit_events.len() >= MAX_AUDIT_EVENTS as usize {
             context
                 .out()
@@ -214,7 +211,7 @@ impl Command for Export {
 /// platform token and a tenant. Asks for confirmation.
 #[derive(Args)]
 pub(crate) struct Disable {
-    /// E-mail address or id of the user, or 4 or more characters of the start or end of the id.
+    /// E-mail address or id of the user.
     #[arg(value_name = "USER_ID")]
     user: UserRef,
     /// Revoke the API keys that the user created.
@@ -226,7 +223,7 @@ impl Command for Disable {
     type Output = User;
 
     const ROUTES: Routes = Routes::Only(&[&routes::UPDATE_USER, &routes::LIST_USERS]);
-    const ERRORS: Errors = ErrorKind::ADDRESS_AND_CONFIRMATION;
+    const ERRORS: Errors = ErrorKind::CONFIRMATION;
     const EXAMPLES: Examples = &[
         ("Disable a user after confirmation", "svc users disable bob@acme.example"),
         ("Disable a user in a script", "svc users disable bob@acme.example --yes"),
@@ -240,7 +237,7 @@ impl Command for Disable {
     async fn run(self, context: &Context) -> Result<Self::Output> {
         let (api, prompt) = (context.connect(Self::REQUIRES).await?, context.prompt());
         let user = self.user.resolve(prompt, &api).await?;
-        prompt.confirm(&format!("Disable {} and revoke all sessions of the user?", user.label)).await?;
+        prompt.confirm(&format!("Disable {user} and revoke all sessions of the user?")).await?;
         let status = Some(UserStatus::Disabled);
         let patch = PatchUser { status, revoke_api_keys: self.revoke_api_keys, ..PatchUser::default() };
         let user = update(&api, user.id, &patch).await?;
@@ -257,7 +254,7 @@ impl Command for Disable {
 /// wrong codes. Requires an administrator, or the platform token and a tenant.
 #[derive(Args)]
 pub(crate) struct Enable {
-    /// E-mail address or id of the user, or 4 or more characters of the start or end of the id.
+    /// E-mail address or id of the user.
     #[arg(value_name = "USER_ID")]
     user: UserRef,
 }
@@ -266,7 +263,7 @@ impl Command for Enable {
     type Output = User;
 
     const ROUTES: Routes = Routes::Only(&[&routes::UPDATE_USER, &routes::LIST_USERS]);
-    const ERRORS: Errors = ErrorKind::ADDRESS;
+    const ERRORS: Errors = ErrorKind::PROMPT;
     const EXAMPLES: Examples = &[("Enable a user", "svc users enable bob@acme.example")];
     const AGENT_NOTES: &'static str = "Also ends a lockout and a lock of the second factor. The password \
         and the factors do not change, and revoked sessions stay revoked. \
@@ -283,10 +280,11 @@ impl Command for Enable {
 
 /// Change a user's role.
 ///
-/// Requires an administrator who logged in with the password or a passkey in the last ten minutes.
+/// Requires an administrator who logged in with the password or a passkey in the last ten minutes. Asks for confirmation of
+/// --revoke-api-keys.
 #[derive(Args)]
 pub(crate) struct SetRole {
-    /// E-mail address or id of the user, or 4 or more characters of the start or end of the id.
+    /// E-mail address or id of the user.
     #[arg(value_name = "USER_ID")]
     user: UserRef,
     /// New role.
@@ -302,21 +300,29 @@ impl Command for SetRole {
 
     const REQUIRES: Requirement = Requirement::Session;
     const ROUTES: Routes = Routes::Only(&[&routes::UPDATE_USER, &routes::LIST_USERS]);
-    const ERRORS: Errors = &[ErrorKind::AmbiguousId];
+    const ERRORS: Errors = ErrorKind::CONFIRMATION;
     const EXAMPLES: Examples = &[
         ("Make a user an administrator", "svc users set-role bob@acme.example admin"),
         ("Make an administrator a member", "svc users set-role bob@acme.example member"),
     ];
     const AGENT_NOTES: &'static str = "Applies to active sessions of the user too. If the tenant requires a second factor of \
         administrators, a new one must log in again. An administrator has full access to the tenant: grant the role only if the user \
-        asked for it. The role of the last active administrator cannot be changed. The platform token cannot change roles.";
+        asked for it. The role of the last active administrator cannot be changed. The platform token cannot change roles. \
+        --revoke-api-keys requires --yes without a terminal.";
     const SEE_ALSO: Names = &["users list", "users get", "users invite"];
 
     async fn run(self, context: &Context) -> Result<Self::Output> {
         let role = Some(self.role);
         let patch = PatchUser { role, revoke_api_keys: self.revoke_api_keys, ..PatchUser::default() };
-        let api = context.connect(Self::REQUIRES).await?;
-        let user = self.user.id(&api).await?;
+        let (api, prompt) = (context.connect(Self::REQUIRES).await?, context.prompt());
+        let user = if self.revoke_api_keys {
+            let user = self.user.resolve(prompt, &api).await?;
+            let question = format!("Revoke the sessions of {user}, and the API keys that the user created?");
+            prompt.confirm(&question).await?;
+            user.id
+        } else {
+            self.user.id(&api).await?
+        };
         let user = update(&api, user, &patch).await?;
         if self.role == Role::Member && !self.revoke_api_keys {
             context.notice_later(KEYS_STAY_ACTIVE);
@@ -331,7 +337,7 @@ impl Command for SetRole {
 /// Requires an administrator with a login in the last ten minutes, or the platform token and a tenant. Asks for confirmation.
 #[derive(Args)]
 pub(crate) struct ResetFactors {
-    /// E-mail address or id of the user, or 4 or more characters of the start or end of the id.
+    /// E-mail address or id of the user.
     #[arg(value_name = "USER_ID")]
     user: UserRef,
 }
@@ -341,7 +347,9 @@ ended!(
     ResetUser {
         /// Id of the user.
         user_id: UserId,
-        reset
+        reset,
+        /// E-mail address, if it was typed or looked up.
+        email
     }: "The user has no second factor any more."
 );
 
@@ -349,7 +357,7 @@ impl Command for ResetFactors {
     type Output = ResetUser;
 
     const ROUTES: Routes = Routes::Only(&[&routes::RESET_FACTORS, &routes::LIST_USERS]);
-    const ERRORS: Errors = ErrorKind::ADDRESS_AND_CONFIRMATION;
+    const ERRORS: Errors = ErrorKind::CONFIRMATION;
     const EXAMPLES: Examples =
         &[("Remove the factors after confirmation", "svc users reset-factors bob@acme.example")];
     const AGENT_NOTES: &'static str = "Makes the account less secure. Check that the request comes from the person: the \
@@ -360,9 +368,9 @@ impl Command for ResetFactors {
     async fn run(self, context: &Context) -> Result<Self::Output> {
         let (api, prompt) = (context.connect(Self::REQUIRES).await?, context.prompt());
         let user = self.user.resolve(prompt, &api).await?;
-        prompt.confirm(&format!("Remove the second factors of {}?", user.label)).await?;
+        prompt.confirm(&format!("Remove the second factors of {user}?")).await?;
         api.call(&routes::RESET_FACTORS, &[&user.id]).execute().await?;
-        Ok(ResetUser::new(user.id))
+        Ok(ResetUser::new(user.id, user.label))
     }
 }
 
@@ -372,7 +380,7 @@ impl Command for ResetFactors {
 /// again. Requires an administrator who logged in with the password or a passkey in the last ten minutes. Asks for confirmation.
 #[derive(Args)]
 pub(crate) struct Delete {
-    /// E-mail address or id of the user, or 4 or more characters of the start or end of the id.
+    /// E-mail address or id of the user.
     #[arg(value_name = "USER_ID")]
     user: UserRef,
 }
@@ -382,7 +390,9 @@ ended!(
     DeletedUser {
         /// Id of the user.
         user_id: UserId,
-        deleted
+        deleted,
+        /// E-mail address, if it was typed or looked up.
+        email
     }: "User deleted."
 );
 
@@ -390,7 +400,7 @@ impl Command for Delete {
     type Output = DeletedUser;
 
     const ROUTES: Routes = Routes::Only(&[&routes::DELETE_USER, &routes::LIST_USERS]);
-    const ERRORS: Errors = ErrorKind::ADDRESS_AND_CONFIRMATION;
+    const ERRORS: Errors = ErrorKind::CONFIRMATION;
     const EXAMPLES: Examples = &[
         ("Delete a user after confirmation", "svc users delete bob@acme.example"),
         ("Delete a user in a script", "svc users delete bob@acme.example --yes"),
@@ -404,12 +414,11 @@ impl Command for Delete {
         let (api, prompt) = (context.connect(Self::REQUIRES).await?, context.prompt());
         let user = self.user.resolve(prompt, &api).await?;
         let question = format!(
-            "Delete {} for good, erase the personal data and revoke the API keys that the user created?",
-            user.label
+            "Delete {user} for good, erase the personal data and revoke the API keys that the user created?"
         );
         prompt.confirm(&question).await?;
         api.call(&routes::DELETE_USER, &[&user.id]).execute().await?;
-        Ok(DeletedUser::new(user.id))
+        Ok(DeletedUser::new(user.id, user.label))
     }
 }
 

@@ -20,7 +20,7 @@ use tenancy::{TenantId, UserId, X_SESSION_ID, X_TENANT_ID, X_USER_ID};
 use tokio::time::Instant;
 use transport::ProxyChoice;
 
-pub(crate) use list::{ListLimit, Paging};
+pub(crate) use list::{Paging, TenantsApi};
 pub(crate) use response::ApiResponse;
 
 use crate::framework::ca_file::CaFile;
@@ -209,9 +209,9 @@ impl Call<'_> {
         self.send().await?.json()
     }
 
-    /// Sends the request and ignores the body of the response.
+    /// Sends the request to a route that answers without a body.
     pub(crate) async fn execute(self) -> Result<()> {
-        self.send().await.map(drop)
+        self.send().await?.empty()
     }
 
     /// Sends the request. A response without a success status is an error.

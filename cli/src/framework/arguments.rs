@@ -1,9 +1,11 @@
 //! Options: the global ones, which every command accepts, and arguments that several commands share.
 
+use std::fmt::Display;
 use std::path::PathBuf;
+use std::str::FromStr;
 use std::time::Duration;
 
-use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
+use clap::builder::{FalseyValueParser, PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::parser::ValueSource;
 use clap::{ArgMatches, Args, ColorChoice, ValueEnum, ValueHint};
 use contract::Role;
@@ -43,7 +45,7 @@ pub(crate) struct Globals {
     )]
     pub(crate) output: Format,
     /// Never prompt; exit with 12 if input is required.
-    #[arg(long, global = true)]
+    #[arg(long, global = true, env = "SVC_NO_INPUT", hide_env_values = true, value_parser = FalseyValueParser::new())]
     pub(crate) no_input: bool,
     /// Answer yes to confirmation prompts.
     #[arg(long, global = true)]
@@ -82,6 +84,14 @@ impl Globals {
     }
 }
 
+/// Option of commands that are about one tenant or all.
+#[derive(Args, Clone, Copy, Debug)]
+pub(crate) struct AllTenants {
+    /// With the platform token: all tenants, also if the context names one.
+    #[arg(long)]
+    pub(crate) all_tenants: bool,
+}
+
 /// Output format. The values have no doc comments: clap would print the help of every command on several lines per value.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Format {
@@ -117,7 +127,8 @@ pub(crate) fn value_before_parsing<T: ValueEnum + Default>(
     short: Option<char>,
     variable: Option<String>,
 ) -> T {
-    let argument = arguments.iter().enumerate().find_map(|(index, argument)| {
+    let parsed = |value: String| T::from_str(&value, false).ok();
+    let written = |(index, argument): (usize, &String)| {
         let next = || arguments.get(index + 1).cloned();
         if let Some(value) = argument.strip_prefix(option) {
             return if value.is_empty() { next() } else { value.strip_prefix('=').map(str::to_owned) };
@@ -126,8 +137,21 @@ pub(crate) fn value_before_parsing<T: ValueEnum + Default>(
         let letters = argument.strip_prefix('-')?.trim_start_matches(['q', 'v']);
         let value = letters.strip_prefix(short?)?;
         if value.is_empty() { next() } else { Some(value.trim_start_matches('=').to_owned()) }
-    });
-    argument.or(variable).and_then(|value| T::from_str(&value, false).ok()).unwrap_or_default()
+    };
+    // The value of another option can begin with the letter.
+    let argument = arguments.iter().enumerate().find_map(|argument| written(argument).and_then(parsed));
+    argument.or_else(|| variable.and_then(parsed)).unwrap_or_default()
+}
+
+/// Parser of a number from 1.
+pub(crate) fn up_to<T>(most: T) -> impl TypedValueParser<Value = T>
+where
+    T: FromStr + PartialOrd + From<u8> + Display + Copy + Send + Sync + 'static,
+{
+    move |text: &str| -> Result<T, String> {
+        let number = text.parse::<T>().ok().filter(|number| (T::from(1_u8)..=most).contains(number));
+        number.ok_or_else(|| format!("expected a number from 1 to {most}"))
+    }
 }
 
 /// Parser of `--role` and `ROLE`.
@@ -196,6 +220,7 @@ mod tests {
         for line in ["svc -o json", "svc -ojson", "svc -o=json", "svc -qo json", "svc x -vojson"] {
             assert_eq!(format(line, None), Format::Json, "{line}");
         }
+        assert_eq!(format("svc audit list --after -oplQz -o json nonsense", None), Format::Json);
         assert_eq!(format("svc --other json", None), Format::Table);
         assert_eq!(format("svc nonsense", Some("json")), Format::Json);
         assert_eq!(format("svc --output table", Some("json")), Format::Table);

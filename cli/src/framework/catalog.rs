@@ -60,9 +60,11 @@ const FOR_PROGRAMS: &str = "Pass --output json: data are then one JSON document 
     message, remediation, exit_code, retryable, request_id}} on stderr. Follow the remediation; repeat the unchanged command only if \
     retryable is true: it then cannot create anything twice. After response_lost (exit code 13), the command may have had its effect: \
     follow the remediation to check. A command that a signal ends prints no error; its exit status is the number of the signal plus \
-    128 in a shell, and minus the number in Python. Without a terminal, no command prompts: pass --yes only if the user asked for the \
-    change. `svc catalog show <command>` prints one command. Each error ends with its exit code, and each note starts with the effect \
-    of the command and the variables of its credential.";
+    128 in a shell, and minus the number in Python. Other lines on stderr are JSON objects \
+    too: {\"warning\": {message}}, {\"device\": …} for a person, {\"request\": …} and {\"trace\": …} with --verbose. \
+    No command prompts with this output, without a terminal, or with SVC_NO_INPUT=1: pass --yes only if the user asked for the change. \
+    `svc catalog show <command>` prints one command. Each error ends with its exit code, and each note starts with the effect \
+    of the command, the variables of its credential, and the roles and scopes that may run it.";
 
 /// A command catalog.
 #[derive(Debug, Serialize)]

@@ -32,8 +32,12 @@ pub(crate) trait Command: clap::Args {
     /// How to find out whether the command had its effect after a lost response. For a command with a request that is not
     /// idempotent.
     const AFTER_LOST_RESPONSE: Option<&'static str> = None;
+    /// What to do if the command had its effect, and its output could not be written.
+    const AFTER_LOST_OUTPUT: Option<&'static str> = Self::AFTER_LOST_RESPONSE;
     /// Whether a command that calls no route changes nothing either.
     const READ_ONLY: bool = false;
+    /// Whether a command that only reads from the service can write a file.
+    const WRITES_FILE: bool = false;
 
     /// Runs the command and returns the data to print.
     async fn run(self, context: &Context) -> Result<Self::Output>;
@@ -54,13 +58,16 @@ impl<C: Command> Node for C {
     }
 
     async fn run(self, context: &Context) -> Result<()> {
-        let run = async {
-            let output = Command::run(self, context).await?;
-            context.out().print(&output)?;
-            context.print_later_messages();
-            output.error().map_or(Ok(()), Err)
-        };
-        run.await.map_err(|error| entry::<C>().explain(error))
+        let entry = entry::<C>();
+        let output = Command::run(self, context).await.map_err(|error| entry.explain(error))?;
+        let error = output.error().map(|error| entry.explain(error));
+        match context.out().print(&output) {
+            Ok(()) => {}
+            Err(lost) if output.is_read() => return Err(lost),
+            Err(lost) => return Err(entry.lost_output(lost, error)),
+        }
+        context.print_later_messages();
+        error.map_or(Ok(()), Err)
     }
 }
 
@@ -77,7 +84,9 @@ fn entry<C: Command>() -> CatalogEntry {
         output_schema: schema_of::<C::Output>,
         option_schemas: C::OPTION_SCHEMAS,
         after_lost_response: C::AFTER_LOST_RESPONSE,
+        after_lost_output: C::AFTER_LOST_OUTPUT,
         changes_nothing: C::READ_ONLY,
+        writes_file: C::WRITES_FILE,
     }
 }
 
@@ -101,9 +110,12 @@ macro_rules! group {
 }
 pub(crate) use group;
 
-/// Defines the result of a command that ends one object: its id, and a field that is always true.
+/// Defines the result of a command that ends one object: its id, a field that is always true, and optionally one with what a person
+/// recognises the object by.
 macro_rules! ended {
-    ($(#[$doc:meta])* $name:ident { $(#[$id_doc:meta])* $id:ident: $type:ty, $ended:ident }: $message:literal) => {
+    ($(#[$doc:meta])* $name:ident {
+        $(#[$id_doc:meta])* $id:ident: $type:ty, $ended:ident $(, $(#[$label_doc:meta])* $label:ident)?
+    }: $message:literal) => {
         $(#[$doc])*
         #[derive(serde::Serialize, schemars::JsonSchema)]
         pub(crate) struct $name {
@@ -111,16 +123,24 @@ macro_rules! ended {
             $id: $type,
             /// Always true.
             $ended: bool,
+            $(
+                $(#[$label_doc])*
+                #[serde(skip_serializing_if = "Option::is_none")]
+                $label: Option<String>,
+            )?
         }
 
         impl $name {
-            fn new($id: $type) -> Self {
-                Self { $id, $ended: true }
+            fn new($id: $type $(, $label: Option<String>)?) -> Self {
+                Self { $id, $ended: true $(, $label)? }
             }
         }
 
         impl $crate::framework::output::CommandOutput for $name {
             fn table(&self) -> $crate::framework::output::Table {
+                $(if let Some(label) = &self.$label {
+                    return $crate::framework::output::Table::message(&format!("{label}: {}", $message));
+                })?
                 $crate::framework::output::Table::message($message)
             }
         }

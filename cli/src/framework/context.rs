@@ -9,12 +9,12 @@ use std::time::Duration;
 use contract::TraceContext;
 use tenancy::TenantId;
 
-use crate::framework::api::Api;
-use crate::framework::arguments::Globals;
+use crate::framework::api::{Api, TenantsApi};
+use crate::framework::arguments::{AllTenants, Globals};
 use crate::framework::ca_file::CaFile;
 use crate::framework::catalog::{CommandTree, Requirement};
 use crate::framework::configuration::{Configuration, ContextName};
-use crate::framework::credential::{self, Credential, CredentialSource, PLATFORM_TOKEN};
+use crate::framework::credential::{self, Credential, CredentialSource};
 use crate::framework::credentials::{Credentials, StoredSession};
 use crate::framework::endpoint::BaseUrl;
 use crate::framework::environment;
@@ -22,6 +22,7 @@ use crate::framework::error::{CliError, ErrorKind, Result};
 use crate::framework::files::Directory;
 use crate::framework::output::Output;
 use crate::framework::prompt::Prompt;
+use crate::framework::settings::{Origin, Setting};
 use crate::framework::signals::Signals;
 
 /// Prints a notice or a warning.
@@ -44,7 +45,7 @@ pub(crate) struct Context {
 
 impl Context {
     pub(crate) fn new(globals: Globals, tree: CommandTree) -> Self {
-        let (out, prompt) = (Output::new(&globals), Prompt::new(globals.no_input, globals.yes));
+        let (out, prompt) = (Output::new(&globals), Prompt::new(&globals));
         let (signals, configuration, service, trace, later) = Default::default();
         Self { globals, tree, out, prompt, signals, configuration, service, trace, later }
     }
@@ -200,15 +201,48 @@ impl Context {
         let mut credential = self.credential(requirement)?;
         if credential.is_platform_token() {
             // The platform administrator belongs to no tenant. A request of a user of a tenant must name one.
-            match requirement {
+            credential.tenant = match requirement {
                 Requirement::CredentialOrPlatformToken | Requirement::SessionOrPlatformTokenOfTenant => {
-                    credential.tenant = Some(self.tenant().await?);
+                    Some(self.tenant().await?)
                 }
-                Requirement::PlatformToken => credential.tenant = None,
-                _ => {}
-            }
+                _ if self.globals.is_given("tenant") => {
+                    return Err(ErrorKind::Usage
+                        .with_message("with the platform token, --tenant has no effect on this command")
+                        .with_remediation("Omit --tenant: the command does not depend on it."));
+                }
+                _ => None,
+            };
         }
         self.api()?.with_credential(credential)
+    }
+
+    /// HTTP client for a command that is about one tenant or all. The platform token is limited to the tenant of the option, the
+    /// variable or the context.
+    pub(crate) fn connect_to_tenants(
+        &self,
+        requirement: Requirement,
+        AllTenants { all_tenants }: AllTenants,
+    ) -> Result<TenantsApi> {
+        if all_tenants && self.tenant_option().is_some() {
+            return Err(ErrorKind::Usage.with_message(
+                "--all-tenants is set together with --tenant or the variable SVC_TENANT: pass one of them, and unset the variable",
+            ));
+        }
+        let mut credential = self.credential(requirement)?;
+        let mut tenant = None;
+        if credential.is_platform_token() {
+            let setting = if all_tenants { None } else { self.tenant_setting()? };
+            if let Some(Setting { value, origin: origin @ Origin::Context(_) }) = &setting {
+                self.warn_later(format!("limited to the tenant {value} of {origin}; see --all-tenants"));
+            }
+            tenant = setting.map(|setting| setting.value);
+            credential.tenant.clone_from(&tenant);
+        } else if all_tenants {
+            return Err(ErrorKind::Usage
+                .with_message("--all-tenants requires the platform token")
+                .with_remediation("Omit --all-tenants, or set SVC_PLATFORM_TOKEN and unset SVC_TOKEN."));
+        }
+        Ok(TenantsApi { api: self.api()?.with_credential(credential)?, tenant })
     }
 
     fn stored_session(&self) -> Result<Credential> {
@@ -265,9 +299,11 @@ impl Context {
 
 /// Error without a stored session. A platform token, if there is one, is not accepted by the command.
 fn not_logged_in(to: &str) -> CliError {
-    let has_platform_token = matches!(credential::from_environment(PLATFORM_TOKEN), Ok(Some(_)));
-    let reason =
-        if has_platform_token { "this command does not accept the platform token, and you are " } else { "" };
+    let reason = if credential::is_platform_token_set() {
+        "this command does not accept the platform token, and you are "
+    } else {
+        ""
+    };
     let error = ErrorKind::NotLoggedIn.with_message(format!("{reason}not logged in to {to}"));
     // A file that cannot be read has its own error in a command that uses it.
     let stored = Credentials::load().unwrap_or_default();

@@ -137,6 +137,11 @@ pub(crate) fn from_environment(name: &'static str) -> Result<Option<Credential>>
     }
 }
 
+/// Returns whether there is a platform token, which some commands do not accept.
+pub(crate) fn is_platform_token_set() -> bool {
+    matches!(from_environment(PLATFORM_TOKEN), Ok(Some(_)))
+}
+
 impl CliError {
     /// Names the credential if the service rejected it or its permissions.
     pub(crate) fn with_credential(mut self, source: &CredentialSource) -> Self {

@@ -164,7 +164,7 @@ exits! {
     Partial = 10, "partial success";
     Configuration = 11, "invalid configuration or stored credentials";
     InputNeeded = 12, "input required, but prompting is not possible";
-    Uncertain = 13, "no response to a request that is not idempotent: the command may have had its effect";
+    Uncertain = 13, "no response to a request that is not idempotent, or no output: the command may have had its effect";
     Defect = 70, "internal error of svc";
     HungUp = 129, "ended by the signal SIGHUP, which a shell reports as 129";
     Interrupted = 130, "ended by the signal SIGINT, which a shell reports as 130";

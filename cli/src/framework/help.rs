@@ -275,22 +275,29 @@ fn is_shown_as(arg: &Arg, shown: &str) -> bool {
     arg.get_value_names().is_some_and(|names| names.iter().any(|own| own.as_str() == name))
 }
 
-/// Suggests the full names of a command that was entered without its group, instead of clap's similar names. If many groups have
-/// such a command, names the commands of the group that was entered.
+/// Suggests the full names of a command that was entered without its group, instead of clap's similar names. After a group, only its
+/// commands are suggested: those with the name in its groups, else all.
 fn with_full_names(tree: CommandTree, mut error: clap::Error) -> clap::Error {
     let Some(ContextValue::String(word)) = error.get(ContextKind::InvalidSubcommand) else {
         return error;
     };
     let mut names = full_names(tree, word);
-    if names.len() > MAX_SUGGESTIONS {
+    if names.is_empty() {
+        return error;
+    }
+    if let Some((group, _)) = command_of(tree, &error).filter(|(path, _)| path != "svc") {
+        names.retain(|name| name.starts_with(&format!("{group} ")));
+    }
+    if names.is_empty() || names.len() > MAX_SUGGESTIONS {
         names = commands_of(tree, &error);
     }
-    if !names.is_empty() {
-        error.remove(ContextKind::SuggestedSubcommand);
-        let names: Vec<_> = names.iter().map(|name| format!("`{name}`")).collect();
-        let tip = format!("did you mean {}?", names.join(" or "));
-        error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![tip.into()]));
+    if names.is_empty() {
+        return error;
     }
+    error.remove(ContextKind::SuggestedSubcommand);
+    let names: Vec<_> = names.iter().map(|name| format!("`{name}`")).collect();
+    let tip = format!("did you mean {}?", names.join(" or "));
+    error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![tip.into()]));
     error
 }
 
@@ -323,7 +330,7 @@ mod tests {
 
     #[test]
     fn long_examples_are_broken_before_options() {
-        assert_eq!(with_continuations("svc users list --all"), "svc users list --all");
+        assert_eq!(with_continuations("svc users list --limit 7"), "svc users list --limit 7");
         let line = "svc tenants create acme --display-name \"Acme Ltd\" --admin-email ada@acme.example --delivery response";
         assert_eq!(
             with_continuations(line),

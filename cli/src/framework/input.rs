@@ -8,6 +8,7 @@ use contract::Secret;
 
 use crate::framework::error::{ErrorKind, Result};
 use crate::framework::input_file::{InputFile, require_separate_stdin};
+use crate::framework::output::Output;
 
 /// Longest accepted line: far above any token or password.
 const MAX_LINE_BYTES: u64 = 16 * 1024;
@@ -21,7 +22,8 @@ pub(crate) async fn run_blocking<T: Send + 'static>(
 }
 
 /// Reads the next line of standard input as a secret. `what` names it in errors.
-pub(crate) async fn stdin_secret(what: &'static str) -> Result<Secret> {
+pub(crate) async fn stdin_secret(what: &'static str, out: &Output) -> Result<Secret> {
+    out.announce_input(what, "Enter");
     match stdin_line(what).await? {
         Some(line) if !line.is_empty() => Ok(Secret::new(line)),
         _ => Err(ErrorKind::InputInvalid.with_message(format!("standard input contains no {what}"))),
@@ -71,8 +73,9 @@ pub(crate) async fn stdin_line(what: &'static str) -> Result<Option<String>> {
     .await
 }
 
-/// Reads standard input to its end.
-pub(crate) async fn read_stdin() -> Result<Vec<u8>> {
+/// Reads standard input to its end. `what` names it on a terminal.
+pub(crate) async fn read_stdin(what: &str, out: &Output) -> Result<Vec<u8>> {
+    out.announce_input(what, "Ctrl-D");
     run_blocking(|| {
         require_separate_stdin()?;
         let mut bytes = Vec::new();

@@ -46,6 +46,11 @@ pub(crate) trait CommandOutput: Serialize + JsonSchema {
     fn error(&self) -> Option<CliError> {
         None
     }
+
+    /// Whether this run of a command that can have an effect had none.
+    fn is_read(&self) -> bool {
+        false
+    }
 }
 
 /// Data that the command has printed line by line.
@@ -111,6 +116,11 @@ impl Output {
         self.format != Format::Table
     }
 
+    /// Returns whether each item is printed on its own line as JSON.
+    pub(crate) fn is_ndjson(&self) -> bool {
+        self.format == Format::Ndjson
+    }
+
     /// Returns whether to show progress on standard error.
     pub(crate) fn shows_progress(&self) -> bool {
         !self.quiet && !self.is_json() && environment::has_escape_sequences() && !environment::is_ci()
@@ -157,6 +167,13 @@ impl Output {
     pub(crate) fn notice(&self, text: &str) {
         if !self.quiet && !self.is_json() {
             print_line(&for_stderr(&escape(text)));
+        }
+    }
+
+    /// Explains that the command waits for input, if it reads it from a terminal. `key` ends the input.
+    pub(crate) fn announce_input(&self, what: &str, key: &str) {
+        if io::stdin().is_terminal() {
+            self.notice(&format!("reading the {what} from the terminal; end with {key}"));
         }
     }
 

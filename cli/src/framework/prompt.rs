@@ -6,10 +6,11 @@ use std::path::PathBuf;
 use clap::Args;
 use contract::Secret;
 
+use crate::framework::arguments::{Format, Globals};
 use crate::framework::environment;
 use crate::framework::error::{CliError, ErrorKind, Result};
 use crate::framework::input::{file_secrets, stdin_line, stdin_secret};
-use crate::framework::output::{escape, escape_lines};
+use crate::framework::output::{Output, escape, escape_lines};
 use crate::framework::terminal::HiddenInput;
 use crate::framework::terminal::{OpenQuestion, print_line};
 
@@ -23,10 +24,13 @@ pub(crate) struct Prompt {
 }
 
 impl Prompt {
-    /// Prompting is possible if stdin and stderr are terminals and neither `--no-input` nor `CI` is set.
-    pub(crate) fn new(no_input: bool, assume_yes: bool) -> Self {
-        let unavailable = if no_input {
-            Some("--no-input is set")
+    /// Prompting is possible if stdin and stderr are terminals, the output is for people, and neither `--no-input` nor `CI` is set.
+    pub(crate) fn new(globals: &Globals) -> Self {
+        let unavailable = if globals.no_input {
+            Some("--no-input or SVC_NO_INPUT is set")
+        } else if globals.output != Format::Table {
+            // A program may run the command on a pseudo-terminal, where no person would answer.
+            Some("the output is JSON (--output, SVC_OUTPUT)")
         } else if environment::is_ci() {
             Some("the variable CI is set")
         } else if io::stdin().is_terminal() && io::stderr().is_terminal() {
@@ -34,7 +38,7 @@ impl Prompt {
         } else {
             Some("there is no terminal")
         };
-        Self { unavailable, assume_yes }
+        Self { unavailable, assume_yes: globals.yes }
     }
 
     /// Returns whether [`confirm`](Self::confirm) asks a person.
@@ -178,7 +182,11 @@ impl PasswordSource {
     }
 
     /// Reads the passwords with these names; `None` if the command prompts for them.
-    pub(crate) async fn read<const N: usize>(self, names: [&'static str; N]) -> Result<Option<[Secret; N]>> {
+    pub(crate) async fn read<const N: usize>(
+        self,
+        names: [&'static str; N],
+        out: &Output,
+    ) -> Result<Option<[Secret; N]>> {
         if let Some(path) = self.password_file {
             return file_secrets(names, path).await.map(Some);
         }
@@ -187,7 +195,7 @@ impl PasswordSource {
         }
         let mut passwords = names.map(|_| Secret::new(""));
         for (password, name) in passwords.iter_mut().zip(names) {
-            *password = stdin_secret(name).await?;
+            *password = stdin_secret(name, out).await?;
         }
         Ok(Some(passwords))
     }

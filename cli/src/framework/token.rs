@@ -5,9 +5,9 @@ use std::path::PathBuf;
 use clap::Args;
 use contract::Secret;
 
+use crate::framework::context::Context;
 use crate::framework::error::{ErrorKind, Result};
 use crate::framework::input::{file_secrets, stdin_secret};
-use crate::framework::prompt::Prompt;
 
 /// Purpose of a single-use token.
 #[derive(Clone, Copy)]
@@ -51,9 +51,9 @@ pub(crate) struct TokenSource {
 
 impl TokenSource {
     /// Reads the token: the next line of standard input for the argument `-`, the first line of a file, or a prompt.
-    pub(crate) async fn read(self, kind: TokenKind, prompt: Prompt) -> Result<Secret> {
+    pub(crate) async fn read(self, kind: TokenKind, context: &Context) -> Result<Secret> {
         let token = match (self.token.as_deref(), self.token_file) {
-            (Some("-"), _) => stdin_secret("token").await?,
+            (Some("-"), _) => stdin_secret("token", context.out()).await?,
             (Some(_), _) => {
                 let error = ErrorKind::Usage.with_message(
                     "a token is not accepted as an argument: other users of this machine can read arguments, and the shell \
@@ -68,7 +68,7 @@ impl TokenSource {
                 let [token] = file_secrets(["token"], path).await?;
                 token
             }
-            (None, None) => prompt.secret(kind.name, "token", "`-` or --token-file").await?,
+            (None, None) => context.prompt().secret(kind.name, "token", "`-` or --token-file").await?,
         };
         let token = Secret::new(token.expose().trim());
         kind.check(&token)?;

@@ -34,3 +34,14 @@ fn sends_the_body_and_prints_the_response() {
     let url = client.run(&["api", "GET", &format!("{}/api/v1/nowhere", stub.url)]);
     assert_eq!(url.code, Some(2), "{url:?}");
 }
+
+#[cfg(target_os = "linux")]
+#[test]
+fn only_the_output_of_a_request_with_an_effect_is_lost() {
+    let stub = Stub::new(service);
+    let client = Client::for_url(&stub.url).with_variable("SVC_TOKEN", "svc_st_x");
+    let post = client.run_without_output(&["api", "POST", "/users/invite", "--data", "{}"], false);
+    assert_eq!((post.code, post.error()["code"].as_str()), (Some(13), Some("response_lost")), "{post:?}");
+    let get = client.run_without_output(&["api", "GET", "/pages/device"], false);
+    assert_eq!((get.code, get.stderr.as_str()), (Some(141), ""));
+}

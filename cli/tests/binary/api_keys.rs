@@ -23,7 +23,7 @@ fn service(request: &StubRequest) -> (u16, String) {
             key["key"] = "svc_ak_raw".into();
             (201, key.to_string())
         }
-        "GET /api/v1/api-keys" => (200, json!({"items": [key()]}).to_string()),
+        "GET /api/v1/api-keys?limit=200" => (200, json!({"items": [key()]}).to_string()),
         line if line == format!("DELETE /api/v1/api-keys/{ID}") => (204, String::new()),
         _ => problem(ProblemKind::NotFound),
     }
@@ -101,4 +101,22 @@ fn lists_and_revokes_keys() {
     assert_eq!(client.run(&["api-keys", "revoke", ID]).code, Some(12));
     let other = "01890a5d-ac96-774b-bcce-b302099a8099";
     assert_eq!(client.run(&["api-keys", "revoke", other, "--yes"]).code, Some(3));
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_key_that_could_not_be_printed_is_found_and_revoked() {
+    let stub = Stub::new(service);
+    let client = Client::for_url(&stub.url).with_variable("SVC_TOKEN", "svc_st_x");
+    for is_full in [true, false] {
+        let result = client.run_without_output(&["api-keys", "create", "--name", "n"], is_full);
+        let error = result.error();
+        assert_eq!((result.code, error["code"].as_str()), (Some(13), Some("response_lost")), "{result:?}");
+        assert_eq!(error["retryable"], false, "{error}");
+        assert!(error["remediation"].as_str().unwrap().contains("svc api-keys revoke"), "{error}");
+    }
+    // Nothing is lost that a second run does not print.
+    let list = |is_full| client.run_without_output(&["api-keys", "list"], is_full);
+    assert_eq!((list(true).code, list(true).error()["code"].as_str()), (Some(1), Some("output_failed")));
+    assert_eq!((list(false).code, list(false).stderr.as_str()), (Some(141), ""));
 }

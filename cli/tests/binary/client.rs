@@ -66,6 +66,18 @@ impl Client {
         CommandResult::of(self.command(arguments).output().unwrap()).with_arguments(arguments)
     }
 
+    /// Runs a command with JSON output that it cannot write: to a full device, or to a pipe without a reader.
+    #[cfg(target_os = "linux")]
+    pub(crate) fn run_without_output(&self, arguments: &[&str], is_full: bool) -> CommandResult {
+        let stdout: Stdio = if is_full {
+            std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap().into()
+        } else {
+            Stdio::from(std::io::pipe().unwrap().1)
+        };
+        let mut command = self.command(&[arguments, &["--output", "json"]].concat());
+        CommandResult::of(command.stdout(stdout).output().unwrap()).with_arguments(arguments)
+    }
+
     /// Runs a command with standard input.
     pub(crate) fn run_with(&self, arguments: &[&str], input: &(impl AsRef<[u8]> + ?Sized)) -> CommandResult {
         let mut child = self.command(arguments).stdin(Stdio::piped()).spawn().unwrap();

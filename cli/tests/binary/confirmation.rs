@@ -8,11 +8,16 @@ use crate::stub::{Stub, StubRequest};
 const ID: &str = "01890a5d-ac96-774b-bcce-b302099a8057";
 
 /// Commands that ask for confirmation, the request of each, and what a person recognises the object by.
-const COMMANDS: [(&[&str], &str, &str); 4] = [
+const COMMANDS: [(&[&str], &str, &str); 5] = [
     (
         &["users", "disable", ID],
         "PATCH /api/v1/users/01890a5d-ac96-774b-bcce-b302099a8057",
         "Disable bob@acme.example",
+    ),
+    (
+        &["users", "set-role", ID, "member", "--revoke-api-keys"],
+        "PATCH /api/v1/users/01890a5d-ac96-774b-bcce-b302099a8057",
+        "Revoke the sessions of bob@acme.example",
     ),
     (
         &["users", "delete", ID],
@@ -34,8 +39,8 @@ fn service(request: &StubRequest) -> (u16, String) {
     let lists = request.line.starts_with("GET /api/v1/users");
     let status = match request.line.split(' ').next() {
         Some("GET") if request.line.contains("/invites") => "pending".into(),
-        Some("GET") => "active".into(),
-        _ => request.json()["status"].clone(),
+        Some("PATCH") if request.json()["status"].is_string() => request.json()["status"].clone(),
+        _ => "active".into(),
     };
     // Contains the fields of a user, an invite and a tenant.
     let all = json!({
@@ -136,8 +141,17 @@ mod at_a_terminal {
         let client = client(&stub).with_variable("NO_COLOR", "1");
         let result = run_at_terminal(&client, COMMANDS[0].0, "\u{4}");
         assert!(result.stderr.ends_with("[y/N]: \r\nno answer; nothing was changed\r\n"), "{result:?}");
-        let json = run_at_terminal(&client, &[COMMANDS[0].0, &["-o", "json"]].concat(), "n\n");
-        assert!(json.stderr.contains(r#""code":"declined""#), "{json:?}");
+        let json = run_at_terminal(&client, &[COMMANDS[0].0, &["-o", "json"]].concat(), "y\n");
+        assert_eq!(json.code, Some(12), "{json:?}");
+        assert!(
+            json.stderr.contains(r#""code":"input_needed""#) && !json.stderr.contains("[y/N]"),
+            "{json:?}"
+        );
+        for (value, code) in [("1", 12), ("true", 12), ("0", 0), ("", 0)] {
+            let client = self::client(&stub).with_variable("SVC_NO_INPUT", value);
+            let result = run_at_terminal(&client, COMMANDS[0].0, "y\n");
+            assert_eq!(result.code, Some(code), "{value:?}: {result:?}");
+        }
 
         let (mut keyboard, terminal) = terminal();
         let mut command = client.command(COMMANDS[0].0);

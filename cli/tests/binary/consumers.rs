@@ -165,6 +165,28 @@ fn create_requires_a_tenant_or_all_tenants_and_a_conflict_is_exit_6() {
 }
 
 #[test]
+fn a_tenant_limits_the_list_and_is_an_error_where_it_has_no_effect() {
+    let stub = Stub::new(|_| (200, json!({ "items": [consumer("a")] }).to_string()));
+    let client = client(&stub);
+    assert_eq!(client.run(&["consumers", "list", "--tenant", "acme"]).code, Some(0));
+    assert_eq!(stub.request_lines(), ["GET /api/v1/consumers?tenant_id=acme&limit=200"]);
+    for command in [
+        &["consumers", "get", "a"][..],
+        &["consumers", "pause", "a"],
+        &["consumers", "delete", "a", "--yes"],
+        &["consumers", "rotate-login", "--all", "--yes"],
+        &["tenants", "list"],
+    ] {
+        let result = client.run(&[command, &["--tenant", "acme"]].concat());
+        assert_eq!(result.code, Some(2), "{result:?}");
+        assert!(result.stderr.contains("--tenant has no effect"), "{result:?}");
+    }
+    assert_eq!(stub.requests().len(), 1);
+    let session = Client::for_url(&stub.url).with_variable("SVC_TOKEN", "svc_st_x");
+    assert_eq!(session.run(&["consumers", "list", "--all-tenants"]).code, Some(2));
+}
+
+#[test]
 fn create_warns_about_a_tenant_that_does_not_exist() {
     let stub = Stub::new(service);
     for (tenant, is_warned) in [("acme", false), ("amce", true)] {
@@ -398,5 +420,27 @@ fn delete_asks_for_confirmation() {
     for (name, is_warned) in [("archive", false), ("failing", true)] {
         let run = client.run(&["consumers", "delete", name, "--yes"]);
         assert_eq!((run.code, run.stderr.contains("has dead letters")), (Some(0), is_warned), "{run:?}");
+    }
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_login_that_could_not_be_printed_is_replaced() {
+    let stub = Stub::new(service);
+    let create = ["consumers", "create", "acme-logins", "--tenant", "acme"];
+    let rotate = ["consumers", "rotate-login", "archive", "--yes"];
+    for (command, remediation) in
+        [(&create[..], "svc consumers rotate-login"), (&rotate, "Run the command again")]
+    {
+        for is_full in [true, false] {
+            let result = client(&stub).run_without_output(command, is_full);
+            let error = result.error();
+            assert_eq!(
+                (result.code, error["code"].as_str()),
+                (Some(13), Some("response_lost")),
+                "{result:?}"
+            );
+            assert!(error["remediation"].as_str().unwrap().contains(remediation), "{error}");
+        }
     }
 }

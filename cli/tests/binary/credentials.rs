@@ -112,3 +112,18 @@ fn the_credential_in_use_is_listed() {
     assert_eq!(credential(&client), "");
     assert_eq!(credential(&client.with_variable("SVC_API_KEY", "svc_x")), "SVC_API_KEY\n");
 }
+
+#[test]
+fn a_platform_token_alone_is_shown_and_its_option_is_named() {
+    let client = Client::new().with_variable("SVC_PLATFORM_TOKEN", "svc_pt_x");
+    let status = client.run(&["auth", "status", "--output", "json"]).json();
+    assert_eq!(
+        (&status["items"][0]["source"], &status["items"][0]["current"]),
+        (&"SVC_PLATFORM_TOKEN".into(), &true.into())
+    );
+    let credential = client.run(&["config", "get", "credential"]);
+    assert!(credential.stdout.contains("SVC_PLATFORM_TOKEN"), "{credential:?}");
+    let result = client.run(&["api", "GET", "/users", "--output", "json"]);
+    assert_eq!(result.code, Some(4), "{result:?}");
+    assert!(result.error()["remediation"].as_str().unwrap().contains("--platform-admin"), "{result:?}");
+}

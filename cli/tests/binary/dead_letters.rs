@@ -32,8 +32,7 @@ fn service(request: &StubRequest) -> (u16, String) {
     };
     match request.line.as_str() {
         "GET /api/v1/consumers/empty/dead-letters?limit=200" => (200, json!({ "items": [] }).to_string()),
-        "GET /api/v1/consumers/archive/dead-letters" => page(1..=2, None),
-        "GET /api/v1/consumers/verbatim/dead-letters" => {
+        "GET /api/v1/consumers/verbatim/dead-letters?limit=200" => {
             let letter = letter(1).to_string().replace(r#"{"source_id":"fw"}"#, VERBATIM);
             (200, format!(r#"{{"items":[{letter}]}}"#))
         }
@@ -42,10 +41,8 @@ fn service(request: &StubRequest) -> (u16, String) {
         }
         "GET /api/v1/consumers/archive/dead-letters?limit=200" => page(1001..=1100, Some("1100")),
         "GET /api/v1/consumers/archive/dead-letters?limit=200&cursor=1100" => page(1101..=1150, None),
-        "GET /api/v1/events/quarantine" => {
-            (200, json!({ "items": [quarantined(21, None), quarantined(22, None)] }).to_string())
-        }
-        "GET /api/v1/events/quarantine?tenant_id=acme" | "GET /api/v1/events/quarantine?limit=200" => {
+        "GET /api/v1/events/quarantine?tenant_id=acme&limit=200"
+        | "GET /api/v1/events/quarantine?limit=200" => {
             (200, json!({ "items": [quarantined(21, None)] }).to_string())
         }
         "GET /api/v1/events/quarantine/21" => (200, quarantined(21, Some(b"\xff{\x1b[1m")).to_string()),
@@ -54,15 +51,12 @@ fn service(request: &StubRequest) -> (u16, String) {
             part["quarantine"]["part"] = json!("1/2");
             (200, part.to_string())
         }
-        "POST /api/v1/consumers/archive/dead-letters/replay" => {
-            let (skipped, replayed): (Vec<Value>, Vec<Value>) =
+        "POST /api/v1/consumers/archive/dead-letters/replay"
+        | "POST /api/v1/consumers/archive/dead-letters/delete"
+        | "POST /api/v1/events/quarantine/delete" => {
+            let (skipped, handled): (Vec<Value>, Vec<Value>) =
                 request.json()["sequences"].as_array().unwrap().iter().cloned().partition(|n| n == 7);
-            (200, json!({ "replayed": replayed, "skipped": skipped }).to_string())
-        }
-        "POST /api/v1/consumers/archive/dead-letters/delete" | "POST /api/v1/events/quarantine/delete" => {
-            let (skipped, deleted): (Vec<Value>, Vec<Value>) =
-                request.json()["sequences"].as_array().unwrap().iter().cloned().partition(|n| n == 7);
-            (200, json!({ "deleted": deleted, "skipped": skipped }).to_string())
+            (200, json!({ "handled": handled, "skipped": skipped }).to_string())
         }
         _ => problem(contract::ProblemKind::NotFound),
     }
@@ -76,7 +70,7 @@ fn client(stub: &Stub) -> Client {
 fn list_shows_why_each_event_failed_and_its_json_contains_the_event() {
     let stub = Stub::new(service);
     let table = client(&stub).run(&["events", "dlq", "list", "archive"]).stdout;
-    assert!(table.contains("no such column") && table.contains("e2"), "{table}");
+    assert!(table.contains("no such column") && table.contains("e1150"), "{table}");
     let listed = client(&stub).run(&["events", "dlq", "list", "archive", "--output", "json"]).json();
     assert_valid_output("events dlq list", &listed);
     assert_eq!(listed["items"][0]["event"]["source_id"], "fw");
@@ -105,7 +99,7 @@ fn replay_sends_the_given_numbers_and_warns_about_those_that_do_not_exist() {
     assert_eq!(stub.requests()[0].json(), json!({ "sequences": [3, 7] }));
     let result = client(&stub).run(&["events", "dlq", "replay", "archive", "3", "--output", "json"]).json();
     assert_valid_output("events dlq replay", &result);
-    assert_eq!(result, json!({ "replayed": [3], "skipped": [] }));
+    assert_eq!(result, json!({ "handled": [3], "skipped": [] }));
 }
 
 #[test]
@@ -143,13 +137,13 @@ fn delete_removes_the_given_numbers_and_asks_before_it_removes_all() {
     let stub = Stub::new(service);
     let result = client(&stub).run(&["events", "dlq", "delete", "archive", "3", "--output", "json"]).json();
     assert_valid_output("events dlq delete", &result);
-    assert_eq!(result, json!({ "deleted": [3], "skipped": [] }));
+    assert_eq!(result, json!({ "handled": [3], "skipped": [] }));
     let arguments = ["events", "dlq", "delete", "archive", "--all"];
     let sent = stub.requests().len();
     assert_eq!(client(&stub).run(&arguments).code, Some(12));
     assert!(stub.request_lines()[sent..].iter().all(|line| line.starts_with("GET")));
     let run = client(&stub).run(&[&arguments[..], &["--yes"]].concat());
-    assert!(run.stdout.contains("deleted  150"), "{}", run.stdout);
+    assert!(run.stdout.contains("handled  150"), "{}", run.stdout);
 }
 
 #[test]
@@ -229,8 +223,86 @@ fn quarantined_items_are_not_replayed_and_the_error_names_the_way() {
 fn quarantined_items_are_deleted_by_number_or_all_after_confirmation() {
     let stub = Stub::new(service);
     let result = client(&stub).run(&["events", "dlq", "delete", "_ingest", "21", "--output", "json"]).json();
-    assert_eq!(result, json!({ "deleted": [21], "skipped": [] }));
+    assert_eq!(result, json!({ "handled": [21], "skipped": [] }));
     assert_eq!(client(&stub).run(&["events", "dlq", "delete", "_ingest", "--all"]).code, Some(12));
     let run = client(&stub).run(&["events", "dlq", "delete", "_ingest", "--all", "--yes"]);
-    assert!(run.stdout.contains("deleted  1"), "{}", run.stdout);
+    assert!(run.stdout.contains("handled  1"), "{}", run.stdout);
+}
+
+/// Each consumer, and the quarantine, has a dead letter of acme and one of beta.
+fn of_two_tenants(request: &StubRequest) -> (u16, String) {
+    if request.line.starts_with("POST") {
+        return (200, json!({ "handled": request.json()["sequences"], "skipped": [] }).to_string());
+    }
+    if request.line.starts_with("GET /api/v1/tenants/") {
+        return problem(contract::ProblemKind::NotFound);
+    }
+    let mut of_beta = quarantined(22, Some(b"x"));
+    of_beta["tenant_id"] = "beta".into();
+    if request.line.ends_with("/22") {
+        return (200, of_beta.to_string());
+    }
+    let mut items = vec![quarantined(21, None), of_beta];
+    if let Some((_, query)) = request.line.split_once("tenant_id=") {
+        items.retain(|item| query.split('&').next() == item["tenant_id"].as_str());
+    }
+    (200, json!({ "items": items }).to_string())
+}
+
+#[test]
+fn dead_letters_of_several_tenants_are_selected_only_if_all_tenants_are_named() {
+    for owner in ["archive", "_ingest"] {
+        let stub = Stub::new(of_two_tenants);
+        let delete = ["events", "dlq", "delete", owner, "--all", "--yes"];
+        let run = client(&stub).run(&delete);
+        assert_eq!(run.code, Some(2), "{run:?}");
+        assert!(run.stderr.contains("acme 1, beta 1") && run.stderr.contains("--all-tenants"), "{run:?}");
+        assert!(stub.request_lines().iter().all(|line| line.starts_with("GET")), "nothing is deleted");
+        let run = client(&stub).run(&[&delete[..], &["--all-tenants"]].concat());
+        assert_eq!(run.code, Some(0), "{run:?}");
+        assert_eq!(stub.requests().pop().unwrap().json(), json!({ "sequences": [21, 22] }));
+        let both = client(&stub).run(&[&delete[..], &["--all-tenants", "--tenant", "acme"]].concat());
+        assert_eq!(both.code, Some(2), "{both:?}");
+    }
+}
+
+#[test]
+fn the_tenant_of_an_option_or_the_context_limits_all_commands() {
+    let stub = Stub::new(of_two_tenants);
+    let in_context = client(&stub);
+    assert_eq!(in_context.run(&["config", "set", "tenant", "acme"]).code, Some(0));
+    let with_option = client(&stub).with_variable("SVC_TENANT", "acme");
+    for client in [&in_context, &with_option] {
+        for owner in ["archive", "_ingest"] {
+            let listed = client.run(&["events", "dlq", "list", owner, "--output", "json"]).json();
+            let tenants: Vec<_> =
+                listed["items"].as_array().unwrap().iter().map(|item| &item["tenant_id"]).collect();
+            assert_eq!(tenants, ["acme"], "{owner}");
+            for (numbers, sent) in [("--all", 21), ("22", 22)] {
+                let run = client.run(&["events", "dlq", "delete", owner, numbers, "--yes"]);
+                assert_eq!(run.code, Some(0), "{run:?}");
+                let expected = json!({ "sequences": [sent], "tenant_id": "acme" });
+                assert_eq!(stub.requests().pop().unwrap().json(), expected, "the service skips others");
+            }
+        }
+        let shown = client.run(&["events", "dlq", "show", "_ingest", "22"]);
+        assert_eq!((shown.code, &*shown.stdout), (Some(3), ""), "an item of another tenant: {shown:?}");
+    }
+    for (client, is_warned) in [(&in_context, true), (&with_option, false)] {
+        let stderr = client.run(&["events", "dlq", "list", "archive"]).stderr;
+        assert_eq!(stderr.contains("limited to the tenant acme of context default"), is_warned, "{stderr}");
+    }
+    let all =
+        in_context.run(&["events", "dlq", "list", "archive", "--all-tenants", "--output", "json"]).json();
+    assert_eq!(all["items"].as_array().unwrap().len(), 2);
+}
+
+#[test]
+fn an_unknown_tenant_is_not_an_empty_list() {
+    let stub = Stub::new(of_two_tenants);
+    for command in [&["events", "dlq", "list", "_ingest"][..], &["consumers", "list"], &["audit", "list"]] {
+        let result = client(&stub).run(&[command, &["--tenant", "never", "--output", "json"]].concat());
+        assert_eq!(result.code, Some(3), "{result:?}");
+        assert_eq!(result.error()["message"], "Tenant not found");
+    }
 }

@@ -38,6 +38,7 @@ fn service(request: &StubRequest) -> (u16, String) {
         (line, _) if line.ends_with("/api/v1/version") => version(),
         ("GET /api/v1/auth/session", "Bearer svc_st_x") => whoami(&["events:write", "events:read"]),
         ("GET /api/v1/auth/session", "Bearer svc_ak_x") => whoami(&["events:read"]),
+        ("GET /api/v1/tenants/never", "Bearer svc_pt_x") => problem(ProblemKind::NotFound),
         ("GET /api/v1/tenants?limit=1", "Bearer svc_pt_x") => (200, json!({"items": []}).to_string()),
         _ => problem(ProblemKind::CredentialInvalid),
     }
@@ -344,6 +345,11 @@ fn a_platform_token_is_checked() {
     let report = Report::of(&with_token("svc_pt_x"), &[]);
     report.expect("platform_token", "ok");
     report.expect("credential", "skipped");
+    // A check that was asked for fails if it is not possible.
+    let report = Report::of(&with_token("svc_pt_x"), &["--scope", "events:write"]);
+    report.expect_failed("scopes", 5, "scope_missing");
+    let report = Report::of(&with_token("svc_pt_x"), &["--tenant", "never"]);
+    report.expect_failed("tenant", 3, "not_found");
     let report = Report::of(&with_token("svc_pt_old"), &[]);
     let (_, remediation) = report.expect_failed("platform_token", 4, "credential_invalid");
     assert!(remediation.contains("SVC_PLATFORM_TOKEN"), "{remediation}");

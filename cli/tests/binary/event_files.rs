@@ -186,8 +186,11 @@ fn a_damaged_file_is_an_error_after_its_readable_events() {
     let zstd = [&zstd[..], &zstd[..10]].concat();
     let result = client.run_with(&["events", "send", "-f", "-", "-o", "json"], &zstd);
     let error = result.error();
-    assert_eq!((result.code, error["code"].as_str()), (Some(7), Some("input_invalid")), "{result:?}");
-    assert_eq!(error["message"], "the zstd data is not complete");
+    assert_eq!((result.code, error["code"].as_str()), (Some(10), Some("partial_success")), "{result:?}");
+    let expected = "3 accepted, 0 rejected; stopped before line 4: the zstd data is not complete";
+    assert_eq!((error["message"].as_str(), &error["retryable"]), (Some(expected), &json!(false)));
+    let remediation = error["remediation"].as_str().unwrap();
+    assert!(remediation.contains("send it from line 4 on"), "{remediation}");
     assert_eq!(serde_json::from_str::<Value>(&result.stdout).unwrap()["accepted"], 3);
     let xz = client.run_with(&["events", "send", "-f", "-", "-o", "json"], b"\xfd7zXZ\0\0\0");
     let remediation = xz.error()["remediation"].as_str().unwrap().to_owned();

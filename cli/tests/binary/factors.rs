@@ -151,12 +151,15 @@ fn an_app_has_no_name() {
 }
 
 #[test]
-fn replaces_the_recovery_codes() {
+fn replaces_the_recovery_codes_after_confirmation() {
     let stub = Stub::new(service);
-    let codes = client(&stub).run(&["auth", "factors", "recovery-codes", "--output", "json"]);
+    let unconfirmed = client(&stub).run(&["auth", "factors", "recovery-codes", "--output", "json"]);
+    assert_eq!(unconfirmed.error()["code"], "input_needed", "{unconfirmed:?}");
+    assert!(stub.requests().is_empty());
+    let codes = client(&stub).run(&["auth", "factors", "recovery-codes", "--yes", "--output", "json"]);
     assert_valid_output("auth factors recovery-codes", &codes.json());
     assert_eq!(codes.json()["recovery_codes"][1], "ABCD-EFGH-IJKL-MNOP");
-    let text = client(&stub).run(&["auth", "factors", "recovery-codes", "--output", "table"]);
+    let text = client(&stub).run(&["auth", "factors", "recovery-codes", "--yes", "--output", "table"]);
     assert_eq!(text.stdout, "MZXW-6YTB-OI2D-G7QA\nABCD-EFGH-IJKL-MNOP\n");
     assert!(text.stderr.contains("not shown again"), "{text:?}");
 }
@@ -172,7 +175,7 @@ fn an_administrator_resets_the_factors_of_a_user_after_confirmation() {
         assert!(!stub.requests()[before..].iter().any(|request| request.line.starts_with("DELETE")));
         let result = client.run(&[&reset[..], &["--yes"]].concat()).json();
         assert_valid_output("users reset-factors", &result);
-        assert_eq!(result, json!({ "user_id": ID, "reset": true }));
+        assert_eq!(result, json!({ "user_id": ID, "reset": true, "email": "bob@acme.example" }));
         let line = format!("DELETE /api/v1/users/{ID}/factors");
         assert_eq!(stub.requests().last().unwrap().line, line);
     }

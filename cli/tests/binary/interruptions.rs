@@ -152,6 +152,14 @@ fn a_killed_run_continues_at_its_checkpoint_without_loss_and_repetition() {
     let again: Value = serde_json::from_str(&repeated.stdout).unwrap();
     assert_eq!((stub.requests().len(), &again["skipped"]), (count, &json!(52)), "nothing is sent again");
     assert_eq!((repeated.code, &again["rejects_file"]), (Some(10), &json!("c.rejects.ndjson")));
+    for result in [result, repeated] {
+        let error = result.error();
+        assert_eq!(error["retryable"], false, "repeating sends nothing: {error}");
+        assert!(
+            error["remediation"].as_str().unwrap().contains("correct the events and send only"),
+            "{error}"
+        );
+    }
     assert!(std::fs::metadata(client.home().join("c")).unwrap().len() < 1_000);
 }
 
@@ -169,6 +177,56 @@ fn two_runs_do_not_use_one_checkpoint() {
     assert!(result.error()["message"].as_str().unwrap().contains("another run uses the checkpoint c"));
     drop(held);
     assert_eq!(client.run(&send).json()["skipped"], 1);
+}
+
+#[test]
+fn no_event_is_sent_without_a_checkpoint_that_can_record_it() {
+    let stub = Stub::new(service);
+    let client = client(&stub);
+    std::fs::write(client.home().join("a"), "{\"source_id\":\"fw\"}\n").unwrap();
+    let send = |checkpoint| ["events", "send", "-f", "a", "--output", "json", "--checkpoint", checkpoint];
+    let result = client.run(&send("missing/c"));
+    assert_eq!(
+        (result.code, result.error()["code"].as_str()),
+        (Some(1), Some("output_failed")),
+        "{result:?}"
+    );
+    // Another run has created the file and recorded nothing yet.
+    let started = std::fs::File::create(client.home().join("c")).unwrap();
+    started.lock().unwrap();
+    let result = client.run(&send("c"));
+    assert_eq!(
+        (result.code, result.error()["code"].as_str()),
+        (Some(7), Some("input_unreadable")),
+        "{result:?}"
+    );
+    assert_eq!(stub.requests().len(), 0);
+    // It was killed.
+    drop(started);
+    assert_eq!(client.run(&send("c")).json()["accepted"], 1);
+}
+
+#[test]
+fn a_checkpoint_that_is_lost_during_the_delivery_leaves_a_partial_success() {
+    /// Removes the directory that the event names.
+    fn removes_the_directory(request: &StubRequest) -> (u16, String) {
+        std::fs::remove_dir_all(events(request)[0]["directory"].as_str().unwrap()).unwrap();
+        service(request)
+    }
+    let stub = Stub::new(removes_the_directory);
+    let client = client(&stub);
+    let directory = client.home().join("d");
+    std::fs::create_dir(&directory).unwrap();
+    let event = json!({"source_id": "fw", "directory": directory});
+    std::fs::write(client.home().join("a"), format!("{event}\n")).unwrap();
+    let result = client.run(&["events", "send", "-f", "a", "--checkpoint", "d/c", "--output", "json"]);
+    let error = result.error();
+    assert_eq!((result.code, error["code"].as_str()), (Some(10), Some("partial_success")), "{result:?}");
+    let message = error["message"].as_str().unwrap();
+    assert!(message.starts_with("1 accepted, 0 rejected; stopped"), "{error}");
+    assert!(message.contains("cannot write to d/c"), "{error}");
+    let summary: Value = serde_json::from_str(&result.stdout).unwrap();
+    assert_eq!(summary["accepted"], 1);
 }
 
 #[test]
@@ -244,4 +302,39 @@ fn after_a_failed_request_the_same_command_continues() {
     numbers.sort_unstable();
     let twice = (20..30).flat_map(|n| [n, n]);
     assert_eq!(numbers, (0..20).chain(twice).chain(30..50).collect::<Vec<_>>());
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_summary_that_could_not_be_printed_hides_no_stored_events() {
+    let stub = Stub::new(service);
+    let client = client(&stub);
+    for (source, exit, code, remediation) in [
+        ("fw", 13, "response_lost", "Do not send the input again"),
+        ("bad", 10, "partial_success", "send only the rejects"),
+    ] {
+        let events = format!("{{\"source_id\":\"fw\"}}\n{{\"source_id\":\"{source}\"}}\n");
+        std::fs::write(client.home().join("a"), events).unwrap();
+        let result = client.run_without_output(&["events", "send", "-f", "a"], true);
+        let error = result.error();
+        assert_eq!((result.code, error["code"].as_str()), (Some(exit), Some(code)), "{result:?}");
+        assert!(error["remediation"].as_str().unwrap().contains(remediation), "{error}");
+    }
+}
+
+#[test]
+fn a_page_of_a_proxy_has_the_code_of_other_commands_and_stores_nothing() {
+    for (stub, code, exit) in [
+        (Stub::new(|_| (200, "<html>Log in</html>".to_owned())), "unexpected_response", 1),
+        (Stub::new(|_| (202, "<html>Log in</html>".to_owned())), "unexpected_response", 1),
+        (Stub::new(|_| (407, "<html>Log in</html>".to_owned())), "unexpected_response", 1),
+        (Stub::new(|_| (429, "<html>Wait</html>".to_owned())), "unreachable", 9),
+    ] {
+        let client = client(&stub);
+        let send = ["events", "send", "-f", "-", "--timeout", "500ms", "--output", "json"];
+        let result = client.run_with(&send, "{\"source_id\":\"fw\"}\n");
+        assert_eq!((result.code, result.error()["code"].as_str()), (Some(exit), Some(code)), "{result:?}");
+        let summary: Value = serde_json::from_str(&result.stdout).unwrap();
+        assert_eq!(summary["accepted"], 0);
+    }
 }

@@ -47,7 +47,7 @@ fn service(request: &StubRequest) -> (u16, String) {
         "device_code": "svc_dc_x", "user_code": "BCDF-GHJK", "verification_uri": "http://127.0.0.1/device",
         "verification_uri_complete": "http://127.0.0.1/device#BCDF-GHJK", "expires_in": 600, "interval": 5,
         "user_id": ID, "status": "active", "created_at": "2026-01-01T00:00:00Z",
-        "updated_at": "2026-01-01T00:00:00Z", "locked": false,
+        "updated_at": "2026-01-01T00:00:00Z", "locked": false, "subject_type": "user", "scopes": [],
     });
     match request.line.as_str() {
         "POST /api/v1/auth/device/token" => problem(ProblemKind::NotFound),

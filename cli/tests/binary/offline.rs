@@ -70,11 +70,27 @@ fn usage_error_is_exit_status_2() {
 #[test]
 fn missing_arguments_are_described() {
     for (line, expected) in [
-        ("users get", "\n  <USER_ID>  E-mail address or id of the user, or 4 or more characters of the\n"),
+        ("users get", "\n  <USER_ID>  E-mail address or id of the user\n"),
         ("config set", "\n  <SETTING>  Setting\n  <VALUE>    New value\n\nUsage: "),
         ("events send", "\n  --file <FILE>  File with events; `-` reads standard input\n\nUsage: "),
         ("tenants update", "\n  <--display-name <NAME>|"),
         ("tenants update", "\n  <TENANT_ID>  Tenant id\n\nUsage: "),
+    ] {
+        let result = Client::new().run(&line.split(' ').collect::<Vec<_>>());
+        assert_eq!(result.code, Some(2), "{result:?}");
+        assert!(result.stderr.contains(expected), "{result:?}");
+    }
+}
+
+#[test]
+fn numbers_out_of_range_are_described() {
+    for (line, expected) in [
+        ("users list --limit 0", "'--limit <COUNT>': expected a number from 1 to 4294967295"),
+        ("users list --limit -1", "'--limit <COUNT>': expected a number from 1 to 4294967295"),
+        ("tenants create acme --events-per-second many", "expected a number from 1 to 2147483647"),
+        ("events send --file - --batch-size 1001", "expected a number from 1 to 1000"),
+        ("events dlq show _ingest first", "expected a number from 1 to "),
+        ("consumers create archive --ack-wait 0", "expected a number from 1 to 3600"),
     ] {
         let result = Client::new().run(&line.split(' ').collect::<Vec<_>>());
         assert_eq!(result.code, Some(2), "{result:?}");
@@ -93,6 +109,8 @@ fn suggests_the_full_name_of_a_command() {
         ("send --file x", "`svc events send`"),
         ("validate", "`svc events validate` or `svc catalog validate`"),
         ("catalog list", "`svc catalog show` or `svc catalog validate`"),
+        ("audit show", "`svc audit list`"),
+        ("auth rename x", "`svc auth factors rename`"),
     ] {
         let result = client.run(&line.split(' ').collect::<Vec<_>>());
         assert_eq!(result.code, Some(2), "{result:?}");
@@ -101,6 +119,10 @@ fn suggests_the_full_name_of_a_command() {
     let structured = client.run(&["login", "--output", "json"]).error();
     assert!(structured["message"].as_str().unwrap().contains("did you mean `svc auth login`?"));
     assert!(!client.run(&["nonsense"]).stderr.contains("did you mean"));
+    let users = client.run(&["users", "remove", "x"]).stderr;
+    assert!(users.contains("`svc users delete`") && !users.contains("svc auth"), "{users}");
+    // Similar names.
+    assert!(client.run(&["users", "lst"]).stderr.contains("'list'"));
 }
 
 #[test]

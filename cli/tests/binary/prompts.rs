@@ -254,3 +254,28 @@ fn a_change_with_a_rejected_password_asks_only_for_another_password() {
     let last = stub.requests().last().unwrap().json();
     assert_eq!(last, json!({ "current_password": "old password", "new_password": "sixteen long it is" }));
 }
+
+#[test]
+fn a_command_that_reads_its_input_from_the_terminal_announces_it() {
+    let stub = Stub::new(|_| problem(ProblemKind::NotFound));
+    let client = Client::for_url(&stub.url).with_variable("SVC_TOKEN", "svc_st_x");
+    for (line, typed, expected) in [
+        ("users accept-invite -", "svc_iv_x\n", "reading the token from the terminal; end with Enter"),
+        (
+            "auth sessions revoke -",
+            "svc_st_x\n",
+            "reading the session token or id from the terminal; end with Enter",
+        ),
+        (
+            "auth login --email a@x --tenant acme --password-stdin",
+            "secret\n",
+            "reading the password from the terminal;",
+        ),
+        ("api POST /events --data -", "{}\n\x04", "reading the body from the terminal; end with Ctrl-D"),
+        ("catalog validate -", "{}\n\x04", "reading the catalog from the terminal; end with Ctrl-D"),
+        ("events send --file -", "\x04", "reading the events from the terminal; end with Ctrl-D"),
+    ] {
+        let result = run_at_terminal(&client, &line.split(' ').collect::<Vec<_>>(), typed);
+        assert!(result.stderr.contains(expected), "{result:?}");
+    }
+}

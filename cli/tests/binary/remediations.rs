@@ -189,7 +189,7 @@ fn a_response_above_the_limit_is_not_read_to_its_end() {
 #[test]
 fn a_list_that_repeats_its_page_ends() {
     let stub = Stub::new(|_| (200, r#"{"items":[],"next_cursor":"same"}"#.to_owned()));
-    let error = error_of(&stub, &["users", "list", "--all"], "", 1);
+    let error = error_of(&stub, &["users", "list"], "", 1);
     assert_eq!((&error["code"], stub.requests().len()), (&"unexpected_response".into(), 2));
 }
 

@@ -77,9 +77,9 @@ fn changes_one_limit_of_a_quota_and_removes_it() {
     let client = Client::for_url(&stub.url).with_variable("SVC_PLATFORM_TOKEN", "svc_pt_x");
     for (arguments, quota) in [
         (&["--events-per-second", "7"][..], json!({"events_per_second": 7, "bytes_per_second": 1000})),
-        (&["--bytes-per-second", "none"], json!({"events_per_second": 5, "bytes_per_second": null})),
+        (&["--bytes-per-second", "default"], json!({"events_per_second": 5, "bytes_per_second": null})),
         (
-            &["--events-per-second", "none", "--bytes-per-second", "none"],
+            &["--events-per-second", "default", "--bytes-per-second", "default"],
             json!({"events_per_second": null, "bytes_per_second": null}),
         ),
     ] {
@@ -91,7 +91,7 @@ fn changes_one_limit_of_a_quota_and_removes_it() {
         assert_eq!(requests.last().unwrap().line, "PATCH /api/v1/tenants/acme");
         assert_eq!(requests.last().unwrap().json(), json!({"quota": quota}));
     }
-    let shown = client.run(&["tenants", "update", "acme", "--bytes-per-second", "none"]).stdout;
+    let shown = client.run(&["tenants", "update", "acme", "--bytes-per-second", "default"]).stdout;
     let value = |name: &str| shown.lines().find_map(|line| Some(line.strip_prefix(name)?.trim().to_owned()));
     assert_eq!(value("events per second").as_deref(), Some("5"), "{shown}");
     assert_eq!(value("bytes per second").as_deref(), Some("default"), "{shown}");
@@ -111,6 +111,9 @@ fn renames_a_tenant_without_reading_its_quota_and_rejects_invalid_limits() {
             assert_eq!(result.code, Some(2), "{verb} {limit}");
             assert!(result.stderr.contains("2147483647") || limit == "many", "{}", result.stderr);
         }
+        let result = client.run(&["tenants", verb, "acme", "--bytes-per-second=1MiB"]);
+        assert_eq!(result.code, Some(2), "{verb}");
+        assert!(result.stderr.contains("--bytes-per-second <BYTES>"), "{}", result.stderr);
     }
     assert_eq!(client.run(&["tenants", "update", "acme"]).code, Some(2), "nothing to change");
     assert_eq!(stub.requests().len(), 1);

@@ -40,7 +40,7 @@ fn one(request: &StubRequest) -> (u16, String) {
             (200, changed.to_string())
         }
         ("GET", path) if path.starts_with("/api/v1/users?email=") => {
-            let found = if path.ends_with("=u1%40acme.example") { vec![user(1)] } else { vec![] };
+            let found = if path.contains("=u1%40acme.example&") { vec![user(1)] } else { vec![] };
             (200, json!({ "items": found }).to_string())
         }
         ("DELETE", path) if path == format!("/api/v1/users/{ID}") => (204, String::new()),
@@ -56,34 +56,20 @@ fn listed(client: &Client, options: &[&str]) -> (usize, String) {
 }
 
 #[test]
-fn lists_one_page_and_warns_about_more() {
+fn all_pages_are_read_up_to_the_limit() {
     let stub = Stub::new(many);
     let client = Client::for_url(&stub.url).with_variable("SVC_API_KEY", "svc_ak_x");
-    let (count, output) = listed(&client, &[]);
-    assert_eq!(count, 50);
-    assert!(
-        output.starts_with(r#"{"warning":"#) && output.contains("50") && output.contains("--all"),
-        "{output}"
-    );
-    let table = client.run(&["users", "list"]);
-    assert!(table.stdout.starts_with("ID ") && table.stderr.starts_with("warning: "), "{table:?}");
-    assert_eq!(stub.request_lines(), ["GET /api/v1/users", "GET /api/v1/users"]);
-    assert_eq!(stub.requests()[0].header("authorization"), Some("Bearer svc_ak_x"));
-}
-
-#[test]
-fn limit_and_all_read_several_pages() {
-    let stub = Stub::new(many);
-    let client = Client::for_url(&stub.url).with_variable("SVC_TOKEN", "svc_st_x");
-    assert_eq!(listed(&client, &["--limit", "7"]), (7, String::new()));
-    assert_eq!(listed(&client, &["--limit", "250"]), (250, String::new()));
-    assert_eq!(listed(&client, &["--limit", "100000"]), (450, String::new()));
-    assert_eq!(listed(&client, &["--all"]), (450, String::new()));
+    assert_eq!(listed(&client, &["--limit", "7"]).0, 7);
+    assert_eq!(listed(&client, &["--limit", "250"]).0, 250);
     assert_eq!(
-        stub.request_lines()[..3],
+        stub.request_lines(),
         ["GET /api/v1/users?limit=7", "GET /api/v1/users?limit=200", "GET /api/v1/users?limit=50&cursor=200"]
     );
-    for wrong in [&["--limit", "0"][..], &["--limit", "5", "--all"], &["--status", "nonsense"]] {
+    assert_eq!(stub.requests()[0].header("authorization"), Some("Bearer svc_ak_x"));
+    for complete in [&[][..], &["--limit", "450"], &["--limit", "100000"]] {
+        assert_eq!(listed(&client, complete), (450, String::new()), "{complete:?}");
+    }
+    for wrong in [&["--limit", "0"][..], &["--all"], &["--status", "nonsense"]] {
         assert_eq!(client.run(&[&["users", "list"], wrong].concat()).code, Some(2), "{wrong:?}");
     }
 }
@@ -93,7 +79,8 @@ fn sends_filters_to_the_service() {
     let stub = Stub::new(many);
     let client = Client::for_url(&stub.url).with_variable("SVC_TOKEN", "svc_st_x");
     listed(&client, &["--email", "a+b@acme.example", "--status", "disabled", "--tenant", "acme"]);
-    assert_eq!(stub.request_lines(), ["GET /api/v1/users?email=a%2Bb%40acme.example&status=disabled"]);
+    let first = &stub.request_lines()[0];
+    assert_eq!(first, "GET /api/v1/users?email=a%2Bb%40acme.example&status=disabled&limit=200");
     assert_eq!(stub.requests()[0].header("x-tenant-id"), Some("acme"));
 }
 
@@ -151,7 +138,7 @@ fn changes_status_and_role() {
             json!({"status": "disabled", "revoke_api_keys": true}),
         ),
         (
-            &["set-role", ID, "member", "--revoke-api-keys"],
+            &["set-role", ID, "member", "--revoke-api-keys", "--yes"],
             json!({"role": "member", "revoke_api_keys": true}),
         ),
         (&["set-role", ID, "member"], json!({"role": "member"})),
@@ -175,9 +162,11 @@ fn deletes_a_user_by_address_or_id() {
     let stub = Stub::new(one);
     let client = Client::for_url(&stub.url).with_variable("SVC_TOKEN", "svc_st_x");
     let delete = |user: &str| client.run(&["users", "delete", user, "--yes", "--output", "json"]);
-    for user in ["u1@acme.example", ID] {
+    let by_id = json!({ "user_id": ID, "deleted": true });
+    let by_address = json!({ "user_id": ID, "deleted": true, "email": "u1@acme.example" });
+    for (user, expected) in [("u1@acme.example", by_address), (ID, by_id)] {
         let deleted = delete(user).json();
-        assert_eq!(deleted, json!({ "user_id": ID, "deleted": true }));
+        assert_eq!(deleted, expected);
         assert_valid_output("users delete", &deleted);
         let requests = stub.requests();
         assert_eq!(requests.last().unwrap().line, format!("DELETE /api/v1/users/{ID}"));

@@ -23,6 +23,7 @@ use async_nats::jetstream::response::Response;
 use async_nats::jetstream::stream::ConsumerCreateStrictErrorKind;
 use async_nats::jetstream::{Context, ErrorCode};
 use chrono::{DateTime, Utc};
+use contract::consumers::ConsumerSuspension;
 use futures::TryStreamExt as _;
 use futures::future::try_join_all;
 use hashing::{Entropy, RawToken};
@@ -30,13 +31,13 @@ use serde_json::json;
 use tokio::time::{sleep, timeout};
 
 pub use accounts::{ACCOUNTS_HEADER, accounts_file};
-pub use definition::{DurableDefinition, Start};
+pub use definition::DurableDefinition;
 pub use filter::DurableFilter;
 pub use keep::{AccountsFile, CONSUMERS_SUBJECT, ConsumerLogins, MessageLimit};
 pub use login::Login;
 pub use requests::ConsumerRequests;
-pub use suspension::Suspension;
 
+use definition::policy;
 use login::free_account;
 
 use crate::stored::{nats_time, request_optional, utc};
@@ -72,7 +73,7 @@ pub struct Durable {
     /// Its login. `None` for a durable without it in its metadata.
     pub login: Option<Login>,
     /// The last suspension of the login.
-    pub suspension: Option<Suspension>,
+    pub suspension: Option<ConsumerSuspension>,
     /// The owner of a durable that is managed, as [`Durables::put_owned`] got it.
     pub owner: Option<String>,
     /// Streams that contain it.
@@ -222,7 +223,7 @@ impl Durables {
                 }
                 None if subjects.is_empty() => {}
                 None => {
-                    let deliver_policy = definition.start.policy(&self.context, stream).await;
+                    let deliver_policy = policy(definition.start, &self.context, stream).await;
                     let config = pull::Config {
                         deliver_policy: deliver_policy.map_err(failed(stream))?,
                         ..pull_config(name, definition, subjects, metadata.clone())
@@ -280,12 +281,12 @@ impl Durables {
     ///
     /// # Errors
     /// The broker did not answer. The login may be suspended.
-    pub async fn suspend(&self, name: &str, suspension: Suspension) -> Result<(), DurableError> {
+    pub async fn suspend(&self, name: &str, suspension: ConsumerSuspension) -> Result<(), DurableError> {
         let Some(durable) = self.get(name).await? else { return Ok(()) };
         self.change_metadata(&durable, |metadata| {
-            let last = Suspension::read(metadata);
+            let last = suspension::read(metadata);
             if !last.is_some_and(|last| last.is_active(suspension.since)) {
-                suspension.write(metadata);
+                suspension::write(&suspension, metadata);
             }
         })
         .await
@@ -385,7 +386,7 @@ impl Durables {
     pub async fn set_paused(&self, name: &str, is_paused: bool) -> Result<bool, DurableError> {
         let Some(durable) = self.get(name).await? else { return Ok(false) };
         if durable.suspension.is_some() && !is_paused {
-            self.change_metadata(&durable, Suspension::remove).await?;
+            self.change_metadata(&durable, suspension::remove).await?;
         }
         for stream in &durable.streams {
             let handle = self.context.get_stream_no_info(stream).await.map_err(failed(stream))?;
@@ -450,7 +451,7 @@ fn merge(infos: impl IntoIterator<Item = Info>) -> BTreeMap<String, Durable> {
             name: info.name,
             definition,
             login: Login::read(&info.config.metadata),
-            suspension: Suspension::read(&info.config.metadata),
+            suspension: suspension::read(&info.config.metadata),
             owner: info.config.metadata.get(OWNER).cloned(),
             streams: vec![info.stream_name],
             filter_subjects: match info.config.filter_subject {

@@ -23,8 +23,7 @@ pub use connect::{Config, ConnectError, Connection, NatsSettings, NotConnected, 
 pub use dead_letters::{DeadLetter, DeadLetterError, DeadLetterSpace, DeadLetters, QUARANTINE};
 pub use durables::{
     ACCOUNTS_HEADER, AccountsFile, CONSUMERS_SUBJECT, ConsumerLogins, ConsumerRequests, Created, Durable,
-    DurableDefinition, DurableError, DurableFilter, Durables, Login, MessageLimit, Start as DurableStart,
-    Suspension, accounts_file,
+    DurableDefinition, DurableError, DurableFilter, Durables, Login, MessageLimit, accounts_file,
 };
 pub use invalidations::{
     FeedEvent, INVALIDATION_SUBJECT, Invalidation, InvalidationListener, InvalidationMessage,
@@ -36,7 +35,7 @@ pub use publisher::fuzzed_reply;
 pub use publisher::{
     Ack, InFlight, PublishError, PublishLimits, Publisher, StreamSet, StreamSize, StreamUsage,
 };
-pub use quarantine::{QuarantineDetails, QuarantinedItem, content_id, quarantine_subject};
+pub use quarantine::{QuarantinedItem, content_id, quarantine_subject};
 pub use reader::{
     EventFilter, EventRead, EventReader, Position, READ_BYTES, ReadError, ReadItem, Start, StoredEvent,
 };

@@ -2,6 +2,7 @@
 //! not the name of a consumer.
 
 use bytes::Bytes;
+use contract::consumers::QuarantineDetails;
 use tenancy::TenantId;
 
 use crate::dead_letters::{QUARANTINE, REASON, SUBJECT_PREFIX};
@@ -105,31 +106,17 @@ fn one_line(reason: &str) -> String {
     reason.replace(char::is_control, " ")
 }
 
-/// What a dead letter contains in addition if it is a quarantined item.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct QuarantineDetails {
-    /// Code of the problem.
-    pub code: String,
-    /// The request that contained the item.
-    pub request_id: Option<String>,
-    /// The sender: `<kind>:<id>`.
-    pub credential: Option<String>,
-    /// Size of the original bytes, if only the first 256 KiB are stored.
-    pub truncated: Option<u64>,
-    /// Number of the part and of all parts: `2/40`.
-    pub part: Option<String>,
-}
-
 impl DeadLetter {
-    /// Returns the details of a quarantined item; `None` for the dead letter of a consumer.
+    /// Returns the details of a quarantined item, without its bytes; `None` for the dead letter of a consumer.
     pub fn quarantine(&self) -> Option<QuarantineDetails> {
         let header = |name: &str| self.headers.get(name).map(|value| value.as_str().to_owned());
         (self.consumer == QUARANTINE).then(|| QuarantineDetails {
             code: header(CODE).unwrap_or_default(),
             request_id: header(REQUEST_ID),
             credential: header(CREDENTIAL),
-            truncated: header(TRUNCATED).and_then(|size| size.parse().ok()),
+            truncated_from: header(TRUNCATED).and_then(|size| size.parse().ok()),
             part: header(PART),
+            payload: None,
         })
     }
 }

@@ -175,7 +175,7 @@ pub struct ResetConsumer {
 }
 
 /// A time in which the broker rejects the login of a consumer, because it sent too many messages. The suspension ends by itself.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[schemars(example = json!({
     "since": "2026-01-31T12:10:00Z", "until": "2026-01-31T12:11:00Z", "messages_per_second": 81_000,
 }))]
@@ -186,6 +186,13 @@ pub struct ConsumerSuspension {
     pub until: DateTime<Utc>,
     /// Messages per second that the login sent to a server.
     pub messages_per_second: u64,
+}
+
+impl ConsumerSuspension {
+    /// Whether the broker rejects the login.
+    pub fn is_active(&self, now: DateTime<Utc>) -> bool {
+        now < self.until
+    }
 }
 
 /// A durable pull consumer of the event stream with explicit acknowledgement.
@@ -350,10 +357,10 @@ pub struct QuarantineDetails {
     pub payload: Option<String>,
 }
 
-/// Query parameters of `GET /events/quarantine`.
+/// Query parameters of `GET /consumers`, `GET /consumers/{consumer_name}/dead-letters` and `GET /events/quarantine`.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
-pub struct QuarantineQuery {
-    /// Tenant of the items. Absent: all tenants for the platform administrator, else the tenant of the caller.
+pub struct TenantQuery {
+    /// Tenant of the items. Absent: all for the platform administrator, else the tenant of the caller.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub tenant_id: Option<TenantId>,
 }
@@ -365,26 +372,19 @@ pub struct DeadLetterSequences {
     /// Numbers of the dead letters, 1 to 100.
     #[schemars(length(min = 1, max = MAX_DEAD_LETTER_SEQUENCES))]
     pub sequences: Vec<u64>,
+    /// Only those of this tenant; others are skipped. Absent: all tenants for the platform administrator, else the tenant of the caller.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub tenant_id: Option<TenantId>,
 }
 
-/// Response of `POST /consumers/{consumer_name}/dead-letters/replay`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[schemars(example = json!({ "replayed": [17], "skipped": [18] }))]
-pub struct ReplayedDeadLetters {
-    /// Dead letters that were stored as events again, and deleted.
-    pub replayed: Vec<u64>,
-    /// Numbers that are no dead letter of the consumer, or of one that does not match its event, or without a stored event. They are
-    /// unchanged.
-    pub skipped: Vec<u64>,
-}
-
-/// Response of `POST /consumers/{consumer_name}/dead-letters/delete` and `POST /events/quarantine/delete`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[schemars(example = json!({ "deleted": [17], "skipped": [18] }))]
-pub struct DeletedDeadLetters {
-    /// Dead letters that were deleted.
-    pub deleted: Vec<u64>,
-    /// Numbers that are no dead letter of the consumer, or no quarantined item of the tenant.
+/// Response of `POST /consumers/{consumer_name}/dead-letters/replay` and `.../delete`, and of `POST /events/quarantine/delete`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[schemars(example = json!({ "handled": [17], "skipped": [18] }))]
+pub struct HandledDeadLetters {
+    /// Dead letters that were replayed or deleted. A replayed one was stored as an event again, and deleted.
+    pub handled: Vec<u64>,
+    /// Numbers that are no dead letter of the consumer, or no quarantined item of the tenant; in a replay also those of dead letters
+    /// that do not match their event, or without a stored event. They are unchanged.
     pub skipped: Vec<u64>,
 }
 

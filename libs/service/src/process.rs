@@ -105,6 +105,17 @@ pub struct Routers {
 /// The exit code of a subcommand, or the error that it failed with.
 pub type CommandResult = Result<ExitCode, Box<dyn Error + Send + Sync>>;
 
+/// Prints a line of the result of a subcommand. It is no error that the reader has closed the pipe, as `head` does.
+///
+/// # Errors
+/// Standard output cannot be written, for example because a disk is full.
+pub fn print_line(line: &str) -> io::Result<()> {
+    match writeln!(io::stdout(), "{line}") {
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        result => result,
+    }
+}
+
 /// A service that can run as a process.
 pub trait Program {
     /// Name of the service. The binary is `svc-<name>`.

@@ -120,6 +120,14 @@ impl FromRequestParts<App> for AnyAdmin {
     }
 }
 
+/// Returns the tenant that a request is limited to: that of the caller, else the requested one.
+fn limited(own: Option<TenantId>, requested: Option<TenantId>) -> Result<Option<TenantId>, Problem> {
+    match (own, requested) {
+        (Some(own), Some(requested)) if own != requested => Err(ProblemKind::TenantMismatch.into()),
+        (own, requested) => Ok(own.or(requested)),
+    }
+}
+
 /// `POST /events`: requires `events:write`.
 async fn send_one(
     State(app): State<App>,

@@ -36,7 +36,7 @@ async fn quota(remediations: &Remediations<'_>) {
     let post = ["api", "POST", "/events/batch", "--data", &events, "--timeout", "900ms"];
     wait_until("the quota is used", async || (ada.run(&post, "").await.code != Some(0)).then_some(())).await;
     let failure = remediations.fail(&ada, &post, "", "quota_exceeded").await;
-    failure.run(&platform_admin, "tenants update", &["quota", "--events-per-second", "none"], "").await;
+    failure.run(&platform_admin, "tenants update", &["quota", "--events-per-second", "default"], "").await;
     wait_until("the quota is raised", async || (ada.run(&post, "").await.code == Some(0)).then_some(()))
         .await;
 }

@@ -109,6 +109,14 @@ async fn created(clients: &Clients<'_>) {
     let id = field(&listed["items"][0], "invite_id");
     failure.run(&platform_admin, "invites resend", &[id, "--tenant", "vanished"], "").await;
 
+    let run_file = &clients.remediations.run.run_file;
+    let shell = Svc::new(Path::new("/bin/sh"), &run_file.base_url, "lost")
+        .with_variable("SVC_PLATFORM_TOKEN_FILE", run_file.platform_token_file.to_str().unwrap());
+    let create = format!("{} consumers create unseen --output json > /dev/full", run_file.svc.display());
+    let output = shell.run(&["-c", &create], "").await;
+    let failure = clients.remediations.failure(&output, &["consumers", "create", "unseen"], "", CODE);
+    failure.run(&platform_admin, "consumers rotate-login", &["unseen", "--yes"], "").await;
+
     platform_admin.run_ok(&["consumers", "create", "lost"], "").await;
     let failure = clients.fail(&["events", "dlq", "replay", "lost", "1"], "").await;
     assert_eq!(failure.json(&platform_admin, "events dlq list", &["lost"]).await["items"], json!([]));

@@ -16,7 +16,7 @@ use crate::framework::command::{Command, ended, group};
 use crate::framework::context::Context;
 use crate::framework::error::{CliError, ErrorKind, Result};
 use crate::framework::output::{
-    Cell, CommandOutput, Row, Table, escape, escape_lines, id, optional, text, time,
+    Cell, CommandOutput, Row, Table, escape, escape_lines, optional, text, time, word,
 };
 use crate::framework::terminal::print_line;
 
@@ -56,7 +56,7 @@ impl Row for Factor {
 
     fn columns(&self) -> Vec<(&'static str, Cell)> {
         vec![
-            ("ID", id(self.factor_id)),
+            ("ID", word(self.factor_id)),
             ("TYPE", type_of(self)),
             ("NAME", optional(self.name.as_deref().map(text))),
             ("CREATED", time(&self.created_at)),
@@ -254,7 +254,8 @@ impl Command for Remove {
 
 /// Replace your recovery codes.
 ///
-/// Prints ten new codes; the earlier ones are invalid. Requires a login with the second factor in the last ten minutes.
+/// Prints ten new codes; the earlier ones are invalid. Requires a login with the second factor in the last ten minutes. Asks for
+/// confirmation.
 #[derive(Args)]
 pub(crate) struct NewRecoveryCodes {}
 
@@ -262,15 +263,18 @@ impl Command for NewRecoveryCodes {
     type Output = RecoveryCodes;
 
     const ROUTES: Routes = Routes::Only(&[&routes::REPLACE_RECOVERY_CODES]);
-    const EXAMPLES: Examples = &[("Replace your recovery codes", "svc auth factors recovery-codes")];
+    const ERRORS: Errors = ErrorKind::CONFIRMATION;
+    const EXAMPLES: Examples =
+        &[("Replace your recovery codes after confirmation", "svc auth factors recovery-codes")];
     const AFTER_LOST_RESPONSE: Option<&'static str> =
         Some("Run the command again: only the codes of the last run are valid.");
-    const AGENT_NOTES: &'static str =
-        "The output contains credentials that are shown only once: never store them in a log.";
+    const AGENT_NOTES: &'static str = "Requires --yes without a terminal. The output contains credentials that are shown only once: \
+        never store them in a log.";
     const SEE_ALSO: Names = &["auth factors list", "auth login"];
 
     async fn run(self, context: &Context) -> Result<Self::Output> {
         let api = context.connect(Self::REQUIRES).await?;
+        context.prompt().confirm("Replace the recovery codes? The earlier ones become invalid.").await?;
         let codes = api.call(&routes::REPLACE_RECOVERY_CODES, &[]).fetch().await?;
         context.out().notice("Store the recovery codes now: they are not shown again.");
         Ok(codes)

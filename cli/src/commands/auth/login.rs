@@ -146,6 +146,8 @@ impl Command for Login {
         "The service may have created a session. Log in again: `svc auth sessions list` then shows it, \
         and `svc auth sessions revoke` revokes it.",
     );
+    // The session is stored before anything is printed.
+    const AFTER_LOST_OUTPUT: Option<&'static str> = None;
     const AGENT_NOTES: &'static str = "Requires a terminal unless --password-stdin, --password-file or \
         --device is set. An account with a second factor also needs \
         --code-stdin: with --password-stdin, the code is the second line. second_factor_setup_required means that a person must \
@@ -205,7 +207,7 @@ impl Login {
             Some(email) => email,
             None => context.prompt().line("E-mail", "--email").await?,
         };
-        let password = if let Some([password]) = self.password.read(["password"]).await? {
+        let password = if let Some([password]) = self.password.read(["password"], context.out()).await? {
             password
         } else {
             let question = format!("Password of {email} in {tenant}");
@@ -281,7 +283,7 @@ async fn complete(
     let (api, prompt) = (context.api()?, context.prompt());
     loop {
         let typed = match (is_piped, has_browser) {
-            (true, _) => stdin_secret("code").await?,
+            (true, _) => stdin_secret("code", context.out()).await?,
             (false, false) => prompt.secret(text, "code", option).await?,
             (false, true) => match prompt.secret_or_empty(text, "code", option).await? {
                 Some(typed) => typed,

@@ -2,6 +2,7 @@
 
 use clap::Args;
 use contract::identity::{ChangePassword, ConfirmReset, InspectReset, InspectedReset, RequestReset};
+use contract::session::Whoami;
 use contract::{Secret, routes};
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -85,13 +86,15 @@ impl Command for Change {
             let call = api.call(&routes::CHANGE_PASSWORD, &[]).tenant(Some(&owner.tenant));
             call.json(&request)?.execute().await
         };
-        if let Some([current, new]) = self.passwords.read(["current password", "new password"]).await? {
+        if let Some([current, new]) =
+            self.passwords.read(["current password", "new password"], context.out()).await?
+        {
             change(current, new).await?;
         } else {
             let (prompt, options) = (context.prompt(), PasswordSource::OPTIONS);
             prompt.require_available("current password", options)?;
             // Before the person enters passwords for a session that has ended.
-            api.call(&routes::WHOAMI, &[]).execute().await?;
+            api.call(&routes::WHOAMI, &[]).fetch::<Whoami>().await?;
             let current = prompt.secret("Current password", "current password", options).await?;
             let send = async |new| change(current.clone(), new).await;
             prompt.send_new_password(MIN_CHARACTERS, send).await?;
@@ -190,7 +193,7 @@ impl Command for ConfirmResetCommand {
 
     async fn run(self, context: &Context) -> Result<Self::Output> {
         let (prompt, api) = (context.prompt(), context.api()?);
-        let token = self.token.read(TokenKind::RESET, prompt).await?;
+        let token = self.token.read(TokenKind::RESET, context).await?;
         let confirm = async |new_password: Secret, revoke_api_keys: bool| -> Result<()> {
             let request = ConfirmReset { token: token.clone(), new_password, revoke_api_keys };
             api.call(&routes::CONFIRM_PASSWORD_RESET, &[]).json(&request)?.execute().await
@@ -199,7 +202,7 @@ impl Command for ConfirmResetCommand {
             let question = "Revoke the API keys that you created? Programs that use them stop working.";
             Ok(self.revoke_api_keys || prompt.ask(question).await?)
         };
-        if let Some([password]) = self.password.read(["password"]).await? {
+        if let Some([password]) = self.password.read(["password"], context.out()).await? {
             confirm(password, revokes_api_keys().await?).await?;
         } else {
             prompt.require_available("new password", PasswordSource::OPTIONS)?;

@@ -1,22 +1,22 @@
 //! `svc auth sessions`: sessions of a user.
 
 use clap::Args;
-use contract::session::{AuthMethod, Session, SessionMethod};
+use contract::session::{AuthMethod, Session, SessionMethod, Whoami};
 use contract::{Secret, routes};
 use reqwest::Method;
 use schemars::JsonSchema;
 use serde::Serialize;
 use tenancy::{SessionId, UserId};
 
-use crate::framework::address::{IdRef, UserRef};
-use crate::framework::api::Api;
+use crate::framework::address::UserRef;
+use crate::framework::api::{Api, Paging};
 use crate::framework::catalog::{Errors, Examples, Names, Routes, SchemaOf, text_input};
 use crate::framework::command::{Command, group};
 use crate::framework::context::Context;
 use crate::framework::credentials::Credentials;
 use crate::framework::error::{ErrorKind, Exit, Result};
 use crate::framework::input::stdin_secret;
-use crate::framework::output::{Cell, CommandOutput, ItemList, Row, Table, id, optional, text, time};
+use crate::framework::output::{Cell, CommandOutput, ItemList, Row, Table, optional, text, time, word};
 
 const TOKEN_PREFIX: &str = "svc_st_";
 
@@ -56,6 +56,8 @@ pub(crate) struct List {
     /// User, by e-mail address or id [default: yourself].
     #[arg(long, value_name = "USER")]
     user_id: Option<UserRef>,
+    #[command(flatten)]
+    paging: Paging,
 }
 
 /// The method of a login, then the second factor or the passkey in place of a password: `password + app`.
@@ -78,7 +80,7 @@ impl Row for Session {
     fn columns(&self) -> Vec<(&'static str, Cell)> {
         vec![
             ("", text(if self.current { "*" } else { "" })),
-            ("ID", id(self.id)),
+            ("ID", word(self.id)),
             ("METHOD", text(login_method(self.method, &self.amr))),
             ("CLIENT", optional(self.client_name.as_ref().or(self.user_agent.as_ref()).map(text))),
             ("LAST USED", time(&self.last_seen_at)),
@@ -92,7 +94,7 @@ impl Command for List {
     type Output = ItemList<Session>;
 
     const ROUTES: Routes = Routes::Only(&[&routes::LIST_SESSIONS, &routes::LIST_USERS]);
-    const ERRORS: Errors = &[ErrorKind::AmbiguousId, ErrorKind::InputInvalid];
+    const ERRORS: Errors = &[ErrorKind::InputInvalid];
     const EXAMPLES: Examples = &[
         ("List your own sessions", "svc auth sessions list"),
         (
@@ -110,18 +112,19 @@ impl Command for List {
             Some(user) => user.id(&api).await?,
             None => api.owner().await?.user,
         };
-        api.for_user(user).list_all(routes::LIST_SESSIONS.path).await
+        api.for_user(user).print_list(routes::LIST_SESSIONS.path, &[], self.paging).await
     }
 }
 
 /// Revoke a session, or all sessions of a user.
 ///
 /// A raw session token can be revoked without a login. The id of a listed session requires a login as its owner or as an
-/// administrator. A stored session is also deleted from the keyring or the file. With --all, asks for confirmation.
+/// administrator. A stored session is also deleted from the keyring or the file if its token is passed, or if the command ends the
+/// one that it used. With --all, asks for confirmation.
 #[derive(Args)]
 pub(crate) struct Revoke {
-    /// Id of a session, as `svc auth sessions list` prints it, 4 or more characters of its start or end, or a raw session token
-    /// (`svc_st_…`); `-` reads one of them from standard input. Without it, --all is required.
+    /// Id of a session, as `svc auth sessions list` prints it, or a raw session token (`svc_st_…`); `-` reads one of them from
+    /// standard input. Without it, --all is required.
     #[arg(required_unless_present = "all")]
     session_id: Option<String>,
     /// Revoke all sessions of the user, including the current one.
@@ -130,15 +133,15 @@ pub(crate) struct Revoke {
     /// With --all: keep the session that runs this command.
     #[arg(long, requires = "all")]
     keep_current: bool,
-    /// Owner of the sessions for --all and for a part of an id: e-mail address or id [default: yourself].
-    #[arg(long, value_name = "USER")]
+    /// With --all: owner of the sessions, by e-mail address or id [default: yourself].
+    #[arg(long, value_name = "USER", requires = "all")]
     user_id: Option<UserRef>,
 }
 
 /// A session by its token or by its id.
 enum SessionRef {
     Token(Secret),
-    Id(IdRef<SessionId>),
+    Id(SessionId),
 }
 
 impl Command for Revoke {
@@ -148,10 +151,9 @@ impl Command for Revoke {
         &routes::REVOKE_SESSION,
         &routes::LOG_OUT,
         &routes::REVOKE_SESSIONS,
-        &routes::LIST_SESSIONS,
         &routes::LIST_USERS,
     ]);
-    const ERRORS: Errors = ErrorKind::ADDRESS_AND_CONFIRMATION;
+    const ERRORS: Errors = ErrorKind::CONFIRMATION;
     const EXAMPLES: Examples = &[
         ("Revoke a listed session", "svc auth sessions revoke 01890a5d-ac96-774b-bcce-b302099a8057"),
         ("Read the session token from standard input", "svc auth sessions revoke - < token.txt"),
@@ -167,7 +169,10 @@ impl Command for Revoke {
     async fn run(self, context: &Context) -> Result<Self::Output> {
         let session = match self.session_id.as_deref() {
             None => return self.revoke_all(context).await,
-            Some("-") => parse_session(stdin_secret("session token or id").await?.expose().trim())?,
+            Some("-") => {
+                let typed = stdin_secret("session token or id", context.out()).await?;
+                parse_session(typed.expose().trim())?
+            }
             Some(argument) => parse_session(argument)?,
         };
         let forgotten = match session {
@@ -175,15 +180,8 @@ impl Command for Revoke {
                 context.api()?.call(&routes::LOG_OUT, &[]).session(&token)?.execute().await?;
                 Credentials::forget(&token)?
             }
-            SessionRef::Id(reference) => {
+            SessionRef::Id(id) => {
                 let api = context.connect(Self::REQUIRES).await?;
-                let id = match reference {
-                    IdRef::Id(id) => id,
-                    part @ IdRef::Part(_) => {
-                        let (user, _) = self.user(context, &api).await?;
-                        part.id::<Session>(&api.clone().for_user(user)).await?
-                    }
-                };
                 api.call(&routes::REVOKE_SESSION, &[&id]).execute().await?;
                 remove_if_revoked(&api).await?
             }
@@ -198,7 +196,7 @@ impl Revoke {
         Ok(match &self.user_id {
             Some(user) => {
                 let user = user.resolve(context.prompt(), api).await?;
-                (user.id, format!("sessions of {}", user.label))
+                (user.id, format!("sessions of {user}"))
             }
             None => (api.owner().await?.user, "your sessions".to_owned()),
         })
@@ -224,9 +222,7 @@ fn parse_session(text: &str) -> Result<SessionRef> {
     }
     text.parse().map(SessionRef::Id).map_err(|_| {
         ErrorKind::InputInvalid
-            .with_message(format!(
-                "SESSION_ID must be a session token ({TOKEN_PREFIX}…), an id, or at least 4 characters of its start or end"
-            ))
+            .with_message(format!("SESSION_ID must be a session token ({TOKEN_PREFIX}…) or a complete id"))
             .with_remediation("Run `svc auth sessions list` to list the ids.")
     })
 }
@@ -236,7 +232,7 @@ async fn remove_if_revoked(api: &Api) -> Result<bool> {
     let Some(stored) = api.credential().filter(|credential| credential.source.variable().is_none()) else {
         return Ok(false);
     };
-    match api.call(&routes::WHOAMI, &[]).execute().await {
+    match api.call(&routes::WHOAMI, &[]).fetch::<Whoami>().await {
         Err(error) if error.exit == Exit::Authentication => Credentials::forget(&stored.secret),
         // The session is active, or its state is unknown.
         _ => Ok(false),
@@ -284,7 +280,7 @@ mod tests {
         fn text_without_prefix_is_an_id_or_rejected(text in "\\PC{0,40}") {
             match parse_session(&text) {
                 Ok(SessionRef::Token(token)) => prop_assert!(token.expose().starts_with(TOKEN_PREFIX)),
-                Ok(SessionRef::Id(id)) => prop_assert_eq!(text.parse(), Ok(id)),
+                Ok(SessionRef::Id(id)) => prop_assert_eq!(text.parse().ok(), Some(id)),
                 Err(_) => prop_assert!(!text.starts_with(TOKEN_PREFIX)),
             }
         }

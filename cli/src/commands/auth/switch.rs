@@ -3,7 +3,6 @@
 use clap::Args;
 use schemars::JsonSchema;
 use serde::Serialize;
-use serde_json::json;
 use tenancy::TenantId;
 
 use crate::commands::config::warn_about_overrides;
@@ -15,7 +14,8 @@ use crate::framework::credentials::{Credentials, StoredSession};
 use crate::framework::endpoint::BaseUrl;
 use crate::framework::error::{ErrorKind, Result};
 use crate::framework::files::Directory;
-use crate::framework::output::{CommandOutput, Table, text};
+use crate::framework::output::{CommandOutput, Table, escape_lines, text};
+use crate::framework::terminal::print_line;
 
 /// Switch to another stored login.
 ///
@@ -136,7 +136,7 @@ async fn ask<'a>(context: &Context, logins: &'a [CurrentLogin]) -> Result<&'a Cu
         let CurrentLogin { context, base_url, tenant_id, email } = login;
         format!("{:>3}  {email} in {tenant_id} at {base_url} ({context})", index + 1)
     });
-    context.out().instruct(&lines.collect::<Vec<_>>().join("\n"), &json!({"logins": logins.len()}));
+    print_line(&escape_lines(&lines.collect::<Vec<_>>().join("\n")));
     let answer = context.prompt().line("Number of the login", OPTIONS).await?;
     let number: Option<usize> = answer.trim().parse().ok();
     number.and_then(|number| logins.get(number.checked_sub(1)?)).ok_or_else(|| {

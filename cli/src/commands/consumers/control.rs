@@ -139,9 +139,10 @@ impl Command for Config {
         ),
     ];
     const AGENT_NOTES: &'static str = "Requires SVC_PLATFORM_TOKEN or SVC_PLATFORM_TOKEN_FILE. The file contains hashes of \
-        passwords, no password. Does not reload the broker. With --file, the user that runs the command becomes the owner of the \
-        file: run it as the user of nats-server.";
+        passwords, no password. Does not reload the broker. --file replaces an existing file, and the user that runs the command \
+        becomes its owner: run it as the user of nats-server.";
     const SEE_ALSO: Names = &["consumers create", "consumers rotate-login"];
+    const WRITES_FILE: bool = true;
 
     async fn run(self, context: &Context) -> Result<Self::Output> {
         let api = context.connect(Self::REQUIRES).await?;

@@ -5,7 +5,7 @@ use std::pin::pin;
 use clap::Args;
 use contract::consumers::{
     Consumer, ConsumerLogin, ConsumerName, ConsumerStart, ConsumerSuspension, CreateConsumer,
-    CreatedConsumer, Partitions,
+    CreatedConsumer, MAX_ACK_PENDING, MAX_ACK_WAIT_SECONDS, Partitions,
 };
 use contract::identity::Tenant;
 use contract::{ProblemKind, routes};
@@ -15,6 +15,7 @@ use serde::Serialize;
 
 use super::fields;
 use crate::framework::api::Api;
+use crate::framework::arguments::{AllTenants, up_to};
 use crate::framework::catalog::{Errors, Examples, Names, Routes};
 use crate::framework::command::Command;
 use crate::framework::context::Context;
@@ -58,10 +59,10 @@ pub(crate) struct Create {
     #[arg(long)]
     start: Option<ConsumerStart>,
     /// Seconds until an event without an acknowledgement is delivered again, 1 to 3600 [default: 30].
-    #[arg(long, value_name = "SECONDS")]
+    #[arg(long, value_name = "SECONDS", value_parser = up_to(MAX_ACK_WAIT_SECONDS))]
     ack_wait: Option<u32>,
     /// Maximum number of delivered events without an acknowledgement, 1 to 10000 [default: 1000].
-    #[arg(long, value_name = "NUMBER")]
+    #[arg(long, value_name = "NUMBER", value_parser = up_to(MAX_ACK_PENDING))]
     max_ack_pending: Option<u32>,
 }
 
@@ -86,23 +87,23 @@ impl Command for Create {
         is false, the administrator of the broker installs the file that `svc consumers config` prints.";
     const SEE_ALSO: Names =
         &["consumers list", "consumers rotate-login", "consumers config", "consumers delete"];
+    const AFTER_LOST_OUTPUT: Option<&'static str> = Some(
+        "The consumer exists, and its password is lost. Run `svc consumers rotate-login` with its name.",
+    );
 
     async fn run(self, context: &Context) -> Result<Self::Output> {
         let tenant_id = context.tenant_option().cloned();
-        if tenant_id.is_some() == self.all_tenants {
-            let message = if tenant_id.is_some() {
-                "--all-tenants is set together with --tenant or the variable SVC_TENANT: pass one of them, and unset the variable"
-            } else {
-                "pass either --tenant (or set SVC_TENANT) or --all-tenants"
-            };
+        let all_tenants = self.all_tenants;
+        if tenant_id.is_none() && !all_tenants {
+            let message = "pass either --tenant (or set SVC_TENANT) or --all-tenants";
             return Err(ErrorKind::Usage.with_message(message));
         }
-        let api = context.connect(Self::REQUIRES).await?;
+        let api = context.connect_to_tenants(Self::REQUIRES, AllTenants { all_tenants })?.api;
         let name = self.name.clone();
         let request = CreateConsumer {
             name: self.name,
             tenant_id: tenant_id.clone(),
-            all_tenants: self.all_tenants,
+            all_tenants,
             event_types: self.event_type,
             partitions: self.partitions,
             start: self.start,
@@ -232,6 +233,9 @@ impl Command for RotateLogin {
         consumers without a new one.";
     const SEE_ALSO: Names = &["consumers create", "consumers config"];
     const AFTER_LOST_RESPONSE: Option<&'static str> = Some(REPEAT);
+    const AFTER_LOST_OUTPUT: Option<&'static str> = Some(
+        "Run the command again: the new passwords are lost, and only the last one of a consumer is valid.",
+    );
 
     async fn run(self, context: &Context) -> Result<Self::Output> {
         let api = context.connect(Self::REQUIRES).await?;
@@ -254,7 +258,7 @@ async fn rotate(api: &Api, name: &ConsumerName) -> Result<CreatedConsumer> {
 /// Replaces the logins one after the other. A failure of one does not stop the others, unless the service did not answer. After a
 /// signal, the others keep their logins, and the new ones are printed.
 async fn rotate_all(context: &Context, api: &Api) -> Result<RotatedLogins> {
-    let consumers: Vec<Consumer> = api.list_all(routes::LIST_CONSUMERS.path).await?.items;
+    let consumers: Vec<Consumer> = api.list_all(routes::LIST_CONSUMERS.path).await?;
     let count = consumers.len();
     if count > 0 {
         let question = format!(

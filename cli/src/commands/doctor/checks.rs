@@ -2,7 +2,7 @@
 
 use chrono::{DateTime, TimeDelta, Utc};
 use contract::session::Whoami;
-use contract::{ProblemKind, Scope, identity, routes};
+use contract::{Page, ProblemKind, Scope, identity, routes};
 
 use super::{Check, Diagnosis, Finding, connection};
 use crate::commands::version::{VERSION, release};
@@ -118,13 +118,14 @@ async fn check_credential(context: &Context, api: &Api, scopes: &[Scope], diagno
             diagnosis.add(Check::Scopes, check_scopes(&credential, &whoami, scopes));
         }
         Err(error) => {
-            let has_platform_token = matches!(credential::from_environment(PLATFORM_TOKEN), Ok(Some(_)));
-            let finding = if has_platform_token && error.code == ErrorKind::NotLoggedIn.code() {
-                Ok(Finding::Skipped("not logged in; the platform token is set"))
-            } else {
-                Err(error)
-            };
-            diagnosis.add(Check::Credential, finding);
+            if credential::is_platform_token_set() && error.code == ErrorKind::NotLoggedIn.code() {
+                let reason = "not logged in; the platform token is set";
+                diagnosis.add(Check::Credential, Ok(Finding::Skipped(reason)));
+                diagnosis.add(Check::Tenant, tenant_of_platform(context, api.clone()).await);
+                diagnosis.add(Check::Scopes, scopes_of_platform(scopes));
+                return;
+            }
+            diagnosis.add(Check::Credential, Err(error));
             diagnosis.add(Check::Tenant, Ok(Finding::Skipped("no valid credential")));
             diagnosis.add(Check::Scopes, Ok(Finding::Skipped("no valid credential")));
         }
@@ -174,10 +175,30 @@ fn check_scopes(credential: &Credential, whoami: &Whoami, required: &[Scope]) ->
         )))
 }
 
-async fn platform_token(context: &Context, api: Api) -> Result<Finding> {
+/// The tenant that the settings name, if the platform token is the only credential.
+async fn tenant_of_platform(context: &Context, api: Api) -> Result<Finding> {
+    let Some(Setting { value, .. }) = context.tenant_setting()? else {
+        return Ok(Finding::Skipped("no tenant is set"));
+    };
+    let api = with_platform_token(context, api)?;
+    api.call(&routes::GET_TENANT, &[&value]).fetch::<identity::Tenant>().await?;
+    Ok(Finding::Ok(format!("{value} exists")))
+}
+
+fn scopes_of_platform(required: &[Scope]) -> Result<Finding> {
+    let [first, ..] = required else { return Ok(Finding::Skipped("the platform token has no scopes")) };
+    let message = format!("the platform token has no scopes, so it lacks {}", first.as_str());
+    Err(ErrorKind::ScopeMissing.with_message(message))
+}
+
+fn with_platform_token(context: &Context, api: Api) -> Result<Api> {
     let credential = context.credential(Requirement::PlatformToken)?;
-    let message = format!("{} is valid", credential.source);
-    let api = api.with_credential(Credential { tenant: None, ..credential })?;
-    api.call_path(reqwest::Method::GET, "/tenants?limit=1").execute().await?;
-    Ok(Finding::Ok(message))
+    api.with_credential(Credential { tenant: None, ..credential })
+}
+
+async fn platform_token(context: &Context, api: Api) -> Result<Finding> {
+    let api = with_platform_token(context, api)?;
+    let message = api.credential().map(|credential| format!("{} is valid", credential.source));
+    api.call_path(reqwest::Method::GET, "/tenants?limit=1").fetch::<Page<identity::Tenant>>().await?;
+    Ok(Finding::Ok(message.unwrap_or_default()))
 }

@@ -40,6 +40,8 @@ pub(super) struct Counts {
     /// Invalid events that the service stores as dead letters.
     pub(super) quarantined: u64,
     pub(super) rejected: u64,
+    /// Whether a reject cannot be accepted later without a change.
+    pub(super) needs_correction: bool,
 }
 
 impl Counts {
@@ -66,7 +68,7 @@ pub(super) struct Checkpoint {
     path: PathBuf,
     state: CheckpointFile,
     last_sync: Option<Instant>,
-    /// The current file, which is locked, so that another run does not send the same events. `None` before the first one.
+    /// The current file, which is locked, so that another run does not send the same events. `None` before [`Self::create`].
     locked: Option<File>,
 }
 
@@ -107,6 +109,27 @@ impl Checkpoint {
         Ok(Self { path: path.to_owned(), state, last_sync: None, locked })
     }
 
+    /// Creates the file, or replaces it, before the first request: no event is sent that it cannot record.
+    pub(super) fn create(&mut self) -> Result<()> {
+        if self.locked.is_none() {
+            self.locked = Some(self.create_locked()?);
+        }
+        self.write(true)
+    }
+
+    /// Creates the file empty. Another run can have created it since [`Self::open`].
+    fn create_locked(&self) -> Result<File> {
+        let created = File::create_new(&self.path);
+        let locked = created.and_then(|file| {
+            file.try_lock()?;
+            Ok(file)
+        });
+        locked.map_err(|error| match error.kind() {
+            io::ErrorKind::AlreadyExists | io::ErrorKind::WouldBlock => in_use(&self.path),
+            _ => self.write_failed(&error),
+        })
+    }
+
     /// Numbers of the events that need not be sent again.
     pub(super) fn settled(&self) -> &ItemRanges {
         &self.state.settled
@@ -132,18 +155,20 @@ impl Checkpoint {
     ) -> Result<()> {
         self.state.settled.clone_from(settled);
         (self.state.counts, self.state.rejects_bytes) = (counts, rejects_bytes);
-        let sync = is_last || self.last_sync.is_none_or(|last| last.elapsed() >= SYNC_INTERVAL);
-        // Another run has started at the same time.
-        if self.locked.is_none() && self.path.exists() {
-            return Err(in_use(&self.path));
-        }
-        let replaced = replace(&self.path, &self.state, sync)
-            .map_err(|error| CliError::write_failed(&error, &self.path.display().to_string()))?;
+        self.write(is_last || self.last_sync.is_none_or(|last| last.elapsed() >= SYNC_INTERVAL))
+    }
+
+    fn write(&mut self, sync: bool) -> Result<()> {
+        let replaced = replace(&self.path, &self.state, sync).map_err(|error| self.write_failed(&error))?;
         self.locked = Some(replaced);
         if sync {
             self.last_sync = Some(Instant::now());
         }
         Ok(())
+    }
+
+    fn write_failed(&self, error: &io::Error) -> CliError {
+        CliError::write_failed(error, &self.path.display().to_string())
     }
 }
 
@@ -177,7 +202,8 @@ fn read(path: &Path) -> io::Result<Option<CheckpointFile>> {
     };
     let mut text = Vec::new();
     file.take(MAX_BYTES).read_to_end(&mut text)?;
-    parse(&text).map(Some)
+    // A run that was killed at its start leaves an empty file.
+    if text.is_empty() { Ok(None) } else { parse(&text).map(Some) }
 }
 
 fn parse(text: &[u8]) -> io::Result<CheckpointFile> {

@@ -35,8 +35,6 @@ pub(super) struct SendOutcome {
     pub(super) counts: Counts,
     /// Events of requests that failed as a whole, and those of standard input that were read and not sent after that.
     pub(super) failed: u64,
-    /// Whether a reject cannot be accepted later without a change.
-    pub(super) needs_correction: bool,
     /// First error that is not caused by an event.
     pub(super) request_error: Option<TransportError>,
     /// Error of the input, of the rejects file or of the checkpoint.
@@ -172,7 +170,7 @@ impl EventDelivery {
     fn record_rejects(&mut self, rejects: &[Reject]) -> Result<()> {
         let Some(first) = rejects.first() else { return Ok(()) };
         self.progress.clear();
-        self.result.needs_correction |= rejects.iter().any(|reject| !reject.retryable);
+        self.result.counts.needs_correction |= rejects.iter().any(|reject| !reject.retryable);
         self.rejects.add(rejects).map_err(|error| {
             let first = described(first.line, first.item);
             let message = format!("{}; the rejects from {first} on are not kept", error.message);

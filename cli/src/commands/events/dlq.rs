@@ -1,25 +1,27 @@
 //! `svc events dlq`: dead letters of consumers, for the platform administrator, and quarantined items, also for administrators of their
 //! tenant.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
 
 use clap::Args;
+use contract::ProblemKind;
 use contract::consumers::{
-    ConsumerName, DeadLetter, DeadLetterSequences, DeletedDeadLetters, InvalidConsumerName,
-    MAX_DEAD_LETTER_SEQUENCES, ReplayedDeadLetters,
+    ConsumerName, DeadLetter, DeadLetterSequences, HandledDeadLetters, InvalidConsumerName,
+    MAX_DEAD_LETTER_SEQUENCES,
 };
 use contract::routes::{self, Route};
 use data_encoding::BASE64;
 use serde::Deserialize;
-use serde::de::DeserializeOwned;
 use tenancy::TenantId;
 
-use crate::framework::api::{Api, ListLimit, Paging};
+use crate::framework::api::{Paging, TenantsApi};
+use crate::framework::arguments::{AllTenants, up_to};
 use crate::framework::catalog::{Errors, Examples, Names, Requirement, Routes};
 use crate::framework::command::{Command, group};
 use crate::framework::context::Context;
-use crate::framework::error::{ErrorKind, Result};
+use crate::framework::error::{CliError, ErrorKind, Result};
 use crate::framework::output::{Cell, CommandOutput, ItemList, Row, Streamed, Table, optional, text, time};
 
 group!(
@@ -34,6 +36,11 @@ group!(
 
 /// Name of the quarantined items in place of a consumer.
 const QUARANTINE: &str = "_ingest";
+
+/// Where the numbers of dead letters are.
+const NUMBERS: &str = "List the dead letters: `svc events dlq list` with the consumer.";
+/// Most tenants that a question or an error names.
+const MAX_NAMED_TENANTS: usize = 10;
 
 /// The owner of dead letters.
 #[derive(Clone, Debug)]
@@ -61,24 +68,19 @@ impl fmt::Display for DeadLetterOwner {
 }
 
 impl DeadLetterOwner {
-    async fn connect(&self, context: &Context) -> Result<Api> {
-        context
-            .connect(match self {
-                Self::Consumer(_) => Requirement::PlatformToken,
-                Self::Ingest => Requirement::SessionOrPlatformToken,
-            })
-            .await
+    fn connect(&self, context: &Context, all_tenants: AllTenants) -> Result<TenantsApi> {
+        let requirement = match self {
+            Self::Consumer(_) => Requirement::PlatformToken,
+            Self::Ingest => Requirement::SessionOrPlatformToken,
+        };
+        context.connect_to_tenants(requirement, all_tenants)
     }
 
-    async fn list<T: DeserializeOwned>(&self, api: &Api, limit: ListLimit) -> Result<ItemList<T>> {
+    /// Path of the list of dead letters.
+    fn list(&self) -> String {
         match self {
-            Self::Consumer(name) => api.list(&routes::LIST_DEAD_LETTERS.path_with(&[name]), &[], limit).await,
-            Self::Ingest => {
-                // A session belongs to one tenant.
-                let platform = api.credential().filter(|credential| credential.is_platform_token());
-                let tenant = platform.and_then(|credential| credential.tenant.as_ref()).map(TenantId::as_str);
-                api.list(routes::LIST_QUARANTINED.path, &[("tenant_id", tenant)], limit).await
-            }
+            Self::Consumer(name) => routes::LIST_DEAD_LETTERS.path_with(&[name]),
+            Self::Ingest => routes::LIST_QUARANTINED.path.to_owned(),
         }
     }
 }
@@ -109,12 +111,15 @@ fn reason(letter: &DeadLetter) -> Option<String> {
 
 /// List the events that a consumer could not handle, or quarantined items.
 ///
-/// Lists the oldest first. The JSON output contains the events.
+/// Lists the oldest first. The JSON output contains the events. With the platform token, lists those of the tenant of --tenant or the
+/// context, else of all tenants.
 #[derive(Args)]
 pub(crate) struct List {
     /// Name of the consumer, or `_ingest` for quarantined items.
     #[arg(value_name = "CONSUMER")]
     consumer: DeadLetterOwner,
+    #[command(flatten)]
+    all_tenants: AllTenants,
     #[command(flatten)]
     paging: Paging,
 }
@@ -122,23 +127,24 @@ pub(crate) struct List {
 impl Command for List {
     type Output = ItemList<DeadLetter>;
 
-    const ROUTES: Routes = Routes::Only(&[&routes::LIST_QUARANTINED, &routes::LIST_DEAD_LETTERS]);
+    const ROUTES: Routes =
+        Routes::Only(&[&routes::LIST_QUARANTINED, &routes::LIST_DEAD_LETTERS, &routes::GET_TENANT]);
     const ERRORS: Errors = &[ErrorKind::PlatformTokenMissing];
     const EXAMPLES: Examples = &[
-        ("List the first dead letters of a consumer", "svc events dlq list archive"),
-        ("Save all dead letters with their events", "svc events dlq list archive --all --output ndjson"),
+        ("List the first dead letters of a consumer", "svc events dlq list archive --limit 10"),
+        ("Save all dead letters with their events", "svc events dlq list archive --output ndjson"),
         ("List invalid items that senders have quarantined", "svc events dlq list _ingest"),
     ];
     const AGENT_NOTES: &'static str = "A consumer requires SVC_PLATFORM_TOKEN or SVC_PLATFORM_TOKEN_FILE, and has written source, \
         event id, type, reason, attempts and event. `_ingest` lists items that were sent with invalid=quarantine and are not valid events; \
-        it also accepts a session of an administrator, who sees the own tenant. Exit status 3 means that the consumer \
-        does not exist and has no dead letters. Dead letters are deleted after \
+        it also accepts a session of an administrator, who sees the own tenant. Exit status 3 means that the tenant does not exist, \
+        or that the consumer does not exist and has no dead letters. Dead letters are deleted after \
         SVC_DLQ_MAX_AGE, 14 days by default.";
     const SEE_ALSO: Names = &["events dlq show", "events dlq replay", "events dlq delete", "consumers list"];
 
     async fn run(self, context: &Context) -> Result<Self::Output> {
-        let api = self.consumer.connect(context).await?;
-        self.consumer.list(&api, self.paging.into()).await
+        let tenants = self.consumer.connect(context, self.all_tenants)?;
+        tenants.print_list(&self.consumer.list(), &[], self.paging).await
     }
 }
 
@@ -152,8 +158,10 @@ pub(crate) struct Show {
     #[arg(value_name = "CONSUMER")]
     consumer: DeadLetterOwner,
     /// Numbers of the items, as `svc events dlq list _ingest` prints them.
-    #[arg(value_name = "SEQUENCE", required = true)]
+    #[arg(value_name = "SEQUENCE", required = true, value_parser = up_to(u64::MAX))]
     sequences: Vec<u64>,
+    #[command(flatten)]
+    all_tenants: AllTenants,
 }
 
 impl CommandOutput for DeadLetter {
@@ -184,9 +192,14 @@ impl Command for Show {
                 format!("Run `svc events dlq list {name} --output json`, which contains the events.");
             return Err(error.with_remediation(command));
         }
-        let api = self.consumer.connect(context).await?;
+        let TenantsApi { api, tenant } = self.consumer.connect(context, self.all_tenants)?;
         for sequence in &self.sequences {
             let letter: DeadLetter = api.call(&routes::GET_QUARANTINED, &[sequence]).fetch().await?;
+            if let Some(tenant) = tenant.as_ref().filter(|tenant| **tenant != letter.tenant_id) {
+                let message = format!("tenant {tenant} has no quarantined item with the number {sequence}");
+                let error = CliError::from_kind(ProblemKind::NotFound, routes::GET_QUARANTINED.path);
+                return Err(error.with_message(message).with_remediation(NUMBERS));
+            }
             if context.out().is_json() {
                 context.out().print_line(&letter)?;
                 continue;
@@ -211,94 +224,91 @@ struct Selection {
     #[arg(value_name = "CONSUMER")]
     consumer: DeadLetterOwner,
     /// Numbers of the dead letters, as `svc events dlq list` prints them. Without them, --all is required.
-    #[arg(value_name = "SEQUENCE", required_unless_present = "all")]
+    #[arg(value_name = "SEQUENCE", required_unless_present = "all", value_parser = up_to(u64::MAX))]
     sequences: Vec<u64>,
-    /// Select all dead letters that exist now.
+    /// Select all dead letters that exist now. If they belong to several tenants, requires --tenant or --all-tenants.
     #[arg(long, conflicts_with = "sequences")]
     all: bool,
+    #[command(flatten)]
+    all_tenants: AllTenants,
 }
 
 /// The part of a dead letter that is kept of a whole list.
 #[derive(Deserialize)]
 struct Number {
     sequence: u64,
+    tenant_id: TenantId,
 }
 
-/// Result of a request for some dead letters.
-trait Handled: DeserializeOwned {
-    const NONE: Self;
-    /// What skipped numbers do not have.
-    const SKIPPED: &'static str;
-    const REMEDIATION: &'static str;
-
-    /// Numbers that were handled, and numbers that were skipped.
-    fn numbers(&mut self) -> [&mut Vec<u64>; 2];
-}
-
-impl Handled for ReplayedDeadLetters {
-    const NONE: Self = Self { replayed: Vec::new(), skipped: Vec::new() };
-    const SKIPPED: &'static str = "no dead letter that can be replayed";
-    const REMEDIATION: &'static str = "List the dead letters: `svc events dlq list` with the consumer. One without an event in its \
-        JSON output, or with an event that does not match its source, id or type, is kept and cannot be replayed.";
-
-    fn numbers(&mut self) -> [&mut Vec<u64>; 2] {
-        [&mut self.replayed, &mut self.skipped]
+/// Returns the number of tenants that have dead letters, and their names with the number of each, such as `acme 2, beta 4`.
+fn tenants_of(letters: &[Number]) -> (usize, String) {
+    let mut counts = BTreeMap::<_, usize>::new();
+    for letter in letters {
+        *counts.entry(&letter.tenant_id).or_default() += 1;
     }
-}
-
-impl Handled for DeletedDeadLetters {
-    const NONE: Self = Self { deleted: Vec::new(), skipped: Vec::new() };
-    const SKIPPED: &'static str = "no dead letter";
-    const REMEDIATION: &'static str = "List the dead letters: `svc events dlq list` with the consumer.";
-
-    fn numbers(&mut self) -> [&mut Vec<u64>; 2] {
-        [&mut self.deleted, &mut self.skipped]
-    }
+    let named = counts.iter().take(MAX_NAMED_TENANTS).map(|(tenant, count)| format!("{tenant} {count}"));
+    let more = counts.len().saturating_sub(MAX_NAMED_TENANTS);
+    let rest = (more > 0).then(|| format!("{more} more tenants"));
+    (counts.len(), named.chain(rest).collect::<Vec<_>>().join(", "))
 }
 
 impl Selection {
-    /// Sends the numbers to the route, in parts. Asks for confirmation if all dead letters are selected.
-    async fn send<T: Handled>(
+    /// Numbers of all dead letters, after confirmation. Those of several tenants are selected only if the user named all tenants.
+    async fn all(
+        &self,
+        context: &Context,
+        tenants: &TenantsApi,
+        question: impl FnOnce(usize, &DeadLetterOwner) -> String,
+    ) -> Result<Vec<u64>> {
+        let letters: Vec<Number> = tenants.list(&self.consumer.list()).await?;
+        let (count, names) = tenants_of(&letters);
+        if count > 1 && !self.all_tenants.all_tenants {
+            return Err(ErrorKind::Usage
+                .with_message(format!("{} has dead letters of several tenants: {names}", self.consumer))
+                .with_remediation("Pass --tenant for those of one tenant, or --all-tenants."));
+        }
+        if !letters.is_empty() {
+            let question = question(letters.len(), &self.consumer);
+            context.prompt().confirm(&format!("{question} By tenant: {names}")).await?;
+        }
+        Ok(letters.into_iter().map(|letter| letter.sequence).collect())
+    }
+
+    /// Sends the numbers to the route, in parts. Asks for confirmation if all dead letters are selected. `skipped` is what skipped
+    /// numbers are not, and what to do then.
+    async fn send(
         self,
         context: &Context,
-        route: impl FnOnce(&DeadLetterOwner) -> &'static Route,
+        route: &'static Route,
         question: impl FnOnce(usize, &DeadLetterOwner) -> String,
-    ) -> Result<T> {
-        let api = self.consumer.connect(context).await?;
-        let route = route(&self.consumer);
-        let sequences = if self.all {
-            let letters = self.consumer.list::<Number>(&api, ListLimit::All).await?.items;
-            let sequences: Vec<_> = letters.into_iter().map(|letter| letter.sequence).collect();
-            if !sequences.is_empty() {
-                context.prompt().confirm(&question(sequences.len(), &self.consumer)).await?;
-            }
-            sequences
-        } else {
-            self.sequences
-        };
-        let mut result = T::NONE;
+        skipped: (&str, &str),
+    ) -> Result<HandledDeadLetters> {
+        let tenants = self.consumer.connect(context, self.all_tenants)?;
+        let sequences = if self.all { self.all(context, &tenants, question).await? } else { self.sequences };
+        let TenantsApi { api, tenant } = tenants;
+        let mut result = HandledDeadLetters::default();
         for part in sequences.chunks(MAX_DEAD_LETTER_SEQUENCES) {
-            let request = DeadLetterSequences { sequences: part.to_vec() };
+            let request = DeadLetterSequences { sequences: part.to_vec(), tenant_id: tenant.clone() };
             let call = match &self.consumer {
                 DeadLetterOwner::Consumer(name) => api.call(route, &[name]),
                 DeadLetterOwner::Ingest => api.call(route, &[]),
             };
             let call = call.json(&request)?;
-            let mut response: T = call.fetch().await?;
-            for (all, new) in result.numbers().into_iter().zip(response.numbers()) {
-                all.append(new);
-            }
+            let response: HandledDeadLetters = call.fetch().await?;
+            result.handled.extend(response.handled);
+            result.skipped.extend(response.skipped);
             if sequences.len() > MAX_DEAD_LETTER_SEQUENCES {
-                let count: usize = result.numbers().iter().map(|numbers| numbers.len()).sum();
+                let count = result.handled.len() + result.skipped.len();
                 context.out().notice(&format!("{count} of {} dead letters", sequences.len()));
             }
         }
-        let [handled, skipped] = result.numbers();
-        if !skipped.is_empty() {
-            let numbers = skipped.iter().map(u64::to_string).collect::<Vec<_>>().join(" ");
-            let message = format!("{} has {} with this number: {numbers}", self.consumer, T::SKIPPED);
-            if handled.is_empty() {
-                return Err(ErrorKind::InputInvalid.with_message(message).with_remediation(T::REMEDIATION));
+        if !result.skipped.is_empty() {
+            let (missing, remediation) = skipped;
+            let numbers = joined(&result.skipped);
+            let of_tenant = tenant.map_or_else(String::new, |tenant| format!(" of tenant {tenant}"));
+            let message = format!("{} has {missing}{of_tenant} with this number: {numbers}", self.consumer);
+            if result.handled.is_empty() {
+                return Err(ErrorKind::InputInvalid.with_message(message).with_remediation(remediation));
             }
             context.out().warn(&message);
         }
@@ -306,45 +316,48 @@ impl Selection {
     }
 }
 
-/// Cells of the table: the number of handled dead letters, and the skipped numbers.
-fn table(handled: &'static str, numbers: &[u64], skipped: &[u64]) -> Table {
-    let skipped: Vec<_> = skipped.iter().map(u64::to_string).collect();
-    let skipped = (!skipped.is_empty()).then(|| text(skipped.join(" ")));
-    Table::fields([(handled, Some(text(numbers.len()))), ("skipped", skipped)])
+fn joined(numbers: &[u64]) -> String {
+    numbers.iter().map(u64::to_string).collect::<Vec<_>>().join(" ")
+}
+
+impl CommandOutput for HandledDeadLetters {
+    fn table(&self) -> Table {
+        let skipped = (!self.skipped.is_empty()).then(|| text(joined(&self.skipped)));
+        Table::fields([("handled", Some(text(self.handled.len()))), ("skipped", skipped)])
+    }
 }
 
 /// Send dead letters to their consumer again.
 ///
 /// Correct the consumer first. Each event is stored again as a new message, and its dead letter is deleted. Other consumers
-/// receive it again too. With --all, asks for confirmation. Quarantined items are not replayed: correct them and send them with
-/// `svc events send`.
+/// receive it again too. Without --tenant or the tenant of the context, replays those of all tenants. With --all, asks for
+/// confirmation. Quarantined items are not replayed: correct them and send them with `svc events send`.
 #[derive(Args)]
 pub(crate) struct Replay {
     #[command(flatten)]
     selection: Selection,
 }
 
-impl CommandOutput for ReplayedDeadLetters {
-    fn table(&self) -> Table {
-        table("replayed", &self.replayed, &self.skipped)
-    }
-}
-
 impl Command for Replay {
-    type Output = ReplayedDeadLetters;
+    type Output = HandledDeadLetters;
 
-    const ROUTES: Routes = Routes::Only(&[&routes::LIST_DEAD_LETTERS, &routes::REPLAY_DEAD_LETTERS]);
+    const ROUTES: Routes =
+        Routes::Only(&[&routes::LIST_DEAD_LETTERS, &routes::REPLAY_DEAD_LETTERS, &routes::GET_TENANT]);
     const ERRORS: Errors = ErrorKind::CONFIRMATION;
     const EXAMPLES: Examples = &[
         ("Replay two dead letters", "svc events dlq replay archive 17 18"),
-        ("Replay all dead letters in a script", "svc events dlq replay archive --all --yes"),
+        (
+            "Replay all dead letters of a tenant in a script",
+            "svc events dlq replay archive --all --tenant acme --yes",
+        ),
     ];
     const AFTER_LOST_RESPONSE: Option<&'static str> = Some(
         "Run `svc events dlq list` with the consumer. A dead letter that is not listed was sent: replay \
         only the numbers that are listed.",
     );
     const AGENT_NOTES: &'static str = "Requires SVC_PLATFORM_TOKEN or SVC_PLATFORM_TOKEN_FILE. --all requires --yes without \
-        a terminal. A repeated command skips replayed numbers. An event that fails again becomes a new dead letter.";
+        a terminal, and --tenant or --all-tenants if the dead letters belong to several tenants. Skips replayed \
+        numbers, and fails if all were. An event that fails again becomes a new dead letter.";
     const SEE_ALSO: Names = &["events dlq list", "events dlq delete", "consumers list"];
 
     async fn run(self, context: &Context) -> Result<Self::Output> {
@@ -358,34 +371,35 @@ impl Command for Replay {
         }
         let question =
             |count, consumer: &DeadLetterOwner| format!("Send {count} events to {consumer} again?");
-        self.selection.send(context, |_| &routes::REPLAY_DEAD_LETTERS, question).await
+        let skipped = (
+            "no dead letter that can be replayed",
+            "List the dead letters: `svc events dlq list` with the consumer. One without an event in its JSON output, or with an \
+            event that does not match its source, id or type, is kept and cannot be replayed.",
+        );
+        self.selection.send(context, &routes::REPLAY_DEAD_LETTERS, question, skipped).await
     }
 }
 
 /// Delete dead letters.
 ///
 /// The consumer does not get their events any more. The events themselves remain in the stream until their retention ends. A
-/// quarantined item exists only here. With --all, asks for confirmation.
+/// quarantined item exists only here. With the platform token, deletes those of the tenant of --tenant or the context, else of all
+/// tenants. With --all, asks for confirmation.
 #[derive(Args)]
 pub(crate) struct Delete {
     #[command(flatten)]
     selection: Selection,
 }
 
-impl CommandOutput for DeletedDeadLetters {
-    fn table(&self) -> Table {
-        table("deleted", &self.deleted, &self.skipped)
-    }
-}
-
 impl Command for Delete {
-    type Output = DeletedDeadLetters;
+    type Output = HandledDeadLetters;
 
     const ROUTES: Routes = Routes::Only(&[
         &routes::DELETE_QUARANTINED,
         &routes::LIST_QUARANTINED,
         &routes::DELETE_DEAD_LETTERS,
         &routes::LIST_DEAD_LETTERS,
+        &routes::GET_TENANT,
     ]);
     const ERRORS: Errors = &[
         ErrorKind::PlatformTokenMissing,
@@ -395,21 +409,26 @@ impl Command for Delete {
     ];
     const EXAMPLES: Examples = &[
         ("Delete two dead letters", "svc events dlq delete archive 17 18"),
-        ("Delete all dead letters in a script", "svc events dlq delete archive --all --yes"),
+        (
+            "Delete all dead letters of a tenant in a script",
+            "svc events dlq delete archive --all --tenant acme --yes",
+        ),
         ("Delete a quarantined item after it was corrected and sent", "svc events dlq delete _ingest 17"),
     ];
     const AGENT_NOTES: &'static str = "A consumer requires SVC_PLATFORM_TOKEN or SVC_PLATFORM_TOKEN_FILE; `_ingest` also accepts a \
         session of an administrator. --all requires --yes without \
-        a terminal. Save the events first: svc events dlq list CONSUMER --all --output ndjson.";
+        a terminal, and --tenant or --all-tenants if the dead letters belong to several tenants. Save the events first: \
+        svc events dlq list CONSUMER --output ndjson.";
     const SEE_ALSO: Names = &["events dlq list", "events dlq replay"];
 
     async fn run(self, context: &Context) -> Result<Self::Output> {
         let question =
             |count, consumer: &DeadLetterOwner| format!("Delete {count} dead letters of {consumer}?");
-        let route = |consumer: &DeadLetterOwner| match consumer {
+        let route = match self.selection.consumer {
             DeadLetterOwner::Consumer(_) => &routes::DELETE_DEAD_LETTERS,
             DeadLetterOwner::Ingest => &routes::DELETE_QUARANTINED,
         };
-        self.selection.send(context, route, question).await
+        let skipped = ("no dead letter", NUMBERS);
+        self.selection.send(context, route, question, skipped).await
     }
 }

@@ -13,7 +13,7 @@ use serde_json::value::RawValue;
 use transport::{OutgoingEvent, TransportError, TransportErrorKind};
 
 use super::item::{InvalidJson, Place, described};
-use crate::framework::error::{CliError, ErrorKind, Result};
+use crate::framework::error::{CliError, ErrorKind, Exit, Result};
 use crate::framework::input_file::InputFile;
 use crate::framework::output::Output;
 
@@ -353,6 +353,10 @@ pub(super) fn local_kind(error: &TransportError) -> ErrorKind {
         TransportErrorKind::Connection => ErrorKind::Unreachable,
         TransportErrorKind::Timeout => ErrorKind::TimedOut,
         TransportErrorKind::InvalidEvent => ErrorKind::InputInvalid,
+        // Of a proxy that limits requests or has no connection to the service.
+        TransportErrorKind::Status if error.status.map(Exit::from_status) == Some(Exit::Unavailable) => {
+            ErrorKind::Unreachable
+        }
         _ => ErrorKind::UnexpectedResponse,
     }
 }

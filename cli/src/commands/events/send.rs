@@ -1,11 +1,9 @@
 //! `svc events send`: events from a file or standard input, sent in batches.
 
-use std::io::{self, IsTerminal as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use clap::builder::RangedU64ValueParser;
 use clap::{Args, ValueEnum};
 use contract::{ProblemKind, routes};
 use data_encoding::HEXLOWER;
@@ -20,6 +18,7 @@ use super::progress::Progress;
 use super::rejects::{Reject, RejectLog, RejectedLine, RejectsPath, error_code, error_message, local_kind};
 use super::source::{Input, InputSource};
 use crate::framework::api::UNTRUSTED_CERTIFICATE;
+use crate::framework::arguments::up_to;
 use crate::framework::catalog::{Errors, Examples, Names, OptionSchemas, Routes, SchemaOf, schema_of};
 use crate::framework::command::Command;
 use crate::framework::configuration::Configuration;
@@ -60,10 +59,10 @@ pub(crate) struct Send {
     #[command(flatten)]
     input: Input,
     /// Maximum number of events per request, 1 to 1000.
-    #[arg(long, value_name = "COUNT", default_value = "500", value_parser = RangedU64ValueParser::<usize>::new().range(1..=1000))]
+    #[arg(long, value_name = "COUNT", default_value = "500", value_parser = up_to(1000_usize))]
     batch_size: usize,
     /// Maximum number of concurrent requests, 1 to 64. Order is kept only within a request.
-    #[arg(long, value_name = "COUNT", default_value = "4", value_parser = RangedU64ValueParser::<usize>::new().range(1..=64))]
+    #[arg(long, value_name = "COUNT", default_value = "4", value_parser = up_to(64_usize))]
     concurrency: usize,
     /// Keep rejects in this file as NDJSON, and overwrite it [default: a new file `<input>.rejects.ndjson` in the current
     /// directory].
@@ -181,10 +180,12 @@ impl Command for Send {
         ),
     ];
     const AGENT_NOTES: &'static str = "After the first request, always prints the summary to stdout. Exit status 10 means that \
-        some events were accepted: do not send the input again, but only the rejects file (`rejects_file` of the \
+        some events were accepted, whatever the error: do not send the input again, but only the rejects file (`rejects_file` of the \
         summary), after correcting the rejects that are not `retryable`; then the events from `stopped_before_line` \
         on. With --checkpoint, repeat the same command instead. Repeating a file within two minutes stores nothing twice.";
     const SEE_ALSO: Names = &["events validate", "events schema", "api"];
+    const AFTER_LOST_OUTPUT: Option<&'static str> =
+        Some("Do not send the input again: every event was accepted or stored as a dead letter.");
     const INPUT_SCHEMA: Option<SchemaOf> = Some(schema_of::<InputValue>);
     const OPTION_SCHEMAS: OptionSchemas = &[("rejects", schema_of::<Reject>)];
 
@@ -199,14 +200,17 @@ impl Command for Send {
         }
         let (file, checkpoint) = (self.input.file.clone(), self.checkpoint.clone());
         let service = context.service()?.to_string();
-        if file == Path::new("-") && io::stdin().is_terminal() {
-            context.out().notice("reading events from the terminal; end them with Ctrl-D");
+        if file == Path::new("-") {
+            context.out().announce_input("events", "Ctrl-D");
         }
         let opened = run_blocking(move || open(&file, checkpoint.as_deref(), service)).await?;
-        let (mut source, checkpoint) = opened;
+        let (mut source, mut checkpoint) = opened;
         inputs.extend(source.take_file());
         let rejects_path = self.rejects_path(checkpoint.as_ref());
         let rejects = RejectLog::open(rejects_path, self.checkpoint.as_deref(), inputs, context.out())?;
+        if let Some(checkpoint) = &mut checkpoint {
+            checkpoint.create()?;
+        }
         let settled = checkpoint.as_ref().map(|checkpoint| checkpoint.settled().clone()).unwrap_or_default();
         let before = checkpoint.as_ref().map(Checkpoint::counts).unwrap_or_default();
         let has_stable_ids = source.has_stable_ids();
@@ -333,19 +337,18 @@ impl Send {
 
     /// Converts the result of a delivery to the error of the command, if any.
     fn exit_result(&self, result: &SendOutcome, summary: &SendSummary) -> Result<()> {
-        if let Some(error) = &result.local_error {
-            return Err(error.clone());
-        }
-        if let Some(signal) = result.signal {
-            return Err(signal.into());
-        }
         let stored = result.counts.any_stored();
-        match &result.request_error {
-            Some(error) if !stored && summary.rejected == 0 => {
-                let failed = transport_error(error);
+        match (&result.local_error, result.signal) {
+            (Some(error), _) if !stored => return Err(error.clone()),
+            (None, Some(signal)) => return Err(signal.into()),
+            _ => {}
+        }
+        let failure = failure_of(result);
+        match &failure {
+            Some(failed) if !stored && summary.rejected == 0 => {
                 return Err(match &summary.rejects_file {
-                    Some(_) => failed.with_remediation(self.remediation(result, summary)),
-                    None => failed,
+                    Some(_) => failed.clone().with_remediation(self.remediation(result, summary)),
+                    None => failed.clone(),
                 });
             }
             None if summary.rejected == 0 => {
@@ -367,35 +370,38 @@ impl Send {
         } else {
             format!("none of {} events was accepted", summary.total)
         };
-        if let Some(error) = &result.request_error {
+        if let Some(error) = &failure {
             let failed =
                 if summary.failed > 0 { format!(", {} failed", summary.failed) } else { String::new() };
             let place = summary.stopped_before().map(|place| format!(" before {place}")).unwrap_or_default();
-            message = format!("{message}{failed}; stopped{place}: {}", error_message(error));
+            message = format!("{message}{failed}; stopped{place}: {}", error.message);
         }
         let kind = if stored { ErrorKind::PartialSuccess } else { ErrorKind::EventsInvalid };
-        let mut error = kind.with_message(message).with_remediation(self.remediation(result, summary));
-        let can_retry = result.request_error.as_ref().is_none_or(|error| error.retryable);
-        error.retryable = !result.needs_correction && can_retry;
-        Err(error)
+        let error = kind.with_message(message).with_remediation(self.remediation(result, summary));
+        // Without a failed request, another run would send nothing that this one has not sent.
+        let can_continue = failure.is_some_and(|error| error.retryable);
+        Err(CliError { retryable: can_continue && !result.counts.needs_correction, ..error })
     }
 
     /// What to do so that no event is lost or stored twice.
     fn remediation(&self, result: &SendOutcome, summary: &SendSummary) -> String {
-        let cause = result.request_error.as_ref().map(|error| transport_error(error).remediation);
-        let mut steps = Vec::from_iter(cause);
+        let failure = failure_of(result);
+        // Repeating cannot repair the input.
+        let can_continue = failure.is_some()
+            && result.local_error.as_ref().is_none_or(|error| error.code == ErrorKind::OutputFailed.code());
+        let mut steps = Vec::from_iter(failure.map(|error| error.remediation));
         let has_no_source = |reject: &RejectedLine| reject.message.contains("must have a source_id");
         if self.input.source_id.is_none() && summary.first_rejects.iter().any(has_no_source) {
             steps.push("Give events without a source one with `--source-id`.".to_owned());
         }
         if let Some(path) = &summary.rejects_file {
-            let correct = if result.needs_correction { "correct the events and " } else { "" };
+            let correct = if result.counts.needs_correction { "correct the events and " } else { "" };
             steps.push(format!(
                 "Do not send the input again: {correct}send only the rejects with `svc events send --file {path}`."
             ));
         }
         match summary.stopped_before() {
-            _ if self.checkpoint.is_some() && result.request_error.is_some() => {
+            _ if self.checkpoint.is_some() && can_continue => {
                 steps.push(
                     "Run the same command again: it continues with the events that are not settled."
                         .to_owned(),
@@ -408,6 +414,11 @@ impl Send {
         }
         steps.join(" ")
     }
+}
+
+/// Error that ended the delivery.
+fn failure_of(result: &SendOutcome) -> Option<CliError> {
+    result.local_error.clone().or_else(|| result.request_error.as_ref().map(transport_error))
 }
 
 /// Error for a request that failed as a whole.
@@ -423,10 +434,10 @@ fn transport_error(error: &TransportError) -> CliError {
             (None, _) => kind.remediation(),
         }
         .to_owned(),
-        exit: match (problem, error.status) {
-            (Some(problem), _) => Exit::from_problem(problem),
-            (None, Some(status)) if error.kind == TransportErrorKind::Status => Exit::from_status(status),
-            (None, _) => kind.exit(),
+        exit: match (problem, &error.code, error.status) {
+            (Some(problem), ..) => Exit::from_problem(problem),
+            (None, Some(_), Some(status)) => Exit::from_status(status),
+            (None, ..) => kind.exit(),
         },
         retryable: error.retryable,
         request_id: error.request_id.clone(),

@@ -62,7 +62,9 @@ impl InputSource {
     pub(super) fn open(path: &Path) -> Result<Self> {
         let source = if path == Path::new("-") {
             let file = InputFile::from_stdin();
-            Self { reader: Box::new(io::stdin()), file, ids: EventIds::Random, bytes: None }
+            // At a terminal, each read after the end (Ctrl-D) would wait for more input.
+            let reader = Box::new(io::stdin().chain(io::empty()));
+            Self { reader, file, ids: EventIds::Random, bytes: None }
         } else {
             Self::open_file(path).map_err(|error| unreadable(path, &error))?
         };

@@ -1,67 +1,25 @@
 //! Lists, read page by page.
 
 use clap::Args;
-use contract::Page;
+use contract::{Page, ProblemKind, routes};
 use reqwest::Method;
 use serde::de::DeserializeOwned;
+use tenancy::TenantId;
 
 use super::Api;
+use crate::framework::arguments::up_to;
 use crate::framework::error::{ErrorKind, Result};
-use crate::framework::output::ItemList;
+use crate::framework::output::{ItemList, Row};
 
 /// Largest page of the service.
 const MAX_PAGE_SIZE: u32 = 200;
 
-/// How many items to read.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum ListLimit {
-    /// One page of the service's default size.
-    OnePage,
-    AtMost(u32),
-    All,
-}
-
-/// Options of commands that print long lists.
+/// Options of commands that print lists.
 #[derive(Args, Clone, Copy, Debug)]
 pub(crate) struct Paging {
-    /// Maximum number of items [default: one page].
-    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..))]
+    /// Maximum number of items [default: all].
+    #[arg(long, value_name = "COUNT", value_parser = up_to(u32::MAX))]
     limit: Option<u32>,
-    /// List all items.
-    #[arg(long, conflicts_with = "limit")]
-    all: bool,
-}
-
-impl From<Paging> for ListLimit {
-    fn from(paging: Paging) -> Self {
-        match paging.limit {
-            Some(limit) => Self::AtMost(limit),
-            None if paging.all => Self::All,
-            None => Self::OnePage,
-        }
-    }
-}
-
-impl ListLimit {
-    /// Size of the next page after `count` items; `None` is the service's default.
-    fn next_page_size(self, count: usize) -> Option<u32> {
-        match self {
-            Self::OnePage => None,
-            Self::AtMost(most) => {
-                Some(most.saturating_sub(u32::try_from(count).unwrap_or(u32::MAX)).min(MAX_PAGE_SIZE))
-            }
-            Self::All => Some(MAX_PAGE_SIZE),
-        }
-    }
-
-    /// Returns whether `count` items, and at least one page, are enough.
-    fn is_reached(self, count: usize) -> bool {
-        match self {
-            Self::OnePage => true,
-            Self::AtMost(most) => count >= most as usize,
-            Self::All => false,
-        }
-    }
 }
 
 /// Query parameters; those without a value are omitted.
@@ -69,78 +27,152 @@ type Filter<'a> = &'a [(&'static str, Option<&'a str>)];
 
 impl Api {
     /// Reads all items of the list at a path.
-    pub(crate) async fn list_all<T: DeserializeOwned>(&self, path: &str) -> Result<ItemList<T>> {
-        self.list(path, &[], ListLimit::All).await
+    pub(crate) async fn list_all<T: DeserializeOwned>(&self, path: &str) -> Result<Vec<T>> {
+        self.list(path, &[], None).await
     }
 
-    /// Reads the items of the list at a path that match the filter, up to a limit. Warns if there are more than one page and no limit
-    /// was set.
+    /// Reads the items of the list at a path that match the filter, up to a limit.
     pub(crate) async fn list<T: DeserializeOwned>(
         &self,
         path: &str,
         filter: Filter<'_>,
-        limit: impl Into<ListLimit>,
-    ) -> Result<ItemList<T>> {
-        let limit = limit.into();
+        limit: Option<u32>,
+    ) -> Result<Vec<T>> {
         let mut items = Vec::new();
+        let take = |page: Vec<T>| -> Result<()> {
+            items.extend(page);
+            Ok(())
+        };
+        self.read_pages(path, filter, limit, take).await?;
+        Ok(items)
+    }
+
+    /// Reads the items that a command prints: all, or up to the limit of the options. Warns if the limit omits items. NDJSON is printed
+    /// as it is read, so that a list of any length fits in memory; then no items remain to be printed.
+    pub(crate) async fn print_list<T: DeserializeOwned + Row>(
+        &self,
+        path: &str,
+        filter: Filter<'_>,
+        paging: Paging,
+    ) -> Result<ItemList<T>> {
+        let (mut list, mut next) = (ItemList { items: Vec::new() }, None);
+        let take = |page: Vec<T>| -> Result<()> {
+            next = page.last().and_then(Row::next_options).or(next.take());
+            list.items.extend(page);
+            if self.out.is_ndjson() {
+                self.out.print(&list)?;
+                list.items.clear();
+            }
+            Ok(())
+        };
+        let is_cut = self.read_pages(path, filter, paging.limit, take).await?;
+        if let Some(limit) = paging.limit.filter(|_| is_cut) {
+            let next = next.map(|options| format!("; continue with {options}")).unwrap_or_default();
+            self.out.warn(&format!("the list ends at --limit {limit}, and there can be more items{next}"));
+        }
+        Ok(list)
+    }
+
+    /// Reads the list until its end or the limit. Returns whether the limit was reached before the end.
+    async fn read_pages<T: DeserializeOwned>(
+        &self,
+        path: &str,
+        filter: Filter<'_>,
+        limit: Option<u32>,
+        mut take: impl FnMut(Vec<T>) -> Result<()>,
+    ) -> Result<bool> {
+        let mut remaining = limit;
         let mut cursor: Option<String> = None;
         loop {
-            let path = page_path(path, filter, limit.next_page_size(items.len()), cursor.as_deref());
+            let path = page_path(path, filter, page_size(remaining), cursor.as_deref());
             let page: Page<T> = self.call_path(Method::GET, &path).fetch().await?;
-            items.extend(page.items);
             if page.next_cursor.is_some() && page.next_cursor == cursor {
                 return Err(
                     ErrorKind::UnexpectedResponse.with_message("the service repeats a page of the list")
                 );
             }
+            let count = u32::try_from(page.items.len()).unwrap_or(u32::MAX);
+            remaining = remaining.map(|remaining| remaining.saturating_sub(count));
             cursor = page.next_cursor;
-            if cursor.is_none() || limit.is_reached(items.len()) {
-                if cursor.is_some() && limit == ListLimit::OnePage {
-                    let count = items.len();
-                    self.out
-                        .warn(&format!("only the first {count} items are listed; pass --all to list all"));
-                }
-                return Ok(ItemList { items });
+            take(page.items)?;
+            if cursor.is_none() || remaining == Some(0) {
+                return Ok(cursor.is_some());
             }
         }
     }
 }
 
-fn page_path(path: &str, filter: Filter<'_>, limit: Option<u32>, cursor: Option<&str>) -> String {
-    let limit = limit.map(|limit| limit.to_string());
-    let paging = [("limit", limit.as_deref()), ("cursor", cursor)];
+/// Lists of one tenant or of all.
+pub(crate) struct TenantsApi {
+    pub(crate) api: Api,
+    /// The tenant that the platform token is limited to. A session belongs to one tenant.
+    pub(crate) tenant: Option<TenantId>,
+}
+
+impl TenantsApi {
+    /// Reads all items of the tenant.
+    pub(crate) async fn list<T: DeserializeOwned>(&self, path: &str) -> Result<Vec<T>> {
+        let items = self.api.list(path, &[self.filter()], None).await?;
+        if items.is_empty() {
+            self.check_tenant().await?;
+        }
+        Ok(items)
+    }
+
+    /// Reads the items of the tenant that a command prints, as [`Api::print_list`].
+    pub(crate) async fn print_list<T: DeserializeOwned + Row>(
+        &self,
+        path: &str,
+        filter: Filter<'_>,
+        paging: Paging,
+    ) -> Result<ItemList<T>> {
+        let filter = [&[self.filter()][..], filter].concat();
+        let list = self.api.print_list(path, &filter, paging).await?;
+        // Items that are printed as they are read do not remain.
+        if list.items.is_empty() && !self.api.out.is_ndjson() {
+            self.check_tenant().await?;
+        }
+        Ok(list)
+    }
+
+    fn filter(&self) -> (&'static str, Option<&str>) {
+        ("tenant_id", self.tenant.as_ref().map(TenantId::as_str))
+    }
+
+    /// Fails if the tenant, which has no items, does not exist.
+    async fn check_tenant(&self) -> Result<()> {
+        let Some(tenant) = &self.tenant else { return Ok(()) };
+        match self.api.call(&routes::GET_TENANT, &[tenant]).send().await {
+            Err(error) if error.code == ProblemKind::NotFound.code() => Err(error),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Size of the next page if this number of items remains, or all.
+fn page_size(remaining: Option<u32>) -> u32 {
+    remaining.map_or(MAX_PAGE_SIZE, |remaining| remaining.min(MAX_PAGE_SIZE))
+}
+
+fn page_path(path: &str, filter: Filter<'_>, limit: u32, cursor: Option<&str>) -> String {
+    let limit = limit.to_string();
+    let paging = [("limit", Some(&*limit)), ("cursor", cursor)];
     let pairs = filter.iter().copied().chain(paging).filter_map(|(name, value)| Some((name, value?)));
     let query = url::form_urlencoded::Serializer::new(String::new()).extend_pairs(pairs).finish();
-    if query.is_empty() { path.to_owned() } else { format!("{path}?{query}") }
+    format!("{path}?{query}")
 }
 
 #[cfg(test)]
 mod tests {
-    use proptest::prelude::*;
-
     use super::*;
 
     #[test]
     fn query_contains_only_parameters_with_a_value() {
-        assert_eq!(page_path("/users", &[("email", None)], None, None), "/users");
+        assert_eq!(page_path("/users", &[("email", None)], 200, None), "/users?limit=200");
         let filter = [("email", Some("a+b@acme.example")), ("status", None)];
         assert_eq!(
-            page_path("/users", &filter, Some(7), Some("a b&c")),
+            page_path("/users", &filter, 7, Some("a b&c")),
             "/users?email=a%2Bb%40acme.example&limit=7&cursor=a+b%26c"
         );
-    }
-
-    proptest! {
-        #[test]
-        fn page_sizes_add_up_to_the_limit(most in 1_u32..5_000) {
-            let limit = ListLimit::AtMost(most);
-            let mut count = 0;
-            while !limit.is_reached(count) {
-                let page = limit.next_page_size(count).unwrap();
-                prop_assert!((1..=MAX_PAGE_SIZE).contains(&page));
-                count += page as usize;
-            }
-            prop_assert_eq!(count, most as usize);
-        }
     }
 }

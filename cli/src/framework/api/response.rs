@@ -5,7 +5,7 @@ use std::time::Duration;
 use chrono::DateTime;
 use contract::{Problem, ProblemKind};
 use reqwest::StatusCode;
-use reqwest::header::{HeaderMap, RETRY_AFTER};
+use reqwest::header::{CONTENT_TYPE, HeaderMap, RETRY_AFTER};
 use serde::de::DeserializeOwned;
 use transport::is_of_another_path;
 
@@ -90,13 +90,37 @@ impl ApiResponse {
 
     /// Deserializes the body.
     pub(crate) fn json<T: DeserializeOwned>(&self) -> Result<T> {
+        self.require_type(|content_type| content_type.contains("json"))?;
         serde_json::from_slice(&self.body).map_err(|error| {
             // Only the position: the text of serde's error could repeat a token.
             let position = format!("line {}, column {}", error.line(), error.column());
-            ErrorKind::UnexpectedResponse
-                .with_message(format!("unexpected response body at {position} (HTTP {})", self.status))
-                .with_request_id(&self.request_id)
+            self.unexpected(&format!("unexpected response body at {position}"))
         })
+    }
+
+    /// Requires the response of a route without a result. A page in place of the service has another status, or a body.
+    pub(super) fn empty(&self) -> Result<()> {
+        if self.status == StatusCode::NO_CONTENT && self.body.is_empty() {
+            return Ok(());
+        }
+        self.require_type(|_| false)?;
+        Err(self.unexpected("unexpected response to a request without a result"))
+    }
+
+    /// Requires a content type, unless the response has none.
+    fn require_type(&self, is_expected: impl Fn(&str) -> bool) -> Result<()> {
+        match self.header(CONTENT_TYPE.as_str()) {
+            Some(content_type) if !is_expected(content_type) => {
+                Err(self.unexpected(&format!("unexpected response of type {content_type}")))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn unexpected(&self, message: &str) -> CliError {
+        ErrorKind::UnexpectedResponse
+            .with_message(format!("{message} (HTTP {})", self.status))
+            .with_request_id(&self.request_id)
     }
 
     /// Error without a problem document: from a proxy, or from another service.
@@ -124,6 +148,9 @@ impl ApiResponse {
 
 #[cfg(test)]
 mod tests {
+    use contract::routes::ResponseBody;
+    use reqwest::header::HeaderValue;
+
     use super::*;
 
     fn response(status: u16, body: &str, idempotent: bool) -> ApiResponse {
@@ -178,6 +205,29 @@ mod tests {
         let error = error_of(404, "<html>Not here</html>");
         assert_eq!((error.exit, error.retryable), (Exit::Failed, false));
         assert_eq!(error.request_id.as_deref(), Some("r-1"));
+    }
+
+    #[test]
+    fn only_an_empty_response_of_the_documented_status_is_a_success_without_a_result() {
+        assert!(response(204, "", true).empty().is_ok());
+        for (status, body) in [(200, "<html>Log in</html>"), (200, ""), (202, "{}"), (204, "{}")] {
+            let error = response(status, body, true).empty().unwrap_err();
+            assert_eq!((error.code.as_str(), error.retryable), ("unexpected_response", false), "{status}");
+        }
+        let responses = contract::routes::all().filter_map(|route| route.operation().responses.first());
+        for response in responses.filter(|response| matches!(response.body, ResponseBody::Empty)) {
+            assert_eq!(response.status, 204, "{}", response.description);
+        }
+    }
+
+    #[test]
+    fn data_of_another_type_is_not_of_the_service() {
+        let mut page = response(200, "{}", true);
+        assert!(page.json::<serde_json::Value>().is_ok());
+        page.headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/html"));
+        let error = page.json::<serde_json::Value>().unwrap_err();
+        assert_eq!(error.code, "unexpected_response");
+        assert!(error.message.contains("text/html"), "{}", error.message);
     }
 
     #[test]

@@ -34,7 +34,9 @@ pub(crate) struct CatalogEntry {
     pub(crate) output_schema: SchemaOf,
     pub(crate) option_schemas: OptionSchemas,
     pub(crate) after_lost_response: Option<&'static str>,
+    pub(crate) after_lost_output: Option<&'static str>,
     pub(crate) changes_nothing: bool,
+    pub(crate) writes_file: bool,
 }
 
 impl CatalogEntry {
@@ -42,25 +44,52 @@ impl CatalogEntry {
     pub(super) fn effect(&self) -> Effect {
         let reads = match self.routes {
             Routes::Only(routes) if !routes.is_empty() => {
-                routes.iter().all(|route| route.method == Method::Get)
+                routes.iter().all(|route| route.method == Method::Get) && !self.writes_file
             }
             _ => self.changes_nothing,
         };
-        match self.errors.contains(&ErrorKind::Declined) {
+        match self.errors.contains(&ErrorKind::Declined) || matches!(self.routes, Routes::Any) {
             _ if reads => Effect::Reads,
             true => Effect::Destroys,
             false => Effect::Writes,
         }
     }
 
-    /// Notes for an agent, after the effect and the variables.
+    /// Who may run the command: the callers of its first route that use one of its credentials.
+    fn callers(&self) -> Vec<String> {
+        let Routes::Only([route, ..]) = self.routes else { return Vec::new() };
+        let uses = |access: &&Access| {
+            let variable = match access {
+                Access::Public | Access::RequestSecret => return false,
+                Access::Key(_) | Access::AnyKey => &Variable::API_KEY,
+                Access::PlatformAdmin => &Variable::PLATFORM_TOKEN,
+                Access::Owner
+                | Access::Member
+                | Access::Admin
+                | Access::RecentAdmin
+                | Access::RecentMember => &Variable::TOKEN,
+            };
+            self.requires.variables().contains(variable)
+        };
+        route.access.iter().filter(uses).map(ToString::to_string).collect()
+    }
+
+    /// Notes for an agent, after the effect, the variables and the callers.
     pub(super) fn notes(&self) -> String {
         let variables: Vec<_> = self.requires.variables().iter().map(Variable::names).collect();
         let credential = match variables.as_slice() {
             [] => String::new(),
             variables => format!("Credential: {}. ", variables.join(", else ")),
         };
-        format!("{} {credential}{}", self.effect().phrase(), self.agent_notes)
+        let callers = match self.callers().as_slice() {
+            [] => String::new(),
+            callers => format!("Allowed callers: {}. ", callers.join("; ")),
+        };
+        let effect = match self.routes {
+            Routes::Any => "Destroys with other methods than GET, without confirmation.",
+            Routes::Only(_) => self.effect().phrase(),
+        };
+        format!("{effect} {credential}{callers}{}", self.agent_notes)
     }
 
     /// Adds how to check whether the command had its effect, to an error after which it must not be repeated without this check.
@@ -80,10 +109,25 @@ impl CatalogEntry {
         }
     }
 
+    /// Error of a command that had its effect and could not write its output. `own` is the error of the command itself.
+    pub(crate) fn lost_output(&self, error: CliError, own: Option<CliError>) -> CliError {
+        let own = own.filter(|_| self.after_lost_response.is_none() && self.effect() != Effect::Reads);
+        match (own, self.after_lost_output) {
+            (Some(own), _) => CliError { message: format!("{}\n  {}", own.message, error.message), ..own },
+            (None, Some(check)) => {
+                let message =
+                    format!("the command had its effect, and its output is lost: {}", error.message);
+                ErrorKind::ResponseLost.with_message(message).with_remediation(check)
+            }
+            (None, None) => error,
+        }
+    }
+
     /// Errors of the command, each once: local errors, problems of the routes, errors of the prerequisites.
     pub(super) fn possible_errors(&self) -> Vec<CliError> {
         let own = self.errors.iter().copied().map(CliError::from);
-        let lost = self.after_lost_response.map(|_| CliError::from(ErrorKind::ResponseLost));
+        let check = self.after_lost_response.or(self.after_lost_output);
+        let lost = check.map(|check| CliError::from(ErrorKind::ResponseLost).with_remediation(check));
         let all = own.chain(self.routes.problems()).chain(lost).chain(self.requires.errors());
         all.fold(Vec::new(), |mut errors, error| {
             if errors.iter().all(|other: &CliError| other.code != error.code) {

@@ -51,7 +51,7 @@ error_kinds! {
     Unreachable = "unreachable", Unavailable, "Cannot connect to the service, or the connection broke",
         "Check --base-url (SVC_BASE_URL) and the network, and that the service is running.";
     TimedOut = "timed_out", Unavailable, "Request timed out", "Set a longer --timeout, or try again.";
-    ResponseLost = "response_lost", Uncertain, "The response was lost; the request may have had its effect",
+    ResponseLost = "response_lost", Uncertain, "The response or the output was lost; the command may have had its effect",
         "Check whether the command had its effect before you run it again.";
     UnexpectedResponse = "unexpected_response", Failed, "Unexpected response",
         "Check that --base-url (SVC_BASE_URL) is the address of the service and that no proxy responds in its place.";
@@ -65,11 +65,9 @@ error_kinds! {
     InputUnreadable = "input_unreadable", InvalidInput, "Cannot read the input",
         "Check the path that the message names, and its permissions.";
     InputInvalid = "input_invalid", InvalidInput, "Invalid input", "Correct the input that the message names.";
-    AmbiguousId = "ambiguous_id", InvalidInput, "The part of the id matches several objects",
-        "Pass more characters of the id, or one of the listed ids.";
     EventsInvalid = "events_invalid", InvalidInput, "No event was accepted",
         "Correct the events in the rejects file that the summary names, and send this file.";
-    PartialSuccess = "partial_success", Partial, "Some events were rejected",
+    PartialSuccess = "partial_success", Partial, "Only some events were accepted",
         "Do not send the input again. Correct the events in the rejects file that the summary names, and send only this file.";
     OutputFailed = "output_failed", Failed, "Cannot write the output", "Check free space and permissions of the destination.";
     Defect = "defect", Defect, "Internal error of svc", "Report the message and the command that you ran.";
@@ -86,12 +84,6 @@ error_kinds! {
 impl ErrorKind {
     /// Errors of commands that prompt for input.
     pub(crate) const PROMPT: &[Self] = &[Self::InputNeeded, Self::InputInvalid, Self::InputUnreadable];
-    /// Errors of commands that accept a part of an id, and may prompt.
-    pub(crate) const ADDRESS: &[Self] =
-        &[Self::AmbiguousId, Self::InputNeeded, Self::InputInvalid, Self::InputUnreadable];
-    /// Errors of commands that accept a part of an id, and ask for confirmation.
-    pub(crate) const ADDRESS_AND_CONFIRMATION: &[Self] =
-        &[Self::Declined, Self::AmbiguousId, Self::InputNeeded, Self::InputInvalid, Self::InputUnreadable];
     /// Errors of commands that ask for confirmation.
     pub(crate) const CONFIRMATION: &[Self] =
         &[Self::InputNeeded, Self::InputInvalid, Self::InputUnreadable, Self::Declined];

@@ -70,7 +70,7 @@ fn not_found(path: &str) -> (&'static str, &'static str) {
             "List the invites: `svc invites list`. If the invite is expired or revoked, invite the person again: `svc users \
              invite`.",
         ),
-        "/users" | "/users/invite" | "/users/invites" => tenant,
+        "/users" | "/users/invite" | "/users/invites" | "/api-keys" => tenant,
         _ if path.starts_with("/tenants") => tenant,
         "/auth/sessions" => user,
         _ if path.starts_with("/users/") => user,
@@ -135,7 +135,8 @@ pub(crate) const fn remediation_for(kind: P) -> &'static str {
             "An active user can log in, or run `svc auth password reset`. Enable a disabled one: `svc users enable`."
         }
         P::InvitePending => {
-            "Run `svc invites list --status pending`, then `svc invites resend` or `svc invites revoke`."
+            "Run `svc invites list --status pending`, then `svc invites resend` (--delivery response prints the new token and sends \
+             no mail) or `svc invites revoke`."
         }
         P::LastAdmin => "Make another user an administrator first: `svc users set-role`.",
         P::TooManyApiKeys => "Revoke an unused key: `svc api-keys list`, then `svc api-keys revoke`.",
@@ -204,7 +205,9 @@ pub(super) fn option_of(pointer: &str, path: &str) -> Option<String> {
         ("name", _) if path.starts_with("/consumers") || path.starts_with("/auth/factors") => {
             "NAME".to_owned()
         }
-        ("tenant_id", _) if path.starts_with("/consumers") => "--tenant".to_owned(),
+        ("tenant_id", _) if !path.starts_with("/tenants") => "--tenant".to_owned(),
+        // The filter of `svc events tail`.
+        ("event_type", _) => "--type".to_owned(),
         ("tenant_id" | "user_code", _) => first.to_uppercase(),
         ("quota", Some(field @ ("events_per_second" | "bytes_per_second"))) => option(field),
         ("current_password" | "new_password" | "password" | "token", _) => first.replace('_', " "),
@@ -212,8 +215,29 @@ pub(super) fn option_of(pointer: &str, path: &str) -> Option<String> {
         // A repeatable option.
         ("event_types" | "scopes" | "source_ids", _) => option(first.trim_end_matches('s')),
         (
-            "admin_email" | "all_tenants" | "delivery" | "display_name" | "email" | "expires_at" | "limit"
-            | "max_ack_pending" | "name" | "partitions" | "role" | "start" | "status" | "to",
+            "admin_email"
+            | "after"
+            | "all_tenants"
+            | "delivery"
+            | "display_name"
+            | "email"
+            | "expires_at"
+            | "key_id"
+            | "kind"
+            | "limit"
+            | "max_ack_pending"
+            | "name"
+            | "partitions"
+            | "passkey_login"
+            | "password_min_length"
+            | "role"
+            | "second_factor"
+            | "since"
+            | "source_id"
+            | "start"
+            | "status"
+            | "to"
+            | "user_id",
             _,
         ) => option(first),
         _ => return None,
@@ -251,6 +275,7 @@ mod tests {
         assert_eq!(of("/users/01890a5d"), "User not found");
         assert_eq!(of("/users/invites/01890a5d/resend"), "Invite not found");
         assert_eq!(of("/users?email=a"), "Tenant not found");
+        assert_eq!(of("/api-keys?limit=200"), "Tenant not found");
     }
 
     #[test]
@@ -263,6 +288,9 @@ mod tests {
             ("/new_password", "/auth/password/change", Some("new password")),
             ("/tenant_id", "/tenants", Some("TENANT_ID")),
             ("/tenant_id", "/consumers", Some("--tenant")),
+            ("/password_min_length", "/tenants/acme", Some("--password-min-length")),
+            ("/after", "/events/stream?after=x", Some("--after")),
+            ("/event_type", "/events/stream", Some("--type")),
             ("/unknown", "/consumers", None),
         ] {
             assert_eq!(option_of(pointer, path).as_deref(), option, "{pointer} {path}");

@@ -11,9 +11,9 @@ use super::escape;
 pub(crate) enum Cell {
     /// Text, which may be cut if the terminal is too narrow.
     Text(String),
-    /// Text that is never cut, such as the name of an event.
+    /// Text that is never cut, such as the name of an event, or an id that commands accept.
     Word(String),
-    /// An id, which is never cut, but may be shortened to a prefix that is unique in its column.
+    /// The id of a related object, which may be shortened to a prefix that is unique in its column.
     Id(String),
     Time(DateTime<Utc>),
 }
@@ -28,7 +28,7 @@ pub(crate) fn word(value: impl Display) -> Cell {
     Cell::Word(escape(&value.to_string()))
 }
 
-/// Cell with an id.
+/// Cell with the id of a related object.
 pub(crate) fn id(value: impl Display) -> Cell {
     Cell::Id(escape(&value.to_string()))
 }

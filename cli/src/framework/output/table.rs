@@ -91,6 +91,11 @@ pub(crate) trait Row: Serialize + JsonSchema {
 
     /// Heading and cell of each column. The headings of all items are the same.
     fn columns(&self) -> Vec<(&'static str, Cell)>;
+
+    /// Options with which the command continues the list after this item, if it has such options.
+    fn next_options(&self) -> Option<String> {
+        None
+    }
 }
 
 impl<T: Row> CommandOutput for ItemList<T> {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use async_nats::jetstream::Context;
 use async_nats::jetstream::consumer::DeliverPolicy;
-use chrono::{DateTime, Utc};
+use contract::consumers::ConsumerStart;
 use serde::{Deserialize, Serialize};
 
 use crate::stored::{next_sequence, policy_since};
@@ -18,27 +18,14 @@ pub struct DurableDefinition {
     #[serde(flatten)]
     pub filter: DurableFilter,
     /// The first event that it reads.
-    #[serde(skip_serializing_if = "Start::is_all", default)]
-    pub start: Start,
+    #[serde(skip_serializing_if = "is_all", default)]
+    pub start: ConsumerStart,
     /// Seconds until an event without an acknowledgement is delivered again; `None` is [`DurableDefinition::ACK_WAIT_SECONDS`].
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub ack_wait_seconds: Option<u32>,
     /// Maximum number of delivered events without an acknowledgement; `None` is [`DurableDefinition::MAX_ACK_PENDING`].
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub max_ack_pending: Option<u32>,
-}
-
-/// The first event of a durable.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Start {
-    /// The oldest stored event.
-    #[default]
-    All,
-    /// The first event after the creation.
-    New,
-    /// The first event that was stored at this time or later.
-    At(DateTime<Utc>),
 }
 
 impl DurableDefinition {
@@ -58,24 +45,49 @@ impl From<DurableFilter> for DurableDefinition {
     }
 }
 
-impl Start {
-    /// Takes a reference because serde calls it with one.
-    fn is_all(&self) -> bool {
-        *self == Self::All
-    }
+/// Takes a reference because serde calls it with one.
+fn is_all(start: &ConsumerStart) -> bool {
+    *start == ConsumerStart::All
+}
 
-    pub(super) async fn policy(
-        self,
-        context: &Context,
-        stream: &str,
-    ) -> Result<DeliverPolicy, async_nats::Error> {
-        Ok(match self {
-            Self::All => DeliverPolicy::All,
-            // A number: nats-server would start `new` again at the end of the stream if a crash lost the state of the durable.
-            Self::New => {
-                DeliverPolicy::ByStartSequence { start_sequence: next_sequence(context, stream).await? }
-            }
-            Self::At(time) => policy_since(context, stream, time).await?,
-        })
+/// Returns the policy of a new durable of a stream.
+pub(super) async fn policy(
+    start: ConsumerStart,
+    context: &Context,
+    stream: &str,
+) -> Result<DeliverPolicy, async_nats::Error> {
+    Ok(match start {
+        ConsumerStart::All => DeliverPolicy::All,
+        // A number: nats-server would start `new` again at the end of the stream if a crash lost the state of the durable.
+        ConsumerStart::New => {
+            DeliverPolicy::ByStartSequence { start_sequence: next_sequence(context, stream).await? }
+        }
+        ConsumerStart::At(time) => policy_since(context, stream, time).await?,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use contract::consumers::Partitions;
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn the_stored_definition_has_the_form_of_the_api() {
+        let partitions = Some(Partitions { first: 0, last: 31 });
+        let filter = DurableFilter { partitions, ..DurableFilter::default() };
+        for (start, stored) in [
+            (ConsumerStart::All, json!({ "partitions": { "first": 0, "last": 31 } })),
+            (ConsumerStart::New, json!({ "partitions": { "first": 0, "last": 31 }, "start": "new" })),
+            (
+                ConsumerStart::At(chrono::DateTime::UNIX_EPOCH),
+                json!({ "partitions": { "first": 0, "last": 31 }, "start": "1970-01-01T00:00:00Z" }),
+            ),
+        ] {
+            let definition = DurableDefinition { start, ..filter.clone().into() };
+            assert_eq!(json!(definition), stored);
+            assert_eq!(serde_json::from_value::<DurableDefinition>(stored).unwrap(), definition);
+        }
     }
 }

@@ -2,6 +2,7 @@
 
 use std::ops::RangeInclusive;
 
+use contract::consumers::Partitions;
 use serde::{Deserialize, Serialize};
 use tenancy::TenantId;
 
@@ -10,9 +11,9 @@ use crate::subject::{EventSubject, PARTITIONS};
 /// Selects events by partition, tenant and type. The default selects all.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DurableFilter {
-    /// First and last partition; `None` selects all.
+    /// Partitions; `None` selects all.
     #[serde(skip_serializing_if = "Option::is_none", default)]
-    pub partitions: Option<(u8, u8)>,
+    pub partitions: Option<Partitions>,
     /// Tenant; `None` selects all.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub tenant_id: Option<TenantId>,
@@ -46,7 +47,8 @@ impl DurableFilter {
 
     /// Returns the tokens of the selected partitions. NATS has no wildcard for a part of a token.
     fn partitions_in(&self, stored: &RangeInclusive<u8>) -> Vec<String> {
-        let (first, last) = self.partitions.unwrap_or((0, PARTITIONS - 1));
+        let all = Partitions { first: 0, last: PARTITIONS - 1 };
+        let Partitions { first, last } = self.partitions.unwrap_or(all);
         if first <= *stored.start() && *stored.end() <= last {
             return vec!["*".to_owned()];
         }
@@ -63,7 +65,7 @@ mod tests {
 
     fn filter(partitions: Option<(u8, u8)>, tenant: Option<&str>, types: &[&str]) -> DurableFilter {
         DurableFilter {
-            partitions,
+            partitions: partitions.map(|(first, last)| Partitions { first, last }),
             tenant_id: tenant.map(|tenant| tenant.parse().unwrap()),
             event_types: types.iter().map(ToString::to_string).collect(),
         }

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_nats::Message;
+use contract::consumers::ConsumerSuspension;
 use futures::future::try_join_all;
 use futures::{FutureExt as _, StreamExt as _};
 use service::clock::SystemClock;
@@ -18,8 +19,7 @@ use tracing::subscriber::NoSubscriber;
 
 use super::accounts::{ACCOUNT, accounts_file_at};
 use super::message_rates::{MessageRates, Monitor};
-use super::suspension::Suspension;
-use super::{Durable, DurableError, Durables, accounts_file};
+use super::{Durable, DurableError, Durables, accounts_file, suspension};
 use crate::connect::{Config, Connection, NotConnected, connect};
 use crate::streams::EventStreams;
 
@@ -210,7 +210,7 @@ struct Keeper {
     /// As they were last listed.
     durables: Vec<Durable>,
     /// Suspensions that are not in the metadata of their durables yet.
-    unsaved: HashMap<String, Suspension>,
+    unsaved: HashMap<String, ConsumerSuspension>,
 }
 
 impl Keeper {
@@ -289,7 +289,7 @@ impl Keeper {
             return;
         }
         let last = durable.suspension.as_ref();
-        let suspension = Suspension::start(last, duration, messages_per_second, self.file.clock.now());
+        let suspension = suspension::start(last, duration, messages_per_second, self.file.clock.now());
         durable.suspension = Some(suspension);
         self.unsaved.insert(name.to_owned(), suspension);
         let until = suspension.until.to_rfc3339();

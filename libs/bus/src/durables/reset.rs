@@ -3,9 +3,11 @@
 use std::collections::HashMap;
 
 use async_nats::jetstream::consumer::{Config, IntoConsumerConfig as _};
+use contract::consumers::ConsumerStart;
 use serde_json::json;
 
-use super::{DEFINITION, Durable, DurableError, Durables, Start, failed, merge, pull_config};
+use super::definition::policy;
+use super::{DEFINITION, Durable, DurableError, Durables, failed, merge, pull_config};
 
 impl Durables {
     /// Creates a durable again with the same login, so that it reads from another event. Its definition has the new start, unless it
@@ -13,7 +15,7 @@ impl Durables {
     ///
     /// # Errors
     /// The broker did not answer: the durable may be deleted in a stream, until it is reset again.
-    pub async fn reset(&self, name: &str, start: Start) -> Result<bool, DurableError> {
+    pub async fn reset(&self, name: &str, start: ConsumerStart) -> Result<bool, DurableError> {
         let found = self.find_all(name).await?;
         let Some(first) = found.iter().flatten().next() else { return Ok(false) };
         let mut metadata = first.config.metadata.clone();
@@ -27,7 +29,7 @@ impl Durables {
         }
         for ((stream, partitions), found) in self.streams.iter().zip(found) {
             let subjects = definition.filter.subjects(partitions);
-            let deliver_policy = start.policy(&self.context, stream).await.map_err(failed(stream))?;
+            let deliver_policy = policy(start, &self.context, stream).await.map_err(failed(stream))?;
             let config = match found {
                 Some(info) => {
                     self.context.delete_consumer_from_stream(name, stream).await.map_err(failed(stream))?;

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use service::config::{Environment, Variables as _};
-use service::process::CommandResult;
+use service::process::{CommandResult, print_line};
 
 use super::{API_PREFIX, FACADE_API_PREFIX, StreamDefinition};
 use crate::{NatsSettings, connect, ensure};
@@ -36,7 +36,7 @@ impl StreamsCommand {
     ) -> CommandResult {
         let Self::Apply { nats_url_file } = self else {
             let configs: Vec<_> = definitions.iter().map(StreamDefinition::config).collect();
-            println!("{}", serde_json::to_string_pretty(&configs)?);
+            print_line(&serde_json::to_string_pretty(&configs)?)?;
             return Ok(ExitCode::SUCCESS);
         };
         let mut environment = environment.clone();
@@ -51,7 +51,7 @@ impl StreamsCommand {
             let context = async_nats::jetstream::with_prefix(client.clone(), prefix);
             ensure(&context, definitions).await?;
         }
-        println!("{count} streams exist with this configuration");
+        print_line(&format!("{count} streams exist with this configuration"))?;
         Ok(ExitCode::SUCCESS)
     }
 }

@@ -6,9 +6,10 @@ use async_nats::client::RequestErrorKind;
 use async_nats::jetstream::{self, Context, stream};
 use async_nats::{Client, HeaderMap};
 use bus::{
-    Config, Connection, ConsumerRequests, DEAD_LETTER_STREAM, DurableFilter, DurableStart, Durables,
-    EventContext, EventStreams, PublishLimits, Publisher, QuarantinedItem,
+    Config, Connection, ConsumerRequests, DEAD_LETTER_STREAM, DurableFilter, Durables, EventContext,
+    EventStreams, PublishLimits, Publisher, QuarantinedItem,
 };
+use contract::consumers::ConsumerStart;
 use hashing::SystemEntropy;
 use prometheus_client::metrics::counter::Counter;
 use serde_json::{Value, json};
@@ -265,8 +266,8 @@ async fn a_repeated_request_to_create_the_durable_is_accepted_also_after_a_reset
         "durable_name": "consumer", "ack_policy": "explicit", "deliver_policy": "all",
         "filter_subject": "udm.v1.*.acme.>",
     } });
-    let time = DurableStart::At("2026-01-31T12:00:00Z".parse().unwrap());
-    for reset in [None, Some(time), Some(DurableStart::New)] {
+    let time = ConsumerStart::At("2026-01-31T12:00:00Z".parse().unwrap());
+    for reset in [None, Some(time), Some(ConsumerStart::New)] {
         if let Some(start) = reset {
             assert!(durables.reset("consumer", start).await.unwrap());
         }

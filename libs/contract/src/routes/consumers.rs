@@ -1,9 +1,9 @@
 //! Durable consumers of the event stream, managed by the platform administrator.
 
-use super::{Access, Operation, PAGING, RateLimit, Route, RouteResponse, routes};
+use super::{Access, Operation, PAGING, RateLimit, Route, RouteResponse, SchemaRef, routes};
 use crate::consumers::{
     Consumer, ConsumerAccounts, CreateConsumer, CreatedConsumer, DeadLetter, DeadLetterSequences,
-    DeletedDeadLetters, ReplayedDeadLetters, ResetConsumer,
+    HandledDeadLetters, ResetConsumer, TenantQuery,
 };
 use crate::{Page, ProblemKind};
 
@@ -31,7 +31,7 @@ routes! {
     LIST_CONSUMERS = Operation::get("/consumers")
         .access(&[Access::Admin, Access::PlatformAdmin])
         .rate_limit(RateLimit::Credential)
-        .query(&[PAGING])
+        .query(&[PAGING, SchemaRef::new::<TenantQuery>()])
         .responses(&[RouteResponse::json::<Page<Consumer>>(200, "A page of consumers, ordered by name.")]);
 
     /// Get the accounts of all consumers
@@ -96,7 +96,7 @@ routes! {
     /// deleted consumer keeps its dead letters. A new consumer of its name that reads one tenant gets only those of its tenant again.
     LIST_DEAD_LETTERS = Operation::get("/consumers/{consumer_name}/dead-letters")
         .only_platform_admin()
-        .query(&[PAGING])
+        .query(&[PAGING, SchemaRef::new::<TenantQuery>()])
         .responses(&[RouteResponse::json::<Page<DeadLetter>>(200, "A page of dead letters, ordered by number.")]);
 
     /// Send dead letters to their consumer again
@@ -106,7 +106,7 @@ routes! {
     REPLAY_DEAD_LETTERS = Operation::post("/consumers/{consumer_name}/dead-letters/replay")
         .only_platform_admin()
         .json::<DeadLetterSequences>()
-        .responses(&[RouteResponse::json::<ReplayedDeadLetters>(200, "The replayed and the skipped dead letters.")]);
+        .responses(&[RouteResponse::json::<HandledDeadLetters>(200, "The replayed and the skipped dead letters.")]);
 
     /// Delete dead letters
     ///
@@ -115,5 +115,5 @@ routes! {
         .idempotent()
         .only_platform_admin()
         .json::<DeadLetterSequences>()
-        .responses(&[RouteResponse::json::<DeletedDeadLetters>(200, "The deleted and the skipped dead letters.")]);
+        .responses(&[RouteResponse::json::<HandledDeadLetters>(200, "The deleted and the skipped dead letters.")]);
 }

@@ -1,7 +1,7 @@
 //! Event ingestion, and reading of stored events. Memory budgets and quotas of tenants apply instead of a rate limit per address.
 
 use super::{Access, Operation, PAGING, RateLimit, RequestBody, Route, RouteResponse, SchemaRef, routes};
-use crate::consumers::{DeadLetter, DeadLetterSequences, DeletedDeadLetters, QuarantineQuery};
+use crate::consumers::{DeadLetter, DeadLetterSequences, HandledDeadLetters, TenantQuery};
 use crate::events::{AcceptedEvent, BatchResponse, Health, ReadEvents, SendEvents, StreamedEvent};
 use crate::{Page, ProblemKind, Scope};
 
@@ -91,7 +91,7 @@ routes! {
     LIST_QUARANTINED = Operation::get("/events/quarantine")
         .access(ADMINS)
         .rate_limit(RateLimit::Credential)
-        .query(&[PAGING, SchemaRef::new::<QuarantineQuery>()])
+        .query(&[PAGING, SchemaRef::new::<TenantQuery>()])
         .responses(&[RouteResponse::json::<Page<DeadLetter>>(200, "A page of quarantined items, the oldest first.")])
         .problems(&[ProblemKind::Overloaded]);
 
@@ -112,7 +112,7 @@ routes! {
         .access(ADMINS)
         .rate_limit(RateLimit::Credential)
         .json::<DeadLetterSequences>()
-        .responses(&[RouteResponse::json::<DeletedDeadLetters>(200, "The deleted and the skipped items.")])
+        .responses(&[RouteResponse::json::<HandledDeadLetters>(200, "The deleted and the skipped items.")])
         .problems(&[ProblemKind::Overloaded]);
 
     /// Get the JSON Schema of an event

@@ -7,12 +7,13 @@ use std::fmt::Write as _;
 use super::{Environment, Variable};
 
 /// Variables of the client `svc`. No service warns about them, also not one that does not read them.
-const CLIENT: [&str; 11] = [
+const CLIENT: [&str; 12] = [
     "SVC_API_KEY",
     "SVC_API_KEY_FILE",
     "SVC_BASE_URL",
     "SVC_CA_FILE",
     "SVC_CONTEXT",
+    "SVC_NO_INPUT",
     "SVC_OUTPUT",
     "SVC_PLATFORM_TOKEN",
     "SVC_PLATFORM_TOKEN_FILE",

@@ -5,13 +5,13 @@ use std::collections::HashSet;
 use std::time::Duration;
 
 use bus::{
-    ConsumerLogins, Created, Durable, DurableDefinition, DurableError, DurableFilter, DurableStart, Durables,
-    PARTITIONS, Suspension, is_event_type,
+    ConsumerLogins, Created, Durable, DurableDefinition, DurableError, DurableFilter, Durables, PARTITIONS,
+    is_event_type,
 };
 use chrono::{DateTime, Utc};
 use contract::consumers::{
-    Consumer, ConsumerAccounts, ConsumerLogin, ConsumerName, ConsumerStart, ConsumerSuspension,
-    CreateConsumer, CreatedConsumer, MAX_ACK_PENDING, MAX_ACK_WAIT_SECONDS, MAX_EVENT_TYPES, Partitions,
+    Consumer, ConsumerAccounts, ConsumerLogin, ConsumerName, ConsumerStart, CreateConsumer, CreatedConsumer,
+    MAX_ACK_PENDING, MAX_ACK_WAIT_SECONDS, MAX_EVENT_TYPES, Partitions,
 };
 use contract::internal::IngestChange;
 use contract::{FieldError, Page, ProblemKind};
@@ -23,8 +23,10 @@ use tenancy::{Actor, TenantId};
 
 use super::{App, unavailable};
 
-/// The users of the broker that are no consumers (`deploy/nats/accounts.conf`). Names are unique in the broker.
-const SERVICE_USERS: [&str; 5] = ["administrator", "audit-administrator", "identity", "ingest", "session"];
+/// The users of the broker that are no consumers (`deploy/nats/accounts.conf`, `system` in `deploy/examples/nats-values.yaml`). Names are
+/// unique in the broker.
+const SERVICE_USERS: [&str; 6] =
+    ["administrator", "audit-administrator", "identity", "ingest", "session", "system"];
 /// How far the clock of a client can be ahead.
 const MAX_START_AHEAD: Duration = Duration::from_mins(1);
 
@@ -188,7 +190,7 @@ impl App {
         }
         let durables = self.durables().await?;
         self.record(&durables, &name, IngestChange::ConsumerReset).await?;
-        if !durables.reset(name.as_str(), start(to)).await.map_err(problem)? {
+        if !durables.reset(name.as_str(), to).await.map_err(problem)? {
             return Err(ProblemKind::NotFound.into());
         }
         tracing::info!(consumer = %name, ?to, "consumer reset");
@@ -228,22 +230,6 @@ fn is_of(durable: &Durable, tenant: Option<&TenantId>) -> bool {
     tenant.is_none() || durable.definition.filter.tenant_id.as_ref() == tenant
 }
 
-fn start(start: ConsumerStart) -> DurableStart {
-    match start {
-        ConsumerStart::All => DurableStart::All,
-        ConsumerStart::New => DurableStart::New,
-        ConsumerStart::At(time) => DurableStart::At(time),
-    }
-}
-
-pub(super) fn consumer_start(start: DurableStart) -> ConsumerStart {
-    match start {
-        DurableStart::All => ConsumerStart::All,
-        DurableStart::New => ConsumerStart::New,
-        DurableStart::At(time) => ConsumerStart::At(time),
-    }
-}
-
 pub(super) fn problem(error: DurableError) -> Problem {
     match error {
         DurableError::Exists => ProblemKind::ConsumerExists.into(),
@@ -260,11 +246,11 @@ pub(super) fn definition(request: &CreateConsumer, now: DateTime<Utc>) -> Result
     }
     Ok(DurableDefinition {
         filter: DurableFilter {
-            partitions: request.partitions.map(|Partitions { first, last }| (first, last)),
+            partitions: request.partitions,
             tenant_id: request.tenant_id.clone(),
             event_types: request.event_types.clone(),
         },
-        start: start(request.start.unwrap_or_default()),
+        start: request.start.unwrap_or_default(),
         ack_wait_seconds: request.ack_wait_seconds,
         max_ack_pending: request.max_ack_pending,
     })
@@ -328,13 +314,12 @@ fn consumer(
     oldest_unread: Option<Duration>,
     now: DateTime<Utc>,
 ) -> Consumer {
-    let suspension = durable.suspension.filter(|suspension| suspension.is_active(now));
     let DurableDefinition { filter, start, ack_wait_seconds, max_ack_pending } = durable.definition;
     Consumer {
         name,
         tenant_id: filter.tenant_id,
         event_types: filter.event_types,
-        partitions: filter.partitions.map(|(first, last)| Partitions { first, last }),
+        partitions: filter.partitions,
         streams: durable.streams,
         created_at: durable.created_at,
         pending: durable.pending,
@@ -346,12 +331,8 @@ fn consumer(
         ack_wait_seconds: ack_wait_seconds.unwrap_or(DurableDefinition::ACK_WAIT_SECONDS),
         max_ack_pending: max_ack_pending.unwrap_or(DurableDefinition::MAX_ACK_PENDING),
         paused: durable.is_paused,
-        suspension: suspension.map(|Suspension { since, until, messages_per_second }| ConsumerSuspension {
-            since,
-            until,
-            messages_per_second,
-        }),
-        start: consumer_start(start),
+        suspension: durable.suspension.filter(|suspension| suspension.is_active(now)),
+        start,
         filter_subjects: durable.filter_subjects,
     }
 }

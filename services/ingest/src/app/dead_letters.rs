@@ -2,8 +2,7 @@
 
 use bus::{DeadLetters, PublishError, QUARANTINE, Reservation};
 use contract::consumers::{
-    ConsumerName, DeadLetter, DeletedDeadLetters, MAX_DEAD_LETTER_SEQUENCES, QuarantineDetails,
-    ReplayedDeadLetters,
+    ConsumerName, DeadLetter, DeadLetterSequences, HandledDeadLetters, MAX_DEAD_LETTER_SEQUENCES,
 };
 use contract::internal::IngestChange;
 use contract::{Page, ProblemKind};
@@ -23,17 +22,18 @@ use super::{App, Numbers, PUBLISH_TIMEOUT, problem_kind, unavailable};
 const MAX_PAGE_BYTES: usize = 4 * 1024 * 1024;
 
 impl App {
-    /// Returns a page of the dead letters of a consumer, the oldest first.
+    /// Returns a page of the dead letters of a consumer, of one tenant or of all, the oldest first.
     ///
     /// # Errors
     /// 404 for an unknown consumer, 503 without the broker.
     pub(crate) async fn list_dead_letters(
         &self,
         consumer: &ConsumerName,
+        tenant_id: Option<&TenantId>,
         paging: &Paging<u64>,
     ) -> Result<Page<DeadLetter>, Problem> {
         let stored = self.dead_letters(consumer).await?;
-        page(&stored, None, consumer.as_str(), paging, &Numbers::PLAIN).await
+        page(&stored, tenant_id, consumer.as_str(), paging, &Numbers::PLAIN).await
     }
 
     /// Returns a page of the quarantined items of one tenant or of all, the oldest first, and the reservation of the request.
@@ -83,7 +83,7 @@ impl App {
         actor: Actor,
         sequences: &[u64],
         numbers: &Numbers,
-    ) -> Result<DeletedDeadLetters, Problem> {
+    ) -> Result<HandledDeadLetters, Problem> {
         check_number_of(sequences)?;
         let _reservation = self.audit.reserve(tenant_id)?;
         let stored = self.stored_dead_letters()?;
@@ -100,8 +100,8 @@ impl App {
     pub(crate) async fn replay_dead_letters(
         &self,
         consumer: &ConsumerName,
-        sequences: &[u64],
-    ) -> Result<ReplayedDeadLetters, Problem> {
+        DeadLetterSequences { sequences, tenant_id: requested }: &DeadLetterSequences,
+    ) -> Result<HandledDeadLetters, Problem> {
         check_number_of(sequences)?;
         let stored = self.dead_letters(consumer).await?;
         let Some(durable) = self.durables().await?.get(consumer.as_str()).await.map_err(problem)? else {
@@ -114,10 +114,12 @@ impl App {
         let tenant_id = durable.definition.filter.tenant_id;
         let change = IngestChange::DeadLettersReplayed;
         let mut changes = Changes::new(self, Actor::PlatformAdmin, change, Some(consumer));
-        let mut result = ReplayedDeadLetters { replayed: Vec::new(), skipped: Vec::new() };
+        let mut result = HandledDeadLetters::default();
         for &sequence in sequences {
             let found =
                 stored.get(tenant_id.as_ref(), consumer.as_str(), sequence).await.map_err(unavailable)?;
+            let found =
+                found.filter(|it| requested.as_ref().is_none_or(|requested| *requested == it.tenant_id));
             let replay = found.and_then(|letter| Some((letter.replay().ok()?, letter)));
             let Some((message, letter)) = replay else {
                 result.skipped.push(sequence);
@@ -132,7 +134,7 @@ impl App {
             }
             published.map_err(|error| Problem::new(problem_kind(&error)))?;
             stored.delete(&letter).await.map_err(unavailable)?;
-            result.replayed.push(sequence);
+            result.handled.push(sequence);
         }
         tracing::info!(%consumer, ?result, "dead letters replayed");
         Ok(result)
@@ -145,13 +147,13 @@ impl App {
     pub(crate) async fn delete_dead_letters(
         &self,
         consumer: &ConsumerName,
-        sequences: &[u64],
-    ) -> Result<DeletedDeadLetters, Problem> {
+        DeadLetterSequences { sequences, tenant_id }: &DeadLetterSequences,
+    ) -> Result<HandledDeadLetters, Problem> {
         check_number_of(sequences)?;
         let stored = self.dead_letters(consumer).await?;
         let change = IngestChange::DeadLettersDeleted;
         let mut changes = Changes::new(self, Actor::PlatformAdmin, change, Some(consumer));
-        let result = delete(&stored, None, sequences, &Numbers::PLAIN, &mut changes).await?;
+        let result = delete(&stored, tenant_id.as_ref(), sequences, &Numbers::PLAIN, &mut changes).await?;
         tracing::info!(%consumer, ?result, "dead letters deleted");
         Ok(result)
     }
@@ -203,15 +205,15 @@ async fn delete(
     sequences: &[u64],
     numbers: &Numbers,
     changes: &mut Changes<'_>,
-) -> Result<DeletedDeadLetters, Problem> {
+) -> Result<HandledDeadLetters, Problem> {
     let consumer = changes.consumer().map_or(QUARANTINE, ConsumerName::as_str);
-    let mut result = DeletedDeadLetters { deleted: Vec::new(), skipped: Vec::new() };
+    let mut result = HandledDeadLetters::default();
     for &sequence in sequences {
         match stored.get(tenant_id, consumer, numbers.open(sequence)).await.map_err(unavailable)? {
             Some(letter) => {
                 changes.record(&letter.tenant_id).await?;
                 stored.delete(&letter).await.map_err(unavailable)?;
-                result.deleted.push(sequence);
+                result.handled.push(sequence);
             }
             None => result.skipped.push(sequence),
         }
@@ -239,14 +241,7 @@ fn dead_letter(letter: &bus::DeadLetter) -> DeadLetter {
         reason: text(letter.reason()),
         attempts: letter.attempts(),
         event: event(&letter.payload),
-        quarantine: letter.quarantine().map(|details| QuarantineDetails {
-            code: details.code,
-            request_id: details.request_id,
-            credential: details.credential,
-            truncated_from: details.truncated,
-            part: details.part,
-            payload: None,
-        }),
+        quarantine: letter.quarantine(),
     }
 }
 

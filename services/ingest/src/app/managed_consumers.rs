@@ -5,59 +5,27 @@ use std::time::Duration;
 
 use bus::{Created, Durable, DurableDefinition, DurableError, Durables};
 use contract::ProblemKind;
-use contract::consumers::{CreateConsumer, Partitions};
+use contract::consumers::CreateConsumer;
 use contract::internal::IngestChange;
 use contract::managed::{
-    Conflict, ConsumerLag, ConsumerReference, IssuedLogin, ManagedConsumer, OperatorId, Owner,
+    Claim, Conflict, ConsumerLag, ConsumerReference, IssuedLogin, ManagedConsumer, OperatorId, Owner,
     StoredConsumer, WrittenConsumer,
 };
 use contract::{FieldError, Secret};
 use futures::{StreamExt as _, TryStreamExt as _, stream};
 use hashing::{SystemEntropy, TokenDigest};
-use serde::{Deserialize, Serialize};
 use service::Problem;
 use service::http::WriteError;
 use tenancy::Actor;
 use uuid::Uuid;
 
 use super::App;
-use super::consumers::{consumer_start, definition, problem};
+use super::consumers::{definition, problem};
 
 /// Consumers in one response of the list.
 const PAGE: usize = 1000;
 /// Measurements of a list at the same time.
 const MEASUREMENTS: usize = 16;
-
-/// The owner of a durable, as its metadata contain it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-struct DurableOwner {
-    operator: OperatorId,
-    uid: Uuid,
-    generation: i64,
-}
-
-impl DurableOwner {
-    fn of(durable: &Durable) -> Option<Self> {
-        serde_json::from_str(durable.owner.as_deref()?).ok()
-    }
-
-    /// Returns whether a write of another owner changes it.
-    fn accept(&self, write: &Self, take_over_from: &[OperatorId]) -> Result<(), Conflict> {
-        if self.operator != write.operator {
-            let is_taken_over = take_over_from.contains(&self.operator);
-            return if is_taken_over { Ok(()) } else { Err(self.elsewhere()) };
-        }
-        match self.uid == write.uid {
-            false => Err(Conflict::ConsumerTaken),
-            true if write.generation < self.generation => Err(Conflict::Stale),
-            true => Ok(()),
-        }
-    }
-
-    fn elsewhere(&self) -> Conflict {
-        Conflict::ManagedElsewhere { operator: self.operator.clone() }
-    }
-}
 
 impl App {
     /// Lists the consumers of an operator after a given one, in the order of the uids of their resources.
@@ -71,14 +39,14 @@ impl App {
     ) -> Result<Vec<StoredConsumer>, Problem> {
         let durables = self.durables().await?;
         let found = durables.list().await.map_err(problem)?.into_iter();
-        let managed = found.filter_map(|durable| Some((DurableOwner::of(&durable)?, durable)));
+        let managed = found.filter_map(|durable| Some((claim_of(&durable)?, durable)));
         let mut managed: Vec<_> =
-            managed.filter(|(owner, _)| owner.operator == *by && owner.uid > after).collect();
-        managed.sort_by_key(|(owner, _)| owner.uid);
+            managed.filter(|(claim, _)| claim.operator == *by && claim.owner.uid > after).collect();
+        managed.sort_by_key(|(claim, _)| claim.owner.uid);
         managed.truncate(PAGE);
         let durables = &durables;
         let measured = stream::iter(managed)
-            .map(async |(owner, durable)| self.with_lag(durables, &owner, &durable).await)
+            .map(async |(claim, durable)| self.with_lag(durables, claim.owner, &durable).await)
             .buffered(MEASUREMENTS);
         measured.try_collect().await
     }
@@ -96,30 +64,30 @@ impl App {
     ) -> Result<WrittenConsumer, WriteError> {
         let ManagedConsumer { consumer, generation, take_over_from } = write;
         let new = definition(&consumer, self.clock.now())?;
-        let owner = DurableOwner { operator, uid, generation };
+        let claim = Claim { operator, owner: Owner { uid, generation } };
         let (durables, name) = (self.durables().await?, consumer.name.as_str());
         let (mut change, mut is_equal) = (IngestChange::ConsumerCreated, false);
         if let Some(durable) = durables.get(name).await.map_err(problem)? {
-            let stored = DurableOwner::of(&durable).ok_or(Conflict::ConsumerTaken)?;
-            stored.accept(&owner, &take_over_from)?;
+            let stored = claim_of(&durable).ok_or(Conflict::ConsumerTaken)?;
+            stored.require_next(&claim, &take_over_from, Conflict::ConsumerTaken)?;
             if let Some(error) = unchangeable(&durable.definition, &new) {
                 return Err(Problem::new(ProblemKind::ValidationFailed).fields(vec![error]).into());
             }
             change = IngestChange::ConsumerChanged;
-            is_equal = stored == owner && durable.definition == new && durable.login.is_some();
+            is_equal = stored == claim && durable.definition == new && durable.login.is_some();
         }
         if !is_equal {
             let tenant_id = consumer.tenant_id.as_ref();
             self.record_change(tenant_id, Actor::System, change, Some(&consumer.name)).await?;
         }
-        let text = serde_json::to_string(&owner)
+        let text = serde_json::to_string(&claim)
             .map_err(|error| Problem::new(ProblemKind::Internal).caused_by(error))?;
         let created = match durables.put_owned(name, &new, &text, &SystemEntropy).await {
             Err(DurableError::Exists) => return Err(Conflict::ConsumerTaken.into()),
             result => result.map_err(problem)?,
         };
         tracing::info!(consumer = name, %uid, is_new = created.password.is_some(), "consumer of a resource written");
-        Ok(self.written(&durables, &owner, created).await?)
+        Ok(self.written(&durables, claim.owner, created).await?)
     }
 
     /// Replaces the login of a consumer.
@@ -138,7 +106,7 @@ impl App {
         let name = of.name.as_str();
         let replaced = durables.replace_login(name, &SystemEntropy).await.map_err(problem)?;
         tracing::info!(consumer = name, %uid, "login of consumer replaced");
-        Ok(self.written(&durables, &owner, replaced.ok_or(ProblemKind::NotFound)?).await?)
+        Ok(self.written(&durables, owner, replaced.ok_or(ProblemKind::NotFound)?).await?)
     }
 
     /// Deletes a consumer of a resource, or its login only. A repeated call succeeds.
@@ -181,7 +149,7 @@ impl App {
     async fn written(
         &self,
         durables: &Durables,
-        owner: &DurableOwner,
+        owner: Owner,
         created: Created,
     ) -> Result<WrittenConsumer, Problem> {
         let login = match &created.password {
@@ -202,12 +170,17 @@ impl App {
     async fn with_lag(
         &self,
         durables: &Durables,
-        owner: &DurableOwner,
+        owner: Owner,
         durable: &Durable,
     ) -> Result<StoredConsumer, Problem> {
         let age = durables.oldest_unread_age(durable, self.clock.now()).await.map_err(problem)?;
         stored(owner, durable, age)
     }
+}
+
+/// Returns the last write of an operator, which is in the metadata of the durable.
+fn claim_of(durable: &Durable) -> Option<Claim> {
+    serde_json::from_str(durable.owner.as_deref()?).ok()
 }
 
 /// Returns the durable of a resource.
@@ -216,14 +189,12 @@ async fn find(
     uid: Uuid,
     by: &OperatorId,
     of: &ConsumerReference,
-) -> Result<Option<(DurableOwner, Durable)>, WriteError> {
+) -> Result<Option<(Owner, Durable)>, WriteError> {
     let found = durables.get(of.name.as_str()).await.map_err(problem)?;
-    let managed = found.and_then(|durable| Some((DurableOwner::of(&durable)?, durable)));
-    let Some((owner, durable)) = managed.filter(|(owner, _)| owner.uid == uid) else { return Ok(None) };
-    if owner.operator != *by {
-        return Err(owner.elsewhere().into());
-    }
-    Ok(Some((owner, durable)))
+    let managed = found.and_then(|durable| Some((claim_of(&durable)?, durable)));
+    let Some((claim, durable)) = managed.filter(|(claim, _)| claim.owner.uid == uid) else { return Ok(None) };
+    claim.require_operator(by, &[])?;
+    Ok(Some((claim.owner, durable)))
 }
 
 /// The API server rejects such a change of a resource, so another write has created the durable.
@@ -241,18 +212,18 @@ fn unchangeable(stored: &DurableDefinition, new: &DurableDefinition) -> Option<F
     Some(FieldError { pointer: field.to_owned(), code: "invalid_value".into(), message })
 }
 
-fn stored(owner: &DurableOwner, durable: &Durable, oldest: Duration) -> Result<StoredConsumer, Problem> {
+fn stored(owner: Owner, durable: &Durable, oldest: Duration) -> Result<StoredConsumer, Problem> {
     let DurableDefinition { filter, start, ack_wait_seconds, max_ack_pending } = durable.definition.clone();
     let name = durable.name.parse().map_err(|error| Problem::new(ProblemKind::Internal).caused_by(error))?;
     Ok(StoredConsumer {
-        owner: Owner { uid: owner.uid, generation: owner.generation },
+        owner,
         consumer: CreateConsumer {
             name,
             all_tenants: filter.tenant_id.is_none(),
             tenant_id: filter.tenant_id,
             event_types: filter.event_types,
-            partitions: filter.partitions.map(|(first, last)| Partitions { first, last }),
-            start: Some(consumer_start(start)),
+            partitions: filter.partitions,
+            start: Some(start),
             ack_wait_seconds,
             max_ack_pending,
         },
@@ -264,26 +235,4 @@ fn stored(owner: &DurableOwner, durable: &Durable, oldest: Duration) -> Result<S
             oldest_unread_seconds: oldest.as_secs(),
         },
     })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn owner(cluster: u128, uid: u128, generation: i64) -> DurableOwner {
-        let operator = format!("{}/svc/svc", Uuid::from_u128(cluster)).parse().unwrap();
-        DurableOwner { operator, uid: Uuid::from_u128(uid), generation }
-    }
-
-    #[test]
-    fn only_the_resource_of_a_consumer_changes_it_and_writes_are_accepted_in_their_order() {
-        let stored = owner(1, 7, 3);
-        assert_eq!(stored.accept(&owner(1, 7, 2), &[]), Err(Conflict::Stale));
-        assert_eq!(stored.accept(&owner(1, 7, 3), &[]), Ok(()));
-        assert_eq!(stored.accept(&owner(1, 7, 4), &[]), Ok(()));
-        assert_eq!(stored.accept(&owner(1, 8, 9), &[]), Err(Conflict::ConsumerTaken));
-        let other = owner(2, 7, 9);
-        assert_eq!(stored.accept(&other, &[]), Err(stored.elsewhere()));
-        assert_eq!(stored.accept(&other, std::slice::from_ref(&stored.operator)), Ok(()));
-    }
 }

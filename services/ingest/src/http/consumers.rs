@@ -6,14 +6,14 @@ use axum::extract::State;
 use contract::Page;
 use contract::consumers::{
     Consumer, ConsumerAccounts, ConsumerName, CreateConsumer, CreatedConsumer, DeadLetter,
-    DeadLetterSequences, DeletedDeadLetters, ReplayedDeadLetters, ResetConsumer,
+    DeadLetterSequences, HandledDeadLetters, ResetConsumer, TenantQuery,
 };
 use http::StatusCode;
 use service::Problem;
-use service::http::{Id, JsonBody, Paging};
+use service::http::{Filtered, Id, JsonBody};
 use tenancy::TenantId;
 
-use super::AnyAdmin;
+use super::{AnyAdmin, limited};
 use crate::app::App;
 
 /// `POST /consumers`: the platform administrator.
@@ -27,13 +27,14 @@ pub(super) async fn create(
     Ok((status, Json(created)))
 }
 
-/// `GET /consumers`: the platform administrator, or an administrator of a tenant for its consumers.
+/// `GET /consumers`: the platform administrator for one tenant or all, or an administrator of a tenant for its consumers.
 pub(super) async fn list(
     State(app): State<App>,
     AnyAdmin(tenant, _): AnyAdmin,
-    paging: Paging<ConsumerName>,
+    Filtered { paging, filter }: Filtered<ConsumerName, TenantQuery>,
 ) -> Result<Json<Page<Consumer>>, Problem> {
     count(&app, tenant.as_ref())?;
+    let tenant = limited(tenant, filter.tenant_id)?;
     Ok(Json(app.list_consumers(tenant.as_ref(), &paging).await?))
 }
 
@@ -112,9 +113,9 @@ pub(super) async fn list_dead_letters(
     _: PlatformAdmin,
     State(app): State<App>,
     Id(name): Id<ConsumerName>,
-    paging: Paging<u64>,
+    Filtered { paging, filter }: Filtered<u64, TenantQuery>,
 ) -> Result<Json<Page<DeadLetter>>, Problem> {
-    Ok(Json(app.list_dead_letters(&name, &paging).await?))
+    Ok(Json(app.list_dead_letters(&name, filter.tenant_id.as_ref(), &paging).await?))
 }
 
 /// `POST /consumers/{consumer_name}/dead-letters/replay`: the platform administrator.
@@ -123,8 +124,8 @@ pub(super) async fn replay_dead_letters(
     State(app): State<App>,
     Id(name): Id<ConsumerName>,
     JsonBody(request): JsonBody<DeadLetterSequences>,
-) -> Result<Json<ReplayedDeadLetters>, Problem> {
-    Ok(Json(app.replay_dead_letters(&name, &request.sequences).await?))
+) -> Result<Json<HandledDeadLetters>, Problem> {
+    Ok(Json(app.replay_dead_letters(&name, &request).await?))
 }
 
 /// `POST /consumers/{consumer_name}/dead-letters/delete`: the platform administrator.
@@ -133,6 +134,6 @@ pub(super) async fn delete_dead_letters(
     State(app): State<App>,
     Id(name): Id<ConsumerName>,
     JsonBody(request): JsonBody<DeadLetterSequences>,
-) -> Result<Json<DeletedDeadLetters>, Problem> {
-    Ok(Json(app.delete_dead_letters(&name, &request.sequences).await?))
+) -> Result<Json<HandledDeadLetters>, Problem> {
+    Ok(Json(app.delete_dead_letters(&name, &request).await?))
 }

@@ -3,30 +3,26 @@
 use axum::Json;
 use axum::extract::State;
 use axum::response::Response;
-use contract::ProblemKind;
-use contract::consumers::{DeadLetterSequences, DeletedDeadLetters, QuarantineQuery};
+use contract::consumers::{DeadLetterSequences, HandledDeadLetters, TenantQuery};
 use http::StatusCode;
 use service::Problem;
 use service::http::{Filtered, Id, JsonBody};
 use tenancy::TenantId;
 
-use super::{AnyAdmin, json, response};
+use super::{AnyAdmin, json, limited, response};
 use crate::app::{App, Numbers, Stream};
 
 /// `GET /events/quarantine`.
 pub(super) async fn list(
     State(app): State<App>,
     AnyAdmin(tenant, _): AnyAdmin,
-    Filtered { paging, filter }: Filtered<u64, QuarantineQuery>,
+    Filtered { paging, filter }: Filtered<u64, TenantQuery>,
 ) -> Result<Response, Problem> {
     let numbers = numbers(&app, tenant.as_ref());
     if let Some(tenant_id) = &tenant {
         app.audit.count_request(tenant_id)?;
-        if filter.tenant_id.as_ref().is_some_and(|requested| requested != tenant_id) {
-            return Err(ProblemKind::TenantMismatch.into());
-        }
     }
-    let tenant_id = tenant.or(filter.tenant_id);
+    let tenant_id = limited(tenant, filter.tenant_id)?;
     let (page, reservation) = app.list_quarantined(tenant_id.as_ref(), &paging, &numbers).await?;
     Ok(response(StatusCode::OK, json(&page)?, reservation))
 }
@@ -47,13 +43,14 @@ pub(super) async fn delete(
     State(app): State<App>,
     AnyAdmin(tenant, actor): AnyAdmin,
     JsonBody(request): JsonBody<DeadLetterSequences>,
-) -> Result<Json<DeletedDeadLetters>, Problem> {
+) -> Result<Json<HandledDeadLetters>, Problem> {
     // Each request can write an audit event.
     if let Some(tenant_id) = &tenant {
         app.audit.count_request(tenant_id)?;
     }
     let numbers = numbers(&app, tenant.as_ref());
-    Ok(Json(app.delete_quarantined(tenant.as_ref(), actor, &request.sequences, &numbers).await?))
+    let tenant_id = limited(tenant, request.tenant_id)?;
+    Ok(Json(app.delete_quarantined(tenant_id.as_ref(), actor, &request.sequences, &numbers).await?))
 }
 
 /// Returns the numbers of items as the caller sees them: those of the stream count the items of all tenants.

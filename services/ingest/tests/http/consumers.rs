@@ -413,6 +413,9 @@ async fn an_administrator_sees_the_consumers_of_the_tenant_only() {
         acme.client.get(&format!("/consumers/{name}")).await.expect_problem(404, "not_found");
     }
     acme.client.get("/consumers/_accounts").await.expect_problem(403, "forbidden");
+    acme.client.get("/consumers?tenant_id=other").await.expect_problem(403, "tenant_mismatch");
+    let of_acme: Page<Consumer> = platform.get("/consumers?tenant_id=acme").await.expect(200);
+    assert_eq!(of_acme.items.iter().map(|consumer| consumer.name.as_str()).collect::<Vec<_>>(), ["ours"]);
 }
 
 #[tokio::test]

@@ -4,7 +4,7 @@ use async_nats::HeaderMap;
 use async_nats::jetstream;
 use bus::Message;
 use contract::Page;
-use contract::consumers::{DeadLetter, ReplayedDeadLetters};
+use contract::consumers::{DeadLetter, HandledDeadLetters};
 use serde_json::{Value, json};
 use testsystem::TestSystem;
 
@@ -50,7 +50,7 @@ impl Fixture {
         self.system.platform_admin().get(&path).await.expect(200)
     }
 
-    async fn replay(&self, consumer: &str, sequences: &[u64]) -> ReplayedDeadLetters {
+    async fn replay(&self, consumer: &str, sequences: &[u64]) -> HandledDeadLetters {
         let path = format!("/consumers/{consumer}/dead-letters/replay");
         let body = json!({ "sequences": sequences });
         self.system.platform_admin().post(&path, &body).await.expect(200)
@@ -77,7 +77,7 @@ async fn a_replayed_dead_letter_is_stored_as_the_same_event_for_its_consumer() {
     assert_eq!(letter.event.get(), EVENT);
 
     let result = fixture.replay("archive", &[sequence]).await;
-    assert_eq!((result.replayed, result.skipped), (vec![sequence], vec![]));
+    assert_eq!((result.handled, result.skipped), (vec![sequence], vec![]));
     let stored = fixture.broker.get_stream("UDM").await.unwrap().get_raw_message(1).await.unwrap();
     let part = bus::partition(&"acme".parse().unwrap(), "fw 1/ä");
     assert_eq!(stored.subject.as_str(), format!("udm.v1.{part:02}.acme.GENERIC_EVENT"));
@@ -96,7 +96,7 @@ async fn a_replayed_dead_letter_is_stored_as_the_same_event_for_its_consumer() {
 
     assert!(fixture.list("archive", "").await.items.is_empty());
     let repeated = fixture.replay("archive", &[sequence]).await;
-    assert_eq!((repeated.replayed, repeated.skipped), (vec![], vec![sequence]));
+    assert_eq!((repeated.handled, repeated.skipped), (vec![], vec![sequence]));
 }
 
 #[tokio::test]
@@ -107,7 +107,7 @@ async fn dead_letters_of_another_consumer_are_neither_listed_nor_replayed() {
     let listed = fixture.list("archive", "").await.items;
     assert_eq!(listed.iter().map(|letter| letter.sequence).collect::<Vec<_>>(), [own]);
     let result = fixture.replay("archive", &[other, 999]).await;
-    assert_eq!((result.replayed, result.skipped), (vec![], vec![other, 999]));
+    assert_eq!((result.handled, result.skipped), (vec![], vec![other, 999]));
     assert_eq!(fixture.list("other", "").await.items.len(), 1);
 }
 
@@ -123,9 +123,32 @@ async fn a_consumer_of_one_tenant_does_not_get_what_an_earlier_one_of_its_name_l
         platform.post("/consumers", &request).await.expect::<Value>(201);
         let listed = fixture.list("archive", "").await.items;
         assert_eq!(listed[0].tenant_id.as_str(), "acme", "an administrator can delete it");
-        let replayed = fixture.replay("archive", &[left]).await.replayed;
+        let replayed = fixture.replay("archive", &[left]).await.handled;
         assert_eq!(replayed, if is_replayed { vec![left] } else { vec![] });
     }
+}
+
+#[tokio::test]
+async fn with_a_tenant_only_its_dead_letters_are_listed_replayed_and_deleted() {
+    let fixture = Fixture::start().await;
+    let one = fixture.store("archive", &[]).await;
+    let other = fixture.store("archive", &[("Nats-Msg-Id", "2")]).await;
+    assert!(fixture.list("archive", "?tenant_id=beta").await.items.is_empty());
+    let platform = fixture.system.platform_admin();
+    for action in ["replay", "delete"] {
+        let path = format!("/consumers/archive/dead-letters/{action}");
+        let body = json!({ "sequences": [one], "tenant_id": "beta" });
+        let result: HandledDeadLetters = platform.post(&path, &body).await.expect(200);
+        assert_eq!((result.handled, result.skipped), (vec![], vec![one]), "{action}");
+    }
+    assert_eq!(fixture.list("archive", "?tenant_id=acme").await.items.len(), 2);
+    for (action, number) in [("delete", other), ("replay", one)] {
+        let path = format!("/consumers/archive/dead-letters/{action}");
+        let body = json!({ "sequences": [number], "tenant_id": "acme" });
+        let result: HandledDeadLetters = platform.post(&path, &body).await.expect(200);
+        assert_eq!((result.handled, result.skipped), (vec![number], vec![]), "{action}");
+    }
+    assert!(fixture.list("archive", "").await.items.is_empty());
 }
 
 #[tokio::test]
@@ -155,7 +178,7 @@ async fn a_dead_letter_that_does_not_match_its_event_is_listed_and_not_replayed(
     let sequences = [without_headers, forged, other_source];
     assert_eq!(fixture.list("archive", "").await.items.len(), 3);
     let result = fixture.replay("archive", &sequences).await;
-    assert_eq!((result.replayed, result.skipped), (vec![], sequences.to_vec()));
+    assert_eq!((result.handled, result.skipped), (vec![], sequences.to_vec()));
     assert_eq!(fixture.list("archive", "").await.items.len(), 3);
 }
 
@@ -196,7 +219,7 @@ async fn a_dead_letter_that_refers_to_its_event_is_listed_and_replayed_with_it()
     assert_eq!((letter.sequence, letter.reason.as_deref()), (sequence, Some("too large")));
     assert_eq!(letter.event.get(), event.to_string());
     let result = fixture.replay("archive", &[sequence]).await;
-    assert_eq!((result.replayed, result.skipped), (vec![sequence], vec![]));
+    assert_eq!((result.handled, result.skipped), (vec![sequence], vec![]));
     let last = stored.sequence + 1;
     let replayed = fixture.broker.get_stream("UDM").await.unwrap().get_raw_message(last).await.unwrap();
     assert_eq!((replayed.subject, replayed.payload), (stored.subject, stored.payload));
@@ -228,7 +251,7 @@ async fn while_the_event_is_stored_a_changed_copy_is_neither_listed_nor_replayed
     let sent = fixture.broker.publish_with_headers("udm.dlq.v1.acme.archive", headers, changed.into()).await;
     let sequence = sent.unwrap().await.unwrap().sequence;
     assert_eq!(fixture.list("archive", "").await.items[0].event.get(), event.to_string());
-    assert_eq!(fixture.replay("archive", &[sequence]).await.replayed, [sequence]);
+    assert_eq!(fixture.replay("archive", &[sequence]).await.handled, [sequence]);
     let last = stored.sequence + 1;
     let replayed = fixture.broker.get_stream("UDM").await.unwrap().get_raw_message(last).await.unwrap();
     assert_eq!(replayed.payload, stored.payload);
@@ -272,7 +295,7 @@ async fn a_dead_letter_that_refers_to_another_event_or_none_shows_no_event_and_i
         assert_eq!(letter.reason.as_deref(), Some("too large"));
     }
     let result = fixture.replay("archive", &sequences).await;
-    assert_eq!((result.replayed, result.skipped), (vec![], sequences));
+    assert_eq!((result.handled, result.skipped), (vec![], sequences));
     // The control.
     fixture.refer(&own.headers, "UDM", &own_place).await;
     let listed = fixture.list("archive", "").await.items;
@@ -290,7 +313,7 @@ async fn a_deleted_dead_letter_is_gone_and_those_of_another_consumer_are_skipped
     let body = json!({ "sequences": [first, other, 999] });
     let client = fixture.system.platform_admin();
     let result = client.post("/consumers/archive/dead-letters/delete", &body).await;
-    assert_eq!(result.expect::<Value>(200), json!({ "deleted": [first], "skipped": [other, 999] }));
+    assert_eq!(result.expect::<Value>(200), json!({ "handled": [first], "skipped": [other, 999] }));
     let left = fixture.list("archive", "").await.items;
     assert_eq!(left.iter().map(|letter| letter.sequence).collect::<Vec<_>>(), [second]);
     assert_eq!(fixture.list("other", "").await.items.len(), 1);
@@ -305,7 +328,7 @@ async fn replay_and_deletion_are_audit_events_of_the_tenant_of_the_dead_letters(
     for id in ["1", "2", "3"] {
         sequences.push(fixture.store("archive", &[("Nats-Msg-Id", id)]).await);
     }
-    assert_eq!(fixture.replay("archive", &sequences[..2]).await.replayed, sequences[..2]);
+    assert_eq!(fixture.replay("archive", &sequences[..2]).await.handled, sequences[..2]);
     client.delete("/consumers/archive").await.expect_empty(204);
     let body = json!({ "sequences": [sequences[2]] });
     client.post("/consumers/archive/dead-letters/delete", &body).await.expect::<Value>(200);

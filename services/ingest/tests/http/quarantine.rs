@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use async_nats::jetstream::{self, message::StreamMessage};
-use contract::consumers::{DeadLetter, DeletedDeadLetters};
+use contract::consumers::{DeadLetter, HandledDeadLetters};
 use contract::events::{AcceptedEvent, BatchResponse, EventStatus};
 use contract::{Page, Role};
 use data_encoding::BASE64;
@@ -343,7 +343,7 @@ async fn above_the_bound_of_the_tenant_items_are_rejected_until_some_are_deleted
 
     let sequences: Vec<_> = list(&acme.client).await.iter().map(|letter| letter.sequence).collect();
     let body = json!({ "sequences": [sequences[0]] });
-    acme.client.post("/events/quarantine/delete", &body).await.expect::<DeletedDeadLetters>(200);
+    acme.client.post("/events/quarantine/delete", &body).await.expect::<HandledDeadLetters>(200);
     let batch: BatchResponse = send(&acme.client, NDJSON, "d\ne\n").await.expect(207);
     assert_eq!(statuses(&batch), [quarantined, "rejected malformed_json"]);
 }
@@ -443,15 +443,22 @@ async fn an_administrator_reads_and_deletes_the_items_of_the_own_tenant_only() {
     other.client.get(&path).await.expect_problem(404, "not_found");
     acme.client.get("/events/quarantine?tenant_id=other").await.expect_problem(403, "tenant_mismatch");
     let body = json!({ "sequences": [letter.sequence, 999] });
-    let deleted: DeletedDeadLetters = other.client.post("/events/quarantine/delete", &body).await.expect(200);
-    assert_eq!((deleted.deleted, deleted.skipped), (vec![], vec![letter.sequence, 999]));
+    let deleted: HandledDeadLetters = other.client.post("/events/quarantine/delete", &body).await.expect(200);
+    assert_eq!((deleted.handled, deleted.skipped), (vec![], vec![letter.sequence, 999]));
+
+    let of_acme = json!({ "sequences": [letter.sequence], "tenant_id": "acme" });
+    other.client.post("/events/quarantine/delete", &of_acme).await.expect_problem(403, "tenant_mismatch");
 
     let platform = system.platform_admin();
+    let numbers: Vec<_> = list(&platform).await.iter().map(|letter| letter.sequence).collect();
+    let of_third = json!({ "sequences": numbers, "tenant_id": "third" });
+    let deleted: HandledDeadLetters = platform.post("/events/quarantine/delete", &of_third).await.expect(200);
+    assert_eq!((deleted.handled, deleted.skipped), (vec![], numbers), "only items of the named tenant");
     assert_eq!(list(&platform).await.len(), 2);
     let of_other = platform.get("/events/quarantine?tenant_id=other").await.expect::<Page<DeadLetter>>(200);
     assert_eq!(of_other.items.iter().map(|letter| letter.tenant_id.as_str()).collect::<Vec<_>>(), ["other"]);
-    let deleted: DeletedDeadLetters = acme.client.post("/events/quarantine/delete", &body).await.expect(200);
-    assert_eq!(deleted.deleted, [letter.sequence]);
+    let deleted: HandledDeadLetters = acme.client.post("/events/quarantine/delete", &body).await.expect(200);
+    assert_eq!(deleted.handled, [letter.sequence]);
     assert!(list(&acme.client).await.is_empty());
     acme.client.get(&path).await.expect_problem(404, "not_found");
     let member: TestUser = system.add_user(&acme, "member@acme.example", Role::Member).await;
@@ -478,7 +485,7 @@ async fn metrics_count_items_by_reason_and_show_the_largest_used_part_until_item
     exposes("svc_quarantine_used_ratio 1.0".to_owned()).await;
     let sequences: Vec<_> = list(&other.client).await.iter().map(|letter| letter.sequence).collect();
     let body = json!({ "sequences": sequences });
-    other.client.post("/events/quarantine/delete", &body).await.expect::<DeletedDeadLetters>(200);
+    other.client.post("/events/quarantine/delete", &body).await.expect::<HandledDeadLetters>(200);
     exposes("svc_quarantine_used_ratio 0.75".to_owned()).await;
 }
 
@@ -533,10 +540,10 @@ async fn the_numbers_of_a_tenant_do_not_count_the_items_of_others() {
         other.client.get(&path).await.expect_problem(404, "not_found");
     }
     let body = json!({ "sequences": of_acme });
-    let deleted: DeletedDeadLetters = other.client.post("/events/quarantine/delete", &body).await.expect(200);
+    let deleted: HandledDeadLetters = other.client.post("/events/quarantine/delete", &body).await.expect(200);
     assert_eq!(deleted.skipped, of_acme);
-    let deleted: DeletedDeadLetters = acme.client.post("/events/quarantine/delete", &body).await.expect(200);
-    assert_eq!(deleted.deleted, of_acme);
+    let deleted: HandledDeadLetters = acme.client.post("/events/quarantine/delete", &body).await.expect(200);
+    assert_eq!(deleted.handled, of_acme);
     assert_eq!((list(&acme.client).await.len(), list(&other.client).await.len()), (0, 3));
 }
 
