@@ -207,7 +207,7 @@ Minimal values for production:
 ```yaml
 image: {registry: registry.example.com/svc, tag: "0.1.0"}
 publicUrl: https://svc.example.com
-trustedProxies: [10.244.7.0/24]   # the network of the ingress controller's pods
+trustedProxyHops: 1               # the ingress controller receives the connections of clients
 networkPolicy:                    # only these pods may connect
   publicFrom: [{namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: traefik}}}]
 ingress: {enabled: true}          # or gateway

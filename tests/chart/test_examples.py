@@ -57,7 +57,8 @@ class Secrets(unittest.TestCase):
     def test_contain_every_key_that_the_examples_use(self):
         printed = {name: set(each["stringData"]) for name, each in secrets().items()}
         used = {}
-        for source in (chart.case("production example"), documents("cloudnative-pg.yaml"), documents("nats-values.yaml")):
+        examples = ("cloudnative-pg.yaml", "nats-values.yaml", "nats-backup.yaml")
+        for source in (chart.case("production example"), *map(documents, examples)):
             for name, keys in named_secrets(source):
                 used.setdefault(name, set()).update(keys)
         self.assertEqual({name: keys for name, keys in used.items() if name not in FOREIGN}, printed)
@@ -71,6 +72,45 @@ class Secrets(unittest.TestCase):
         for key, url in printed["svc-nats"].items():
             user = key.removesuffix("-url")
             self.assertEqual(url, f"nats://{user}:{printed['svc-nats-passwords'][user]}@nats:4222")
+
+    def test_documented_rotations_write_existing_secrets_and_keys(self):
+        printed = {name: set(each["stringData"]) for name, each in secrets().items()}
+        written = set()
+        for name in ("docs/kubernetes.md", "docs/postgres.md"):
+            for users, commands in rotations((chart.ROOT / name).read_text()):
+                patches = r"""printf '{"stringData": {"([^"]+)".*?kubectl patch secret (\S+) --namespace svc """
+                for key, secret in re.findall(patches, commands, re.S):
+                    written |= {(secret, key.replace("%s", user)) for user in users}
+        unknown = {(secret, key) for secret, key in written if key not in printed[secret]}
+        self.assertEqual(unknown, set())
+        self.assertLessEqual({("svc-nats-passwords", user) for user in printed["svc-nats-passwords"]}, written)
+        self.assertLessEqual({("svc-nats", key) for key in printed["svc-nats"]}, written)
+        self.assertLessEqual({("svc-database", "session-url"), ("svc-postgres-session", "password")}, written)
+
+    def test_the_documented_copy_has_every_secret_that_nothing_creates_again(self):
+        text = (chart.ROOT / "docs/operations.md").read_text().replace("\\\n", "")
+        (copied,) = re.findall(r"kubectl get secret ([^>]*?) --namespace svc --output yaml > svc-secrets.yaml", text)
+        self.assertEqual(set(copied.split()), {*secrets(), "svc-mail", "svc-postgres-backup"})
+
+
+class Monitors(unittest.TestCase):
+    def test_have_the_labels_that_prometheus_selects_in_the_production_example(self):
+        monitoring = chart.MATRIX["production example"]["monitoring"]
+        labels = monitoring["podMonitor"]["labels"]
+        self.assertEqual(monitoring["alerts"]["labels"], labels)
+        objects = [each for path in EXAMPLES.glob("*.yaml") for each in documents(path.name) if each.get("kind") in ("PodMonitor", "PrometheusRule")]
+        self.assertEqual(sorted(each["metadata"]["name"] for each in objects), ["nats", "svc-postgres", "svc-postgres"])
+        for each in objects:
+            self.assertEqual(each["metadata"].get("labels"), labels, each["kind"])
+        (nats,) = documents("nats-values.yaml")
+        self.assertEqual(nats["promExporter"]["podMonitor"]["merge"], {"metadata": {"labels": labels}})
+
+
+def rotations(text):
+    """Yields the blocks of commands of a page, each with the values of the variable of its loop."""
+    for block in re.findall(r"```sh\n(.*?)```", text, re.S):
+        loop = re.search(r"for user in (.*?); do", block)
+        yield loop[1].split() if loop else [""], block
 
 
 class Scaling(unittest.TestCase):
@@ -124,12 +164,11 @@ class Postgres(unittest.TestCase):
         backup = chart.named(self.objects, "ScheduledBackup", "svc-postgres")["spec"]
         self.assertEqual((backup["cluster"]["name"], backup["pluginConfiguration"]["name"]), ("svc-postgres", plugin["name"]))
         monitor = chart.named(self.objects, "PodMonitor", "svc-postgres")["spec"]
-        self.assertEqual(monitor["selector"]["matchLabels"], {"cnpg.io/cluster": "svc-postgres"})
-
+        # A label of the pods of every cluster, also of one with another name after a recovery.
+        self.assertEqual(monitor["selector"], {"matchLabels": {"cnpg.io/podRole": "instance"}})
 
     def test_the_documented_recovery_reads_the_archive_of_the_cluster_and_has_another_name(self):
-        (block,) = re.findall(r"```yaml\n(.*?)```", (chart.ROOT / "docs/postgres.md").read_text(), re.DOTALL)
-        recovered = chart.yaml.load(block, chart.LOADER)
+        _, recovered = self.documented_parts()
         (origin,) = recovered["spec"]["externalClusters"]
         recovery, (plugin,) = recovered["spec"]["bootstrap"]["recovery"], self.cluster["plugins"]
         self.assertEqual((recovery["source"], recovery["database"]), (origin["name"], self.cluster["bootstrap"]["initdb"]["database"]))
@@ -137,27 +176,55 @@ class Postgres(unittest.TestCase):
         self.assertEqual(origin["plugin"], {"name": plugin["name"], "parameters": parameters})
         self.assertNotEqual(recovered["metadata"]["name"], "svc-postgres")
 
+    def documented_parts(self):
+        """Returns the second role and the recovered cluster of docs/postgres.md."""
+        blocks = re.findall(r"```yaml\n(.*?)```", (chart.ROOT / "docs/postgres.md").read_text(), re.DOTALL)
+        return [chart.yaml.load(block, chart.LOADER) for block in blocks]
+
+    def test_the_documented_second_role_has_the_privileges_of_the_first_one(self):
+        ((role,), _) = self.documented_parts()
+        (first,) = role["inRoles"]
+        self.assertIn(first, {each["name"] for each in self.cluster["managed"]["roles"]})
+        self.assertEqual((role["name"], role["login"], role.get("inherit", True)), (f"{first}_2", True, True))
+        created = f'"name": "{role["passwordSecret"]["name"]}", "labels": {{"cnpg.io/reload": "true"}}'
+        self.assertIn(created, (chart.ROOT / "docs/postgres.md").read_text())
+
     def test_alerts_fit_the_sizes_of_the_cluster(self):
         (rule,) = documents("postgres-alerts.yaml")
         expressions = {each["alert"]: each["expr"].strip() for each in rule["spec"]["groups"][0]["rules"]}
         self.assertTrue(expressions["PostgresStandbyMissing"].endswith(f"< {self.cluster['instances'] - 1}"))
         tenth = int(gibibytes(self.cluster["storage"]["size"]) / 10)
         self.assertTrue(expressions["PostgresSlotBehind"].endswith(f"> {tenth} * 1024 * 1024 * 1024"))
-        self.assertEqual(set(expressions), set(POSTGRES_ALERTS))
+        self.assertEqual(set(expressions), {"PostgresWithoutMetrics", *POSTGRES_ALERTS})
 
     @unittest.skipUnless(test_monitoring.PROMTOOL, "promtool is not on this machine")
-    def test_every_alert_fires_only_under_its_condition(self):
+    def test_every_alert_fires_only_under_its_condition_for_each_cluster_of_the_namespace(self):
         (rule,) = documents("postgres-alerts.yaml")
-        tests = []
+        nothing = {"severity": "critical", "namespace": "svc"}, "Prometheus has no metrics of Postgres."
+        cases = [("PostgresWithoutMetrics", {}, nothing), ("PostgresWithoutMetrics", {UP: 1}, None)]
         for alert, (firing, quiet, labels, summary) in POSTGRES_ALERTS.items():
-            expected = {"exp_labels": {"namespace": "svc", **labels}, "exp_annotations": {"summary": summary}}
-            for series, alerts in ((firing, [expected]), (quiet, [])):
-                tests.append({
-                    "interval": "1m",
-                    "input_series": [{"series": name, "values": f"{value}x2400"} for name, value in series.items()],
-                    "alert_rule_test": [{"eval_time": "40h", "alertname": alert, "exp_alerts": alerts}],
-                })  # fmt: skip
-        check_rules(self, rule, json.dumps({"rule_files": ["rules.yaml"], "evaluation_interval": "1m", "tests": tests}))
+            first = {name.replace(CLUSTER, "svc-postgres"): value for name, value in quiet.items()}
+            expected = {"namespace": "svc", **labels}, summary
+            cases += [(alert, {**first, **firing}, expected), (alert, {**first, **quiet}, None)]
+        labels, summary = POSTGRES_ALERTS["PostgresBackupOld"][2:]
+        cases.append(("PostgresBackupOld", {UP: 1}, ({"namespace": "svc", **labels}, summary)))
+        check_rules(self, rule, alert_tests(cases, "40h"))
+
+
+def alert_tests(cases, time):
+    """Returns a test of promtool. Each case has an alert, its series, and its labels and summary at this time if it fires then."""
+    tests = [
+        {
+            "interval": "1m",
+            "input_series": [{"series": name, "values": f"{value}x2400"} for name, value in series.items()],
+            "alert_rule_test": [{
+                "eval_time": time, "alertname": alert,
+                "exp_alerts": [{"exp_labels": expected[0], "exp_annotations": {"summary": expected[1]}}] if expected else [],
+            }],
+        }
+        for alert, series, expected in cases
+    ]  # fmt: skip
+    return json.dumps({"rule_files": ["rules.yaml"], "evaluation_interval": "1m", "tests": tests})
 
 
 def check_rules(case, rule, test):
@@ -170,13 +237,18 @@ def check_rules(case, rule, test):
             case.assertEqual(run.returncode, 0, run.stdout + run.stderr)
 
 
+# The cluster of the documented recovery, next to the one of the example.
+CLUSTER = "svc-recovered"
+
+
 def metric(name, **labels):
-    """Returns a series of the first pod of the cluster."""
-    named = {"namespace": "svc", "pod": "svc-postgres-1", **labels}
+    """Returns a series of the first pod of the recovered cluster."""
+    named = {"namespace": "svc", "pod": f"{CLUSTER}-1", **labels}
     return name + "{" + ", ".join(f'{label}="{value}"' for label, value in named.items()) + "}"
 
 
-FREE, SIZE = (metric(f"kubelet_volume_stats_{name}_bytes", persistentvolumeclaim="svc-postgres-1") for name in ("available", "capacity"))
+FREE, SIZE = (metric(f"kubelet_volume_stats_{name}_bytes", persistentvolumeclaim=f"{CLUSTER}-1-wal") for name in ("available", "capacity"))
+UP = metric("cnpg_collector_up")
 STANDBYS = metric("cnpg_pg_replication_streaming_replicas")
 FAILED, ARCHIVED = (metric(f"cnpg_pg_stat_archiver_last_{name}_time") for name in ("failed", "archived"))
 BACKUP = metric("barman_cloud_cloudnative_pg_io_last_available_backup_timestamp")
@@ -187,68 +259,106 @@ AGE = metric("cnpg_pg_database_xid_age", datname="svc")
 POSTGRES_ALERTS = {
     "PostgresVolumeNearlyFull": (
         {FREE: 19, SIZE: 100}, {FREE: 21, SIZE: 100},
-        {"severity": "critical", "pod": "svc-postgres-1", "persistentvolumeclaim": "svc-postgres-1"},
-        "Less than 20 % of the volume svc-postgres-1 is free. Postgres stops when it is full.",
+        {"severity": "critical", "pod": f"{CLUSTER}-1", "persistentvolumeclaim": f"{CLUSTER}-1-wal"},
+        f"Less than 20 % of the volume {CLUSTER}-1-wal is free. Postgres stops when it is full.",
     ),
     "PostgresStandbyMissing": (
-        {STANDBYS: 1}, {STANDBYS: 2}, {"severity": "warning"},
-        "A standby of Postgres is missing. Without the last one, no write completes.",
+        {STANDBYS: 1}, {STANDBYS: 2}, {"severity": "warning", "cluster": CLUSTER},
+        f"A standby of {CLUSTER} is missing. Without the last one, no write completes.",
     ),
     "PostgresArchiveFailing": (
-        {FAILED: 200, ARCHIVED: 100}, {FAILED: 100, ARCHIVED: 200}, {"severity": "critical", "pod": "svc-postgres-1"},
-        "svc-postgres-1 cannot archive its WAL. A restore loses the changes since then, and the WAL fills the volume.",
+        {FAILED: 200, ARCHIVED: 100}, {FAILED: 100, ARCHIVED: 200}, {"severity": "critical", "pod": f"{CLUSTER}-1"},
+        f"{CLUSTER}-1 cannot archive its WAL. A restore loses the changes since then, and the WAL fills the volume.",
     ),
     # The clock of the test starts at 0.
     "PostgresBackupOld": (
-        {BACKUP: 0}, {BACKUP: 5 * 3600}, {"severity": "warning"}, "The last base backup of Postgres is older than 36 hours.",
+        {BACKUP: 0}, {BACKUP: 5 * 3600}, {"severity": "warning", "cluster": CLUSTER}, f"{CLUSTER} has no base backup of the last 36 hours.",
     ),
     "PostgresLongTransaction": (
         {TRANSACTION: 601}, {TRANSACTION: 599},
-        {"severity": "warning", "pod": "svc-postgres-1", "usename": "reports", "application_name": "psql"},
-        "A transaction of reports on svc-postgres-1 is older than ten minutes. It keeps deleted rows in all tables.",
+        {"severity": "warning", "pod": f"{CLUSTER}-1", "usename": "reports", "application_name": "psql"},
+        f"A transaction of reports on {CLUSTER}-1 is older than ten minutes. It keeps deleted rows in all tables.",
     ),
     "PostgresSlotBehind": (
-        {SLOT: 2 * 1024**3 + 1}, {SLOT: 2 * 1024**3 - 1}, {"severity": "warning", "slot_name": "cdc"},
-        "The replication slot cdc keeps more than 2 GiB of WAL.",
+        {SLOT: 2 * 1024**3 + 1}, {SLOT: 2 * 1024**3 - 1}, {"severity": "warning", "pod": f"{CLUSTER}-1", "slot_name": "cdc"},
+        f"The replication slot cdc of {CLUSTER}-1 keeps more than 2 GiB of WAL.",
     ),
     "PostgresTransactionIdsOld": (
-        {AGE: 500_000_001}, {AGE: 499_999_999}, {"severity": "warning", "datname": "svc"},
-        "The database svc has not been vacuumed for 500 million transactions.",
+        {AGE: 500_000_001}, {AGE: 499_999_999}, {"severity": "warning", "cluster": CLUSTER, "datname": "svc"},
+        f"The database svc of {CLUSTER} has not been vacuumed for 500 million transactions.",
     ),
 }  # fmt: skip
 
-VOLUME_TEST = """
-rule_files: [rules.yaml]
-evaluation_interval: 1m
-tests:
-  - interval: 1m
-    input_series:
-      - {series: 'kubelet_volume_stats_available_bytes{namespace="svc", persistentvolumeclaim="nats-js-nats-0"}', values: '5x30'}
-      - {series: 'kubelet_volume_stats_capacity_bytes{namespace="svc", persistentvolumeclaim="nats-js-nats-0"}', values: '100x30'}
-      - {series: 'kubelet_volume_stats_available_bytes{namespace="svc", persistentvolumeclaim="nats-js-nats-1"}', values: '10x30'}
-      - {series: 'kubelet_volume_stats_capacity_bytes{namespace="svc", persistentvolumeclaim="nats-js-nats-1"}', values: '100x30'}
-    alert_rule_test:
-      - eval_time: 20m
-        alertname: NatsVolumeNearlyFull
-        exp_alerts:
-          - exp_labels: {severity: critical, namespace: svc, persistentvolumeclaim: nats-js-nats-0}
-            exp_annotations:
-              summary: "5% of the volume nats-js-nats-0 is free. On a full volume, NATS stores no event."
-"""
+VOLUME = 'kubelet_volume_stats_{}_bytes{{namespace="svc", persistentvolumeclaim="nats-js-nats-{}"}}'
+SERVER = 'nats_varz_mem{{namespace="svc", pod="nats-{}"}}'
+REPLICA = 'nats_stream_last_seq{{namespace="svc", pod="nats-{}", account="events", stream_name="UDM"}}'
+CONTAINER = 'kube_pod_container_status_ready{{namespace="svc", pod="nats-0", container="{}"}}'
+BACKED_UP, CREATED = (
+    f'kube_cronjob_{name}{{namespace="svc", cronjob="nats-backup"}}' for name in ("status_last_successful_time", "created")
+)
+# For each alert: series with which it fires after 38 hours, series with which it does not, its labels and its summary.
+NATS_ALERTS = {
+    "NatsVolumeNearlyFull": (
+        {VOLUME.format("available", 0): "5", VOLUME.format("capacity", 0): "100", VOLUME.format("available", 1): "10", VOLUME.format("capacity", 1): "100"},
+        {VOLUME.format("available", 1): "10", VOLUME.format("capacity", 1): "100"},
+        {"severity": "critical", "namespace": "svc", "persistentvolumeclaim": "nats-js-nats-0"},
+        "5% of the volume nats-js-nats-0 is free. On a full volume, NATS stores no event.",
+    ),
+    "NatsServerMissing": (
+        {SERVER.format(0): "9", SERVER.format(2): "9"}, {SERVER.format(0): "9", SERVER.format(1): "9", SERVER.format(2): "9"},
+        {"severity": "warning", "namespace": "svc"}, "2 of 3 nats-servers have metrics. Without two servers, no event is stored.",
+    ),
+    "NatsReplicaBehind": (
+        {REPLICA.format(0): "0+60", REPLICA.format(1): "0+60", REPLICA.format(2): "0+30"},
+        {REPLICA.format(0): "0+60", REPLICA.format(1): "-300+60", REPLICA.format(2): "0+60"},
+        {"severity": "warning", "namespace": "svc", "pod": "nats-2", "account": "events", "stream_name": "UDM"},
+        "nats-2 is more than ten minutes behind the other replicas of UDM.",
+    ),
+    "NatsContainerNotReady": (
+        {CONTAINER.format("accounts"): "0", CONTAINER.format("nats"): "1"},
+        {CONTAINER.format("accounts"): "1", CONTAINER.format("nats"): "1"},
+        {"severity": "warning", "namespace": "svc", "pod": "nats-0", "container": "accounts"},
+        "The container accounts of nats-0 is not ready. Without accounts and reloader, logins of consumers do not change, and none is suspended.",
+    ),
+    # The clock of the test starts at 0.
+    "NatsBackupOld": (
+        {BACKED_UP: "0", CREATED: "0"}, {BACKED_UP: "7200", CREATED: "0"},
+        {"severity": "warning", "namespace": "svc", "cronjob": "nats-backup"},
+        "NATS has no backup of the last 36 hours. The log of the last Job of the CronJob nats-backup shows why.",
+    ),
+}  # fmt: skip
 
 
 class Nats(unittest.TestCase):
-    @unittest.skipUnless(test_monitoring.PROMTOOL, "promtool is not on this machine")
-    def test_alert_fires_for_a_volume_that_has_less_space_than_full_streams_leave(self):
-        (rule,) = documents("nats-alerts.yaml")
-        check_rules(self, rule, VOLUME_TEST)
-        store = self.values["config"]["jetstream"]["fileStore"]
-        left = 1 - gibibytes(store["maxSize"]) / gibibytes(store["pvc"]["size"])
-        threshold = float(re.search(r"< (\S+)$", rule["spec"]["groups"][0]["rules"][0]["expr"].strip())[1])
-        self.assertLess(threshold, left)
-
     def setUp(self):
         (self.values,) = documents("nats-values.yaml")
+        (self.rule,) = documents("nats-alerts.yaml")
+        self.expressions = {each["alert"]: each["expr"].strip() for each in self.rule["spec"]["groups"][0]["rules"]}
+
+    def test_alerts_fit_the_number_and_the_volumes_of_the_servers(self):
+        servers = self.values["config"]["cluster"]["replicas"]
+        self.assertTrue(self.expressions["NatsServerMissing"].endswith(f" < {servers}"))
+        store = self.values["config"]["jetstream"]["fileStore"]
+        # Full streams leave more space.
+        left = 1 - gibibytes(store["maxSize"]) / gibibytes(store["pvc"]["size"])
+        threshold = float(re.search(r"< (\S+)$", self.expressions["NatsVolumeNearlyFull"])[1])
+        self.assertLess(threshold, left)
+
+    @unittest.skipUnless(test_monitoring.PROMTOOL, "promtool is not on this machine")
+    def test_every_alert_fires_only_under_its_condition(self):
+        self.assertEqual(set(self.expressions), set(NATS_ALERTS))
+        cases = [case for alert, (firing, quiet, *expected) in NATS_ALERTS.items() for case in ((alert, firing, expected), (alert, quiet, None))]
+        # No server has metrics.
+        labels, summary = NATS_ALERTS["NatsServerMissing"][2:]
+        cases.append(("NatsServerMissing", {}, (labels, summary.replace("2 of 3", "0 of 3"))))
+        # The stream was created again less than ten minutes before.
+        cases.append(("NatsReplicaBehind", {REPLICA.format(server): "0+60x2270 0+60" for server in range(3)}, None))
+        # It was created again long before, and a replica is behind since.
+        again = {REPLICA.format(0): "9000x2 0+60", REPLICA.format(1): "9000x2 0+60", REPLICA.format(2): "9000x2 0+30"}
+        cases.append(("NatsReplicaBehind", again, NATS_ALERTS["NatsReplicaBehind"][2:]))
+        # No backup has ever succeeded.
+        cases.append(("NatsBackupOld", {CREATED: "0"}, NATS_ALERTS["NatsBackupOld"][2:]))
+        check_rules(self, self.rule, alert_tests(cases, "38h"))
 
     def test_volume_holds_the_streams_of_the_production_example(self):
         limit = chart.MATRIX["production example"]["nats"]["stream"]["maxBytes"]
@@ -266,8 +376,101 @@ class Nats(unittest.TestCase):
         self.assertLess(gibibytes(container["env"]["GOMEMLIMIT"]), gibibytes(container["merge"]["resources"]["limits"]["memory"]))
 
     def test_servers_get_the_password_of_every_user(self):
-        used = set(re.findall(r"\$(SVC_NATS_\w+)", (chart.ROOT / "deploy/nats/accounts.conf").read_text()))
+        accounts = (chart.ROOT / "deploy/nats/accounts.conf").read_text() + self.values["configMap"]["merge"]["data"]["consumers.conf"]
+        used = set(re.findall(r"\$(SVC_NATS_\w+)", accounts))
         self.assertEqual({name for name in self.values["container"]["env"] if name.startswith("SVC_")}, used)
+
+    def test_no_consumer_can_have_the_name_of_a_user(self):
+        source = (chart.ROOT / "services/ingest/src/app/consumers.rs").read_text()
+        reserved = re.search(r"SERVICE_USERS:[^=]*=\s*\[(.*?)\]", source, re.S)[1]
+        self.assertEqual(set(re.findall(r'"([\w-]+)"', reserved)), set(secrets()["svc-nats-passwords"]["stringData"]))
+
+    def test_documented_upgrades_have_the_options_of_the_installation(self):
+        def command(text, verb):
+            found = re.search(rf"helm {verb} nats .*?accounts\.conf'", re.sub(r"\\\n[# ]*", "", text), re.S)
+            return found and found[0].replace(f"helm {verb}", "helm").replace(" --version <version>", "")
+
+        installation = command((EXAMPLES / "nats-values.yaml").read_text(), "install")
+        sections = (chart.ROOT / "docs/nats.md").read_text().split("\n## ")
+        upgrades = {section.split("\n")[0]: command(section, "upgrade") for section in sections if "helm upgrade nats " in section}
+        self.assertEqual(upgrades, {"Larger volumes": installation, "Upgrade": installation})
+
+    def test_backup_keeps_the_last_complete_copy_of_three_days_and_deletes_none_for_a_much_smaller_one(self):
+        job = chart.named(documents("nats-backup.yaml"), "CronJob", "nats-backup")["spec"]["jobTemplate"]["spec"]["template"]["spec"]
+        (script,) = job["containers"][0]["args"]
+        with tempfile.TemporaryDirectory() as home:
+            # Fails for the account AUDIT if a file exists.
+            fails = f"case $3 in */audit) test ! -e {home}/broken;; esac"
+            for name, text in (
+                ("nats", f'test "$1 $2" = "account backup"; {fails}; mkdir -p "$3/$NATS_USER-$NATS_PASSWORD"; cp {home}/size "$3"'),
+                ("date", f"cat {home}/now"),
+            ):
+                Path(home, name).write_text(f"#!/bin/sh -e\n{text}\n")
+                Path(home, name).chmod(0o755)
+            Path(home, "backup").mkdir()
+            passwords = {"NATS_USER": "administrator", "NATS_PASSWORD": "a", "AUDIT_PASSWORD": "b"}
+            command = ["sh", "-ec", script.replace("/backup", f"{home}/backup")]
+            environment = {"PATH": f"{home}:{os.environ['PATH']}", "HOSTNAME": "nats-backup-1", **passwords}
+
+            def backup(time, size):
+                Path(home, "now").write_text(time)
+                Path(home, "size").write_bytes(b"x" * size)
+                return subprocess.run(command, env=environment, capture_output=True, text=True)
+
+            # That of another Job which runs, and that of one that was killed.
+            other, killed = (Path(home, "backup", f"nats-backup-{name}.incomplete") for name in ("other", "killed"))
+            for each in (other, killed):
+                each.mkdir()
+            os.utime(killed, (0, 0))
+            times = [f"2026110{day}T013000Z" for day in range(1, 6)]
+            # Several copies of a day count as one.
+            for time in (*times, "20261105T080000Z", "20261105T090000Z", "20261105T100000Z"):
+                run = backup(time, 900_000)
+                self.assertEqual(run.returncode, 0, run.stderr)
+            Path(home, "broken").touch()
+            self.assertNotEqual(backup("20261106T013000Z", 900_000).returncode, 0)
+            Path(home, "broken").unlink()
+            kept = ["20261103T013000Z", "20261104T013000Z", "20261105T100000Z"]
+
+            def copies():
+                return sorted(path.name for path in Path(home, "backup").iterdir() if path != other)
+
+            self.assertEqual(copies(), kept)
+            self.assertTrue(other.exists())
+            parts = sorted(str(path.relative_to(home)) for path in Path(home, "backup", kept[0]).glob("*/*-*"))
+            self.assertEqual([part.split("Z/")[1] for part in parts], ["audit/audit-administrator-b", "udm/administrator-a"])
+            # The streams are empty: of these copies, the last one remains next to the others.
+            for day in (6, 7, 8, 9):
+                time = f"2026110{day}T013000Z"
+                run = backup(time, 100_000)
+                self.assertEqual(run.returncode, 1, run.stderr)
+                self.assertIn(f"rename {time}.smaller to {time}", run.stderr)
+                self.assertEqual(copies(), [*kept, f"{time}.smaller"])
+            Path(home, "backup", f"{time}.smaller").rename(Path(home, "backup", time))
+            self.assertEqual(backup("20261110T013000Z", 100_000).returncode, 0)
+            self.assertEqual(copies(), [kept[-1], time, "20261110T013000Z"])
+
+    def test_the_volume_of_the_backup_holds_its_copies_of_full_streams(self):
+        reserved = float(re.search(r"reserve ([\d.]+) GiB", (EXAMPLES / "nats-values.yaml").read_text())[1])
+        claim = chart.named(documents("nats-backup.yaml"), "PersistentVolumeClaim", "nats-backup")["spec"]
+        self.assertGreater(gibibytes(claim["resources"]["requests"]["storage"]), 4.5 * reserved)
+
+    @unittest.skipUnless(NATS_CHART, "NATS_CHART is not set")
+    def test_backup_has_the_image_of_the_command_line_of_the_chart(self):
+        objects = documents("nats-backup.yaml")
+        validators = test_render.Validators(test_render.versions()[test_render.OLDEST])
+        for each in objects:
+            validators.of(each)(each)
+        job = chart.named(objects, "CronJob", "nats-backup")["spec"]["jobTemplate"]["spec"]["template"]["spec"]
+        box = chart.named(nats_objects(), "Deployment", "nats-box")["spec"]["template"]["spec"]
+        self.assertEqual(job["containers"][0]["image"], box["containers"][0]["image"])
+
+    @unittest.skipUnless(NATS_CHART, "NATS_CHART is not set")
+    def test_documented_claims_are_those_of_the_servers(self):
+        servers = chart.named(nats_objects(), "StatefulSet", "nats")["spec"]
+        (claim,) = servers["volumeClaimTemplates"]
+        names = [f"{claim['metadata']['name']}-nats-{number}" for number in range(servers["replicas"])]
+        self.assertIn(f"for claim in {' '.join(names)}; do", (chart.ROOT / "docs/nats.md").read_text())
 
     @unittest.skipUnless(NATS_CHART, "NATS_CHART is not set")
     def test_chart_renders_objects_that_are_valid_for_kubernetes(self):

@@ -44,6 +44,7 @@ class Generated(unittest.TestCase):
     def test_documented_values_render_with_both_stream_modes_and_ipv6(self):
         validators = test_render.Validators(test_render.versions()[test_render.OLDEST])
         networks = {
+            "trustedProxyHops": 0,
             "trustedProxies": ["fd00:10:244:7::/64"],
             "networkPolicy": {"egress": {"enabled": True, **{name: [IPV6] for name in ("database", "nats", "mail")}}},
             "tests": {"hostAliases": [{"ip": "fd00:10:96::1", "hostnames": ["svc.example.com"]}]},

@@ -175,6 +175,10 @@ CONTRADICTIONS = {
         {"session": {"autoscaling": {"enabled": True}, "resources": {"requests": {"cpu": None}}}},
         "session.autoscaling needs a CPU request: type --set session.resources.requests.cpu=250m",
     ),
+    "a volume with a name of the chart": (
+        {"session": {"extraVolumes": [{"name": "secrets", "emptyDir": {}}]}},
+        "session.extraVolumes contains the volume secrets, a name that the chart uses: rename it",
+    ),
     "no memory limit": (
         {"identity": {"resources": {"limits": {"memory": None}}}},
         "--set identity.resources.limits.memory=",
@@ -197,6 +201,8 @@ MALFORMED = {
     "unknown key": ({"ingres": {"enabled": True}}, "ingres"),
     "unknown nested key": ({"identity": {"replica": 3}}, "replica"),
     "unknown key of a component with @like": ({"ingest": {"autoscaling": {"on": True}}}, "on"),
+    "variable of a container that is a number": ({"identity": {"extraEnv": [{"name": "A", "value": 1}]}}, "value"),
+    "link to runbooks that is a path": ({"monitoring": {"alerts": {"runbookUrl": "docs/runbooks"}}}, "runbookUrl"),
     "text instead of a number": ({"identity": {"replicas": "three"}}, "replicas"),
     "text instead of a boolean": ({"ingress": {"enabled": "yes"}}, "enabled"),
     "unknown mode": ({"nats": {"stream": {"mode": "create"}}}, "mode"),

@@ -2,7 +2,6 @@
 
 import json
 import re
-import re
 import subprocess
 import tempfile
 import unittest
@@ -11,6 +10,7 @@ from pathlib import Path
 import chart
 import monitoring
 
+METRICS = (chart.ROOT / "docs/metrics.md").read_text()
 PROMTOOL = chart.TOOLS.get("promtool")
 TESTS = Path(__file__).with_name("alerts")
 HEADINGS = ["## Meaning", "## Diagnosis", "## Action"]
@@ -41,8 +41,8 @@ class Alerts(unittest.TestCase):
         table = re.findall(r"^\| `(svc_\w+)` ", (chart.ROOT / "docs/metrics.md").read_text(), re.MULTILINE)
         suffixes = ("", "_bucket", "_count", "_sum")
         metrics = {name + suffix for name in table for suffix in suffixes}
-        # Metric names have two words or more; tokens begin with one of these.
-        tokens = {"svc_st_", "svc_iv_", "svc_pt_", "svc_ak_", "svc_rt_", "svc_dc_", "svc_ch_"}
+        # Metric names have two words or more; tokens and two roles of Postgres begin with one of these.
+        tokens = {"svc_identity_migrator", "svc_session_migrator", "svc_st_", "svc_iv_", "svc_pt_", "svc_ak_", "svc_rt_", "svc_dc_", "svc_ch_"}
         pages = [*chart.ROOT.glob("*.md"), *chart.ROOT.glob("docs/**/*.md"), *(chart.CHART / "alerts").iterdir()]
         for page in [*pages, *(chart.CHART / "dashboards").iterdir()]:
             named = {name for name in re.findall(r"\bsvc_[a-z]+_[a-z_]*\b", page.read_text())}
@@ -67,6 +67,30 @@ class Alerts(unittest.TestCase):
             (group,) = chart.named(objects, "PrometheusRule", "svc")["spec"]["groups"]
             watched = {rule["labels"]["process"] for rule in group["rules"] if rule["alert"] == "SvcDown"}
             self.assertEqual(watched, expected)
+
+    def test_alerts_without_the_address_of_the_runbooks_have_no_link(self):
+        objects = chart.render(monitoring.alone({}))
+        (group,) = chart.named(objects, "PrometheusRule", "svc")["spec"]["groups"]
+        self.assertEqual({name for rule in group["rules"] for name in rule["annotations"]}, {"summary"})
+
+    def test_the_documented_command_writes_the_rules_of_the_chart(self):
+        (block,) = [each for each in re.findall(r"```sh\n(.*?)```", METRICS, re.DOTALL) if "svc-rules.yaml" in each]
+        command = block.removesuffix("promtool check rules svc-rules.yaml\n").replace("> svc-rules.yaml", "")
+        self.assertNotIn("svc-rules.yaml", command)
+        run = subprocess.run(["sh", "-c", command], cwd=chart.ROOT, capture_output=True, text=True, check=True)
+        objects = chart.render(monitoring.alone({"runbookUrl": re.search(r"runbooks=(\S+)", block)[1]}))
+        expected = json.dumps(chart.named(objects, "PrometheusRule", "svc")["spec"]).replace(monitoring.NAMESPACE, "svc")
+        self.assertEqual(chart.yaml.load(run.stdout, chart.LOADER), json.loads(expected))
+
+    @unittest.skipUnless(PROMTOOL, "promtool is not on this machine")
+    def test_the_documented_configuration_adds_the_labels_of_a_pod_monitor(self):
+        (block,) = [each for each in re.findall(r"```yaml\n(.*?)```", METRICS, re.DOTALL) if "scrape_configs" in each]
+        with tempfile.TemporaryDirectory() as directory:
+            Path(directory, "svc-rules.yaml").write_text(json.dumps(monitoring.rules()))
+            Path(directory, "prometheus.yaml").write_text(block)
+            self.promtool(directory, "check", "config", "prometheus.yaml")
+        (job,) = chart.yaml.load(block, chart.LOADER)["scrape_configs"]
+        self.assertEqual({tuple(each["labels"]) for each in job["static_configs"]}, {("namespace", "pod")})
 
     def test_disabled_alert_is_omitted(self):
         objects = chart.render(monitoring.alone({"disabled": ["SvcHighLatency"]}))

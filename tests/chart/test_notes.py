@@ -51,6 +51,13 @@ class Notes(unittest.TestCase):
         self.assertIn("up to 172 connections to Postgres, 10 each", notes({"database": {"connections": 10}, **scaled}))
         self.assertNotIn("Postgres", notes(chart.MATRIX["ingest alone"]))
 
+    def test_warn_if_alerts_have_no_link_to_their_runbooks(self):
+        monitoring = {"podMonitor": {"enabled": True}, "alerts": {"enabled": True}}
+        values = {"monitoring": monitoring, "networkPolicy": {"adminFrom": [{"namespaceSelector": {}}]}}
+        warning = "WARNING: the alerts have no link to their runbooks"
+        self.assertIn(warning, notes(values))
+        self.assertNotIn(warning, notes(chart.merged(values, {"monitoring": {"alerts": {"runbookUrl": "https://docs.example.com/svc"}}})))
+
     def test_show_how_to_check_that_a_gateway_accepted_the_route(self):
         self.assertIn("get httproute svc -o", notes(chart.GATEWAY))
         self.assertNotIn("httproute", notes(chart.INGRESS))

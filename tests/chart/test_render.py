@@ -903,6 +903,16 @@ class Migrations(unittest.TestCase):
                 rules = job["spec"]["podFailurePolicy"]["rules"]
                 self.assertIn({"action": "Ignore", "onExitCodes": {"containerName": "migrate", "operator": "In", "values": [75]}}, rules)
 
+    def test_jobs_have_the_node_affinity_of_their_component_and_no_rules_about_other_pods(self):
+        nodes = {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": []}}
+        term = {"labelSelector": {"matchLabels": {"app.kubernetes.io/instance": "svc"}}, "topologyKey": "kubernetes.io/hostname"}
+        pods = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+        for affinity, expected in (({**nodes, **pods}, nodes), (pods, None)):
+            values = {name: {"affinity": affinity} for name in ("identity", "session")}
+            for owner, _, pod in chart.pods(chart.render(values)):
+                if not owner.startswith("Deployment/svc-ingest"):
+                    self.assertEqual(pod.get("affinity"), expected if owner.startswith("Job/") else affinity, owner)
+
     def test_jobs_are_kept_on_request(self):
         for job in chart.of_kind(chart.render({"migrations": {"ttlSecondsAfterFinished": 0}}), "Job"):
             self.assertNotIn("ttlSecondsAfterFinished", job["spec"])

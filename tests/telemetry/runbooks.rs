@@ -24,6 +24,7 @@ mod mails;
 /// The other alerts need Kubernetes. A test causes their condition.
 const NOT_FIRED: &[(&str, &str)] = &[
     ("SvcMigrationFailed", "tests/cluster/rejections.py"),
+    ("SvcPodsUnavailable", "tests/cluster/rejections.py"),
     ("SvcOperatorWithoutLeader", "tests/cluster/managed_faults.py"),
     ("SvcReleasesHeld", "services/operator/src/tests.rs"),
     ("SvcResourceStalled", "services/operator/src/tests.rs"),

@@ -295,6 +295,12 @@
 {{- if not (dig "limits" "memory" "" $own.resources) -}}
 {{- $errors = append $errors (printf "%s has no memory limit: type --set %s.resources.limits.memory=512Mi" $name $name) -}}
 {{- end -}}
+{{- /* The pods have volumes with these names, some only with other values. */ -}}
+{{- range $own.extraVolumes -}}
+{{- if has .name (list "secrets" "branding" "mail" "kubernetes-api") -}}
+{{- $errors = append $errors (printf "%s.extraVolumes contains the volume %s, a name that the chart uses: rename it, also in extraVolumeMounts" $name .name) -}}
+{{- end -}}
+{{- end -}}
 {{- concat $errors (include "svc.checks.env" . | fromJsonArray) | toJson -}}
 {{- end -}}
 

@@ -11,12 +11,14 @@
 
 {{- define "svc.migration.pod" -}}
 {{- $own := index .root.Values .component -}}
+{{- /* Rules about other pods are for the pods of the Deployment: one that keeps them apart could leave no node for the Job. */ -}}
+{{- $scheduling := set (omit $own "affinity") "affinity" (pick (default dict $own.affinity) "nodeAffinity") -}}
 {{- $role := printf "%sMigrator" .component -}}
 {{- $database := include "svc.database" (dict "root" .root "component" .component "role" $role) | fromJson -}}
 metadata:
   {{- include "svc.podMetadata" (dict "root" .root "component" (printf "%s-migration" .component) "own" .root.Values.migrations) | nindent 2 }}
 spec:
-  {{- include "svc.pod.base" (dict "root" .root "own" $own "serviceAccount" (include "svc.name" .)) | nindent 2 }}
+  {{- include "svc.pod.base" (dict "root" .root "own" $scheduling "serviceAccount" (include "svc.name" .)) | nindent 2 }}
   restartPolicy: Never
   {{- with $own.extraInitContainers }}
   initContainers:

@@ -109,6 +109,9 @@ impl Watched {
         }
         shell.env("PATH", path()).env("SVC_BASE_URL", &self.proxy.base_url).env("SVC_TENANT", "acme");
         shell.env("SVC_PLATFORM_TOKEN", &self.services.platform_token);
+        if command.contains(" --all-tenants") {
+            shell.env_remove("SVC_TENANT");
+        }
         if command.starts_with("svc invites ") {
             shell.env_remove("SVC_PLATFORM_TOKEN").env("SVC_TOKEN", &self.ada.token);
         }

@@ -3,8 +3,9 @@
 use contract::paths::Upstream;
 use e2e::{ApiUser, WrongClock, api_client};
 use futures::future::join_all;
-use serde_json::json;
+use serde_json::{Value, json};
 use sqlx::{AssertSqlSafe, Connection as _, PgConnection};
+use testkit::wait_until;
 
 use super::Watched;
 
@@ -43,6 +44,19 @@ async fn a_stopped_broker_and_a_process_that_does_not_start() {
     assert!(watched.act("SvcPublishFailing", "nats stream report").await.contains("UDM"));
     watched.act("SvcNotReady", "svc-<service> migrate up").await;
     watched.act("SvcAuditDelayed", "nats stream purge AUDIT --subject='audit.v1.<tenant>.>' --force").await;
+}
+
+#[tokio::test]
+async fn a_process_that_exits_again_and_again() {
+    let Some(mut watched) = Watched::start(&[]).await else { return };
+    let is_restarting = |(name, _): &(String, Value)| name == "SvcRestarting";
+    wait_until("SvcRestarting fires", async || {
+        watched.restart(Upstream::Session, &[]).await;
+        watched.firing().await.iter().any(is_restarting).then_some(())
+    })
+    .await;
+    watched.expect(&["SvcRestarting"], async || ()).await;
+    watched.expect_recovery(async || ()).await;
 }
 
 #[tokio::test]
@@ -123,6 +137,25 @@ async fn guesses_at_the_password_of_an_account() {
     assert!(decisions.contains("rejected"), "{outputs:#?}");
     watched.values.push(("<user_id>", watched.ada.user_id.clone()));
     watched.act("SvcPasswordGuessing", "svc users enable <user_id> --tenant <tenant>").await;
+    watched.expect_recovery(async || ()).await;
+}
+
+#[tokio::test]
+async fn clients_with_one_address_and_more_logins_than_its_limit() {
+    let Some(mut watched) = Watched::start(&[("SVC_LIMIT_LOGIN", "30/min")]).await else { return };
+    let base_url = watched.proxy.base_url.clone();
+    let logins = async || {
+        let login = |n: usize| {
+            let client = api_client(&base_url).header("X-Tenant-ID", "acme");
+            let email = format!("user-{n}@acme.example");
+            let body = json!({ "email": email, "password": "not-the-password-9" });
+            async move { client.post("/auth/password/login", &body).await }
+        };
+        join_all((0..20).map(login)).await;
+    };
+    let outputs = watched.expect(&["SvcRequestsRateLimited"], logins).await;
+    let rejected = &outputs["svc_limiter_decisions_total{decision=\"rejected\"}"];
+    assert!(rejected.contains("login"), "{outputs:#?}");
     watched.expect_recovery(async || ()).await;
 }
 

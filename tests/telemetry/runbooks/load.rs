@@ -94,7 +94,7 @@ async fn streams_that_are_nearly_full() {
     assert!(used(&watched).await < 0.3);
 
     watched.platform.run_ok(&["consumers", "create", "archive", "--tenant", "acme"], "").await;
-    watched.act("SvcStreamNearlyFull", "svc events dlq delete <consumer> --all").await;
+    watched.act("SvcStreamNearlyFull", "svc events dlq delete <consumer> --all --all-tenants").await;
     let wrong = json!({ "email": "ada@acme.example", "password": "not-the-password-9" });
     let login = api_client(&watched.proxy.base_url).header("X-Tenant-ID", "acme");
     assert_eq!(login.post("/auth/password/login", &wrong).await.status, 401);
@@ -133,9 +133,10 @@ async fn a_tenant_above_its_quota_and_with_a_full_quarantine() {
         client.post("/events/batch", &events).await;
     };
     let outputs = watched.expect(&["SvcQuotaExceeded", "SvcQuarantineNearlyFull"], &flood).await;
-    let by_tenant = "svc events dlq list _ingest --all --output ndjson | jq -r .tenant_id | sort | uniq -c";
+    let by_tenant =
+        "svc events dlq list _ingest --all-tenants --output ndjson | jq -r .tenant_id | sort | uniq -c";
     assert_eq!(outputs[by_tenant].trim(), "5 acme");
-    watched.act("SvcQuarantineNearlyFull", "svc events dlq show _ingest <number>").await;
+    watched.act("SvcQuarantineNearlyFull", "svc events dlq show _ingest <number> --tenant <tenant>").await;
     let suspend = "svc tenants suspend <tenant>";
     watched.act("SvcQuotaExceeded", suspend).await;
     resume(&mut watched).await;
@@ -144,7 +145,7 @@ async fn a_tenant_above_its_quota_and_with_a_full_quarantine() {
     let raise = "svc tenants update <tenant> --events-per-second <number> --bytes-per-second <number>";
     watched.act("SvcQuotaExceeded", raise).await;
     watched.act("SvcQuarantineNearlyFull", "svc_dead_letter_used_ratio{half=\"quarantine\"}").await;
-    let save = "svc events dlq list _ingest --tenant <tenant> --all --output ndjson > items.ndjson";
+    let save = "svc events dlq list _ingest --tenant <tenant> --output ndjson > items.ndjson";
     watched.act("SvcQuarantineNearlyFull", save).await;
     let saved = std::fs::read_to_string(watched.home.path().join("items.ndjson")).unwrap();
     assert_eq!(saved.lines().count(), 5, "{saved}");
@@ -217,11 +218,11 @@ async fn dead_letters_without_space() {
     };
     let outputs = watched.expect(&["SvcDeadLettersRejected"], &send).await;
     let by_tenant =
-        "svc events dlq list <consumer> --all --output ndjson | jq -r .tenant_id | sort | uniq -c";
+        "svc events dlq list <consumer> --all-tenants --output ndjson | jq -r .tenant_id | sort | uniq -c";
     assert!(outputs[by_tenant].trim().ends_with(" acme"), "{outputs:#?}");
-    watched.act("SvcDeadLettersRejected", "svc events dlq replay <consumer> --all").await;
+    watched.act("SvcDeadLettersRejected", "svc events dlq replay <consumer> --all --all-tenants").await;
     send().await;
-    watched.act("SvcDeadLettersRejected", "svc events dlq delete <consumer> --all").await;
+    watched.act("SvcDeadLettersRejected", "svc events dlq delete <consumer> --all --all-tenants").await;
     watched.expect_recovery(async || ()).await;
     drop(keeper);
 }
