@@ -20,7 +20,7 @@ def main():
 
 def manifests():
     roles = {role: secrets.token_hex(24) for role in dev.ROLES}
-    users = {user: secrets.token_hex(24) for user in dev.USERS}
+    users = {user: secrets.token_hex(24) for user in [*dev.USERS, "system"]}
     short = {role: role.removeprefix("svc_").replace("_", "-") for role in roles}
     database = {f"{short[role]}-url": f"postgres://{role}:{password}@svc-postgres-rw:5432/svc" for role, password in roles.items()}
     nats = {f"{user}-url": f"nats://{user}:{users[user]}@nats:4222" for user in ("identity", "session", "ingest")}
