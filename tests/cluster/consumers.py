@@ -101,16 +101,17 @@ def read_with_secret(system):
 
 
 def send(system, *last, seconds=90):
-    """Sends events until they are acknowledged. The last ones can have given ids."""
-    ids, started = [*(str(uuid.uuid4()) for _ in range(EVENTS - len(last))), *last], time.monotonic()
-    while True:
-        try:
-            system.client.send(ids)
-            break
-        except TestError:
-            if time.monotonic() - started > seconds:
-                raise
-    system.acknowledged += ids
+    """Sends events until they are acknowledged. The last ones can have given ids, and are sent after the others are stored."""
+    started = time.monotonic()
+    for ids in [[str(uuid.uuid4()) for _ in range(EVENTS - len(last))], last]:
+        while ids:
+            try:
+                system.client.send(ids)
+                break
+            except TestError:
+                if time.monotonic() - started > seconds:
+                    raise
+        system.acknowledged += ids
 
 
 def start(cluster, mode, *names, namespace=None, secret=SECRET, **variables):

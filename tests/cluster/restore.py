@@ -39,7 +39,7 @@ def restore_database(system):
         system.acknowledged += ids
     if revoked.accepted or not revoked.rejected:
         report.fail(f"restore: revoked credentials: {revoked.accepted} requests accepted, {revoked.rejected} rejected")
-    events = client.svc("audit", "list", "--since", since, "--all", "--kind", "authn_token_revoked", "--output", "ndjson")
+    events = client.svc("audit", "list", "--since", since, "--kind", "authn_token_revoked", "--output", "ndjson")
     if not any(json.loads(event).get("key_id") == key["id"] for event in events.splitlines()):
         report.fail("restore: the audit events do not name the change to repeat")
     detail = f"serves after {restored:.0f} s; {revoked.rejected} of {revoked.rejected} requests with revoked credentials rejected"

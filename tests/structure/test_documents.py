@@ -111,6 +111,7 @@ VERSIONS = {
     ("libs/bus/src/connect.rs", r"OLDEST_VERSION: [^=]*= \(2, 12, (\d+)\)"): [
         ("docs/consumers.md", r"nats-server must be 2\.12\.(\d+) or newer"),
         ("docs/running.md", r"JetStream \(2\.12\.(\d+) or newer\)"),
+        ("docs/nats.md", r"need nats-server 2\.12\.(\d+) or newer"),
         ("docs/runbooks/SvcBrokerUnavailable.md", r"update it to 2\.12\.(\d+) or newer"),
     ],
     ("Cargo.lock", r'name = "async-nats"\nversion = "0\.(\d+)\.'): [
