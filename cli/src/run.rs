@@ -67,7 +67,7 @@ fn exit_of(result: Result<()>, out: &Output) -> Exit {
                 Exit::BrokenPipe => {}
                 exit if exit.signal().is_some() => {}
                 // The person decided it.
-                _ if error.code == ErrorKind::Declined.code() => out.notice(&error.message),
+                _ if error.code == ErrorKind::Declined.code() && !out.is_json() => out.notice(&error.message),
                 _ => out.error(&error),
             }
             error.exit

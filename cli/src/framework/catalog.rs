@@ -62,7 +62,7 @@ const FOR_PROGRAMS: &str = "Pass --output json: data are then one JSON document 
     follow the remediation to check. A command that a signal ends prints no error; its exit status is the number of the signal plus \
     128 in a shell, and minus the number in Python. Other lines on stderr are JSON objects \
     too: {\"warning\": {message}}, {\"device\": …} for a person, {\"request\": …} and {\"trace\": …} with --verbose. \
-    No command prompts with this output, without a terminal, or with SVC_NO_INPUT=1: pass --yes only if the user asked for the change. \
+    No command prompts without a terminal or with SVC_NO_INPUT=1: pass --yes only if the user asked for the change. \
     `svc catalog show <command>` prints one command. Each error ends with its exit code, and each note starts with the effect \
     of the command, the variables of its credential, and the roles and scopes that may run it.";
 

@@ -233,7 +233,7 @@ impl Context {
         if credential.is_platform_token() {
             let setting = if all_tenants { None } else { self.tenant_setting()? };
             if let Some(Setting { value, origin: origin @ Origin::Context(_) }) = &setting {
-                self.warn_later(format!("limited to the tenant {value} of {origin}; see --all-tenants"));
+                self.out.warn(&format!("limited to the tenant {value} of {origin}; see --all-tenants"));
             }
             tenant = setting.map(|setting| setting.value);
             credential.tenant.clone_from(&tenant);

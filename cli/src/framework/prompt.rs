@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use clap::Args;
 use contract::Secret;
 
-use crate::framework::arguments::{Format, Globals};
+use crate::framework::arguments::Globals;
 use crate::framework::environment;
 use crate::framework::error::{CliError, ErrorKind, Result};
 use crate::framework::input::{file_secrets, stdin_line, stdin_secret};
@@ -24,13 +24,10 @@ pub(crate) struct Prompt {
 }
 
 impl Prompt {
-    /// Prompting is possible if stdin and stderr are terminals, the output is for people, and neither `--no-input` nor `CI` is set.
+    /// Prompting is possible if stdin and stderr are terminals and neither `--no-input` nor `CI` is set.
     pub(crate) fn new(globals: &Globals) -> Self {
         let unavailable = if globals.no_input {
             Some("--no-input or SVC_NO_INPUT is set")
-        } else if globals.output != Format::Table {
-            // A program may run the command on a pseudo-terminal, where no person would answer.
-            Some("the output is JSON (--output, SVC_OUTPUT)")
         } else if environment::is_ci() {
             Some("the variable CI is set")
         } else if io::stdin().is_terminal() && io::stderr().is_terminal() {

@@ -141,12 +141,8 @@ mod at_a_terminal {
         let client = client(&stub).with_variable("NO_COLOR", "1");
         let result = run_at_terminal(&client, COMMANDS[0].0, "\u{4}");
         assert!(result.stderr.ends_with("[y/N]: \r\nno answer; nothing was changed\r\n"), "{result:?}");
-        let json = run_at_terminal(&client, &[COMMANDS[0].0, &["-o", "json"]].concat(), "y\n");
-        assert_eq!(json.code, Some(12), "{json:?}");
-        assert!(
-            json.stderr.contains(r#""code":"input_needed""#) && !json.stderr.contains("[y/N]"),
-            "{json:?}"
-        );
+        let json = run_at_terminal(&client, &[COMMANDS[0].0, &["-o", "json"]].concat(), "n\n");
+        assert!(json.stderr.contains(r#""code":"declined""#), "{json:?}");
         for (value, code) in [("1", 12), ("true", 12), ("0", 0), ("", 0)] {
             let client = self::client(&stub).with_variable("SVC_NO_INPUT", value);
             let result = run_at_terminal(&client, COMMANDS[0].0, "y\n");

@@ -141,7 +141,7 @@ async fn a_tenant_above_its_quota_and_with_a_full_quarantine() {
     watched.act("SvcQuotaExceeded", suspend).await;
     resume(&mut watched).await;
     watched.values.retain(|(placeholder, _)| *placeholder != "<number>");
-    watched.values.push(("<number>", "none".to_owned()));
+    watched.values.push(("<number>", "default".to_owned()));
     let raise = "svc tenants update <tenant> --events-per-second <number> --bytes-per-second <number>";
     watched.act("SvcQuotaExceeded", raise).await;
     watched.act("SvcQuarantineNearlyFull", "svc_dead_letter_used_ratio{half=\"quarantine\"}").await;

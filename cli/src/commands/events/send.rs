@@ -380,7 +380,10 @@ impl Send {
         let error = kind.with_message(message).with_remediation(self.remediation(result, summary));
         // Without a failed request, another run would send nothing that this one has not sent.
         let can_continue = failure.is_some_and(|error| error.retryable);
-        Err(CliError { retryable: can_continue && !result.counts.needs_correction, ..error })
+        Err(CliError {
+            retryable: can_continue && (self.checkpoint.is_some() || !result.counts.needs_correction),
+            ..error
+        })
     }
 
     /// What to do so that no event is lost or stored twice.
