@@ -28,15 +28,16 @@ pub(crate) use manual::HelpText;
 
 /// The command tree of this client.
 pub(crate) const TREE: CommandTree =
-    CommandTree { command: || with_hyphen_values(CommandLine::command()), entries: Commands::catalog };
+    CommandTree { command: || with_hyphen_positions(CommandLine::command()), entries: Commands::catalog };
 
-/// Options accept a value that begins with a hyphen, as positions and texts can. Arguments do not: a misspelled option would become one.
-fn with_hyphen_values(command: clap::Command) -> clap::Command {
-    let command = command.mut_args(|arg| {
-        let is_value = arg.get_action().takes_values() && !arg.is_positional();
-        if is_value { arg.allow_hyphen_values(true) } else { arg }
+/// A position can begin with a hyphen, and so can a number. Other values cannot: with a missing value, the next option would become it.
+fn with_hyphen_positions(command: clap::Command) -> clap::Command {
+    let command = command.mut_args(|arg| match arg.get_long() {
+        Some("after") => arg.allow_hyphen_values(true),
+        Some(_) if arg.get_action().takes_values() => arg.allow_negative_numbers(true),
+        _ => arg,
     });
-    command.mut_subcommands(with_hyphen_values)
+    command.mut_subcommands(with_hyphen_positions)
 }
 
 /// Manage users, sessions and tenants of the svc services, and send and read events.

@@ -301,8 +301,10 @@ fn the_tenant_of_an_option_or_the_context_limits_all_commands() {
 fn an_unknown_tenant_is_not_an_empty_list() {
     let stub = Stub::new(of_two_tenants);
     for command in [&["events", "dlq", "list", "_ingest"][..], &["consumers", "list"], &["audit", "list"]] {
-        let result = client(&stub).run(&[command, &["--tenant", "never", "--output", "json"]].concat());
-        assert_eq!(result.code, Some(3), "{result:?}");
-        assert_eq!(result.error()["message"], "Tenant not found");
+        for format in ["json", "ndjson"] {
+            let result = client(&stub).run(&[command, &["--tenant", "never", "--output", format]].concat());
+            assert_eq!(result.code, Some(3), "{result:?}");
+            assert_eq!(result.error()["message"], "Tenant not found");
+        }
     }
 }

@@ -562,6 +562,26 @@ fn rejects_that_cannot_be_written_stop_the_delivery() {
     assert!(stub.requests().len() < 100, "{}", stub.requests().len());
 }
 
+#[cfg(target_os = "linux")]
+#[test]
+fn with_a_checkpoint_rejects_that_cannot_be_written_are_sent_again_and_accepted_events_are_not() {
+    let (stub, directory) = (Stub::new(service), tempfile::tempdir().unwrap());
+    let path = |name: &str| directory.path().join(name).to_str().unwrap().to_owned();
+    let input = ["a", "bad", "b"].map(|source| format!("{{\"source_id\":\"{source}\"}}\n")).concat();
+    std::fs::write(path("events"), input).unwrap();
+    let send = |rejects: &str| {
+        let files = ["-f", &path("events"), "--checkpoint", &path("checkpoint"), "--rejects", rejects];
+        client(&stub).run(&[&["events", "send", "--output", "json"], &files[..]].concat())
+    };
+    assert_eq!(send("/dev/full").code, Some(10));
+    let result = send(&path("rejects"));
+    assert_eq!(result.code, Some(10), "{result:?}");
+    let sent: Vec<_> =
+        stub.requests().iter().map(|request| request.json().as_array().unwrap().len()).collect();
+    assert_eq!(sent, [3, 1]);
+    assert_eq!(std::fs::read_to_string(path("rejects")).unwrap().lines().count(), 1);
+}
+
 #[test]
 fn no_accepted_event_is_invalid_input() {
     let stub = Stub::new(service);

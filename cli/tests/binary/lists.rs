@@ -69,3 +69,14 @@ fn every_list_is_complete_without_a_limit_and_warns_when_the_limit_cuts_it() {
         assert_eq!(run(&["--limit", "2", "--output", "json"]).stderr, "", "{line}");
     }
 }
+
+#[test]
+fn a_list_that_never_ends_is_an_error() {
+    let stub = Stub::new(|request| {
+        let next = if request.line.contains("cursor=a") { "b" } else { "a" };
+        (200, json!({"items": [example::<Tenant>()], "next_cursor": next}).to_string())
+    });
+    let client = Client::for_url(&stub.url).with_variable("SVC_PLATFORM_TOKEN", "svc_pt_x");
+    let error = client.run(&["tenants", "list", "--output", "json"]).error();
+    assert_eq!(error["message"], "the service repeats a page of the list");
+}

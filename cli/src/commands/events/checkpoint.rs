@@ -41,6 +41,7 @@ pub(super) struct Counts {
     pub(super) quarantined: u64,
     pub(super) rejected: u64,
     /// Whether a reject cannot be accepted later without a change.
+    #[serde(default)]
     pub(super) needs_correction: bool,
 }
 

@@ -136,7 +136,8 @@ impl EventDelivery {
         Ok(())
     }
 
-    /// Records the results of a batch: first the rejects, then that its events are settled, except those that failed.
+    /// Records the results of a batch: first the rejects, then that its events are settled, except those that failed, and rejects that
+    /// could not be kept.
     fn record(
         &mut self,
         SentBatch { batch, result, duplicates, quarantined, .. }: SentBatch<Batch>,
@@ -157,14 +158,19 @@ impl EventDelivery {
             }
         }
         rejects.sort_by_key(|(number, _)| *number);
-        self.record_rejects(&rejects.into_iter().map(|(_, reject)| reject).collect::<Vec<_>>())?;
+        let (numbers, rejects): (Vec<_>, Vec<_>) = rejects.into_iter().unzip();
+        let recorded = self.record_rejects(&rejects);
+        if recorded.is_err() {
+            failed.extend(numbers);
+            failed.sort_unstable();
+        }
         let mut next = first;
         for number in failed {
             self.settled.insert(next, number - 1);
             next = number + 1;
         }
         self.settled.insert(next, after.number - 1);
-        self.save_checkpoint(false)
+        recorded.and(self.save_checkpoint(false))
     }
 
     fn record_rejects(&mut self, rejects: &[Reject]) -> Result<()> {

@@ -1,7 +1,7 @@
 //! Events and lines that were not accepted: kept in a file in the order of the input, and in part printed.
 
 use std::fs::{File, OpenOptions};
-use std::io::{self, BufWriter, Seek, SeekFrom, Write};
+use std::io::{self, Seek, SeekFrom, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
@@ -160,7 +160,7 @@ impl RejectsPath {
 pub(super) struct RejectLog {
     out: Output,
     path: RejectsPath,
-    file: Option<(PathBuf, BufWriter<File>)>,
+    file: Option<(PathBuf, File)>,
     /// Files that the command reads.
     inputs: Vec<InputFile>,
     /// Size of the file.
@@ -232,14 +232,18 @@ impl RejectLog {
         }
         self.create()?;
         let Some((path, file)) = &mut self.file else { return Ok(()) };
+        let mut lines = Vec::new();
         for reject in rejects {
-            let written = serde_json::to_vec(reject).map_err(io::Error::from).and_then(|mut line| {
-                line.push(b'\n');
-                file.write_all(&line).map(|()| line.len() as u64)
-            });
-            self.bytes += written.map_err(|error| write_failed(&error, path))?;
+            serde_json::to_writer(&mut lines, reject).map_err(|error| write_failed(&error.into(), path))?;
+            lines.push(b'\n');
         }
-        file.flush().map_err(|error| write_failed(&error, path))
+        if let Err(error) = file.write_all(&lines) {
+            // Removes a part of them, so that all lines of the file are complete. A device has no size.
+            let _ = file.set_len(self.bytes).and_then(|()| file.seek(SeekFrom::Start(self.bytes)));
+            return Err(write_failed(&error, path));
+        }
+        self.bytes += lines.len() as u64;
+        Ok(())
     }
 
     fn create(&mut self) -> Result<()> {
@@ -258,7 +262,7 @@ impl RejectLog {
                 new_file(name).map_err(|error| failed(error, Path::new(&format!("{name}.{SUFFIX}"))))?
             }
         };
-        self.file = Some((path, BufWriter::new(file)));
+        self.file = Some((path, file));
         Ok(())
     }
 

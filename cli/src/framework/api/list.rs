@@ -1,5 +1,7 @@
 //! Lists, read page by page.
 
+use std::collections::HashSet;
+
 use clap::Args;
 use contract::{Page, ProblemKind, routes};
 use reqwest::Method;
@@ -55,8 +57,19 @@ impl Api {
         filter: Filter<'_>,
         paging: Paging,
     ) -> Result<ItemList<T>> {
-        let (mut list, mut next) = (ItemList { items: Vec::new() }, None);
+        Ok(self.print_pages(path, filter, paging).await?.0)
+    }
+
+    /// As [`print_list`](Self::print_list). Also returns whether any item was read.
+    async fn print_pages<T: DeserializeOwned + Row>(
+        &self,
+        path: &str,
+        filter: Filter<'_>,
+        paging: Paging,
+    ) -> Result<(ItemList<T>, bool)> {
+        let (mut list, mut next, mut is_any) = (ItemList { items: Vec::new() }, None, false);
         let take = |page: Vec<T>| -> Result<()> {
+            is_any |= !page.is_empty();
             next = page.last().and_then(Row::next_options).or(next.take());
             list.items.extend(page);
             if self.out.is_ndjson() {
@@ -70,7 +83,7 @@ impl Api {
             let next = next.map(|options| format!("; continue with {options}")).unwrap_or_default();
             self.out.warn(&format!("the list ends at --limit {limit}, and there can be more items{next}"));
         }
-        Ok(list)
+        Ok((list, is_any))
     }
 
     /// Reads the list until its end or the limit. Returns whether the limit was reached before the end.
@@ -83,10 +96,11 @@ impl Api {
     ) -> Result<bool> {
         let mut remaining = limit;
         let mut cursor: Option<String> = None;
+        let mut cursors = HashSet::new();
         loop {
             let path = page_path(path, filter, page_size(remaining), cursor.as_deref());
             let page: Page<T> = self.call_path(Method::GET, &path).fetch().await?;
-            if page.next_cursor.is_some() && page.next_cursor == cursor {
+            if page.next_cursor.as_ref().is_some_and(|next| !cursors.insert(next.clone())) {
                 return Err(
                     ErrorKind::UnexpectedResponse.with_message("the service repeats a page of the list")
                 );
@@ -127,9 +141,8 @@ impl TenantsApi {
         paging: Paging,
     ) -> Result<ItemList<T>> {
         let filter = [&[self.filter()][..], filter].concat();
-        let list = self.api.print_list(path, &filter, paging).await?;
-        // Items that are printed as they are read do not remain.
-        if list.items.is_empty() && !self.api.out.is_ndjson() {
+        let (list, is_any) = self.api.print_pages(path, &filter, paging).await?;
+        if !is_any {
             self.check_tenant().await?;
         }
         Ok(list)

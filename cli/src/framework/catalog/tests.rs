@@ -126,7 +126,7 @@ fn examples_parse_and_start_with_their_command() {
 }
 
 #[test]
-fn every_option_takes_a_value_that_begins_with_a_hyphen() {
+fn only_a_position_can_begin_with_a_hyphen_so_that_no_option_becomes_a_value() {
     let root = super::built(TREE);
     for (name, command) in leaves(&root) {
         // One command is enough for the global options.
@@ -138,7 +138,8 @@ fn every_option_takes_a_value_that_begins_with_a_hyphen() {
             let line = ["svc"].into_iter().chain(name.split(' ')).chain([&*option, "-x1"]);
             let error = (TREE.command)().try_get_matches_from(line).err();
             let kind = error.map(|error| error.kind());
-            assert_ne!(kind, Some(clap::error::ErrorKind::UnknownArgument), "{name} {option}");
+            let is_value = kind != Some(clap::error::ErrorKind::UnknownArgument);
+            assert_eq!(is_value, option == "--after", "{name} {option}");
         }
     }
 }
