@@ -69,18 +69,19 @@ pub(super) struct Checkpoint {
     path: PathBuf,
     state: CheckpointFile,
     last_sync: Option<Instant>,
-    /// The current file, which is locked, so that another run does not send the same events. `None` before [`Self::create`].
-    locked: Option<File>,
+    /// The current file, which is locked, so that another run neither sends the same events nor changes their rejects.
+    locked: File,
 }
 
 impl Checkpoint {
-    /// Reads the file, or starts without one.
+    /// Reads the file, or creates it.
     ///
     /// # Errors
-    /// The file is not the checkpoint of this delivery.
+    /// The file is not the checkpoint of this delivery, or another run uses it.
     pub(super) fn open(path: &Path, subject: Subject) -> Result<Self> {
         match lock(path) {
-            Ok(locked) => Self::open_locked(path, subject, locked),
+            Ok(Some(locked)) => Self::open_locked(path, subject, locked),
+            Ok(None) => Self::create(path, subject),
             Err(TryLockError::WouldBlock) => Err(in_use(path)),
             Err(TryLockError::Error(error)) => {
                 let message = format!("cannot lock the checkpoint {}: {error}", path.display());
@@ -89,46 +90,49 @@ impl Checkpoint {
         }
     }
 
-    fn open_locked(path: &Path, subject: Subject, locked: Option<File>) -> Result<Self> {
-        let state = match read(path) {
-            Ok(None) => CheckpointFile {
-                format: FORMAT.to_owned(),
-                subject,
-                settled: ItemRanges::default(),
-                counts: Counts::default(),
-                rejects_bytes: 0,
-            },
-            Ok(Some(state)) if state.subject == subject => state,
-            Ok(Some(state)) => return Err(mismatch(path, &state.subject, &subject)),
+    fn open_locked(path: &Path, subject: Subject, locked: File) -> Result<Self> {
+        match read(&locked) {
+            Ok(state) if state.subject == subject => {
+                Ok(Self { path: path.to_owned(), state, last_sync: None, locked })
+            }
+            Ok(state) => Err(mismatch(path, &state.subject, &subject)),
             Err(error) => {
                 let message = format!("cannot read the checkpoint {}: {error}", path.display());
-                return Err(ErrorKind::InputUnreadable.with_message(message).with_remediation(
-                    "Pass a checkpoint of `svc events send`, or a new file name. Without the checkpoint, all events are sent.",
-                ));
+                Err(ErrorKind::InputUnreadable.with_message(message).with_remediation(
+                    "Pass a checkpoint of `svc events send`, or a new file name. With a new one, all events are sent.",
+                ))
             }
-        };
-        Ok(Self { path: path.to_owned(), state, last_sync: None, locked })
-    }
-
-    /// Creates the file, or replaces it, before the first request: no event is sent that it cannot record.
-    pub(super) fn create(&mut self) -> Result<()> {
-        if self.locked.is_none() {
-            self.locked = Some(self.create_locked()?);
         }
-        self.write(true)
     }
 
-    /// Creates the file empty. Another run can have created it since [`Self::open`].
-    fn create_locked(&self) -> Result<File> {
-        let created = File::create_new(&self.path);
-        let locked = created.and_then(|file| {
+    fn create(path: &Path, subject: Subject) -> Result<Self> {
+        let locked = File::create_new(path).and_then(|file| {
             file.try_lock()?;
             Ok(file)
         });
-        locked.map_err(|error| match error.kind() {
-            io::ErrorKind::AlreadyExists | io::ErrorKind::WouldBlock => in_use(&self.path),
-            _ => self.write_failed(&error),
-        })
+        let locked = locked.map_err(|error| match error.kind() {
+            io::ErrorKind::AlreadyExists if path.is_symlink() => {
+                write_failed(path, &io::Error::other("it is a link to a file that does not exist"))
+            }
+            // Another run has created it in the meantime.
+            io::ErrorKind::AlreadyExists | io::ErrorKind::WouldBlock => in_use(path),
+            _ => write_failed(path, &error),
+        })?;
+        let state = CheckpointFile {
+            format: FORMAT.to_owned(),
+            subject,
+            settled: ItemRanges::default(),
+            counts: Counts::default(),
+            rejects_bytes: 0,
+        };
+        let mut checkpoint = Self { path: path.to_owned(), state, last_sync: None, locked };
+        checkpoint.check_writable()?;
+        Ok(checkpoint)
+    }
+
+    /// Replaces the file before the first request: no event is sent that it cannot record.
+    pub(super) fn check_writable(&mut self) -> Result<()> {
+        self.write(true)
     }
 
     /// Numbers of the events that need not be sent again.
@@ -160,17 +164,17 @@ impl Checkpoint {
     }
 
     fn write(&mut self, sync: bool) -> Result<()> {
-        let replaced = replace(&self.path, &self.state, sync).map_err(|error| self.write_failed(&error))?;
-        self.locked = Some(replaced);
+        self.locked =
+            replace(&self.path, &self.state, sync).map_err(|error| write_failed(&self.path, &error))?;
         if sync {
             self.last_sync = Some(Instant::now());
         }
         Ok(())
     }
+}
 
-    fn write_failed(&self, error: &io::Error) -> CliError {
-        CliError::write_failed(error, &self.path.display().to_string())
-    }
+fn write_failed(path: &Path, error: &io::Error) -> CliError {
+    CliError::write_failed(error, &path.display().to_string())
 }
 
 /// Locks the file. `None` if it does not exist.
@@ -196,15 +200,14 @@ fn in_use(path: &Path) -> CliError {
     )
 }
 
-fn read(path: &Path) -> io::Result<Option<CheckpointFile>> {
-    let file = match File::open(path) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        file => file?,
-    };
+fn read(file: &File) -> io::Result<CheckpointFile> {
     let mut text = Vec::new();
     file.take(MAX_BYTES).read_to_end(&mut text)?;
-    // A run that was killed at its start leaves an empty file.
-    if text.is_empty() { Ok(None) } else { parse(&text).map(Some) }
+    if text.is_empty() {
+        // A run that was killed before its first request leaves an empty file, and so can a power failure in the middle of a delivery.
+        return Err(io::Error::other("it is empty"));
+    }
+    parse(&text)
 }
 
 fn parse(text: &[u8]) -> io::Result<CheckpointFile> {

@@ -182,9 +182,7 @@ impl RejectLog {
         let mut log =
             Self { out: out.clone(), path, file: None, inputs, bytes: 0, count: 0, first: Vec::new() };
         let (RejectsPath::Given(path) | RejectsPath::Continued(path, _)) = &log.path else { return Ok(log) };
-        // The checkpoint may not exist yet.
-        let is_checkpoint = checkpoint.is_some_and(|checkpoint| has_same_name(path, checkpoint));
-        if is_checkpoint || log.inputs.iter().any(|input| input.is_at(path)) {
+        if log.inputs.iter().any(|input| input.is_at(path)) {
             return Err(is_input(path));
         }
         if let RejectsPath::Given(_) | RejectsPath::Continued(_, 1..) = &log.path {
@@ -283,6 +281,11 @@ impl RejectLog {
 fn is_input(path: &Path) -> CliError {
     let message = format!("the command reads {}, so it must not be the rejects file", path.display());
     ErrorKind::Usage.with_message(message).with_remediation("Pass another file as --rejects.")
+}
+
+/// Rejects one name for both files, also before they exist.
+pub(super) fn check_names(rejects: &Path, checkpoint: &Path) -> Result<()> {
+    if has_same_name(rejects, checkpoint) { Err(is_input(rejects)) } else { Ok(()) }
 }
 
 /// Returns whether two paths name the same entry of a directory, even if it does not exist.

@@ -15,7 +15,9 @@ use super::checkpoint::{Checkpoint, Subject};
 use super::delivery::{Batches, EventDelivery, SendOutcome};
 use super::item::{Place, described};
 use super::progress::Progress;
-use super::rejects::{Reject, RejectLog, RejectedLine, RejectsPath, error_code, error_message, local_kind};
+use super::rejects::{
+    Reject, RejectLog, RejectedLine, RejectsPath, check_names, error_code, error_message, local_kind,
+};
 use super::source::{Input, InputSource};
 use crate::framework::api::UNTRUSTED_CERTIFICATE;
 use crate::framework::arguments::up_to;
@@ -203,13 +205,16 @@ impl Command for Send {
         if file == Path::new("-") {
             context.out().announce_input("events", "Ctrl-D");
         }
+        if let (Some(rejects), Some(checkpoint)) = (&self.rejects, &checkpoint) {
+            check_names(rejects, checkpoint)?;
+        }
         let opened = run_blocking(move || open(&file, checkpoint.as_deref(), service)).await?;
         let (mut source, mut checkpoint) = opened;
         inputs.extend(source.take_file());
         let rejects_path = self.rejects_path(checkpoint.as_ref());
         let rejects = RejectLog::open(rejects_path, self.checkpoint.as_deref(), inputs, context.out())?;
         if let Some(checkpoint) = &mut checkpoint {
-            checkpoint.create()?;
+            checkpoint.check_writable()?;
         }
         let settled = checkpoint.as_ref().map(|checkpoint| checkpoint.settled().clone()).unwrap_or_default();
         let before = checkpoint.as_ref().map(Checkpoint::counts).unwrap_or_default();
