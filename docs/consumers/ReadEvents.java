@@ -101,8 +101,8 @@ public final class ReadEvents {
         stream.publish("udm.dlq.v1." + tenant(event) + "." + NAME, headers, data);
     }
 
-    /** Handles an event and acknowledges it, or lets the broker deliver it again. */
-    private void process(Message event) throws InterruptedException {
+    /** Handles an event and acknowledges it, or lets the broker deliver it again. Returns whether the broker knows that it was delivered. */
+    private boolean process(Message event) throws InterruptedException {
         String replayFor = header(event, "Udm-Replay-For");
         boolean isForThis = replayFor == null || replayFor.equals(NAME);
         boolean isSelected = types.isEmpty() || types.contains(header(event, "ce-type"));
@@ -117,27 +117,28 @@ public final class ReadEvents {
                 // For example a tenant with too many dead letters. The event remains, and others are handled.
                 System.err.println("no dead letter: " + failure.getMessage());
                 event.nakWithDelay(RETRY_DELAY);
-                return;
+                return true;
             }
         } catch (Exception failure) {
             System.err.println("failed, will be tried again: " + failure.getMessage());
             event.nakWithDelay(RETRY_DELAY);
-            return;
+            return true;
         }
-        acknowledge(event);
+        return acknowledge(event);
     }
 
-    /** Acknowledges an event, also while the broker restarts. */
-    private void acknowledge(Message event) throws InterruptedException {
+    /** Acknowledges an event, also while the broker restarts. Returns whether the broker has confirmed it. */
+    private boolean acknowledge(Message event) throws InterruptedException {
         long end = System.nanoTime() + ackWait.toNanos();
         while (System.nanoTime() < end) {
             try {
                 event.ackSync(Duration.ofSeconds(1));
-                return;
+                return true;
             } catch (Exception failure) {
                 Thread.sleep(500);
             }
         }
+        return false;
     }
 
     private void run() throws InterruptedException {
@@ -161,8 +162,12 @@ public final class ReadEvents {
                 Thread.sleep(1000);
             }
             while (!waiting.isEmpty() && !stopped) {
-                process(waiting.peek());
-                waiting.remove();
+                if (process(waiting.peek())) {
+                    waiting.remove();
+                } else {
+                    // The durable was reset: the rest is delivered again too.
+                    waiting.clear();
+                }
             }
         }
         extending.shutdown();

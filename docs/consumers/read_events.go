@@ -160,7 +160,9 @@ func (r *reader) processAll(ctx context.Context, batch []jetstream.Msg) {
 			err = r.process(event)
 		}
 		if err != nil {
+			// If the durable was reset, the rest is delivered again too.
 			log.Print(err)
+			return
 		}
 		done.Add(1)
 	}

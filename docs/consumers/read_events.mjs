@@ -42,8 +42,8 @@ async function deadLetter(stream, event, reason) {
   await stream.publish(`udm.dlq.v1.${tenant(event)}.${name}`, data, { headers });
 }
 
-/** Handles an event and acknowledges it, or lets the broker deliver it again. */
-async function process_(stream, event, types) {
+/** Handles an event and acknowledges it, or lets the broker deliver it again. Returns whether the broker knows that it was delivered. */
+async function process_(stream, event, types, ackWait) {
   const replayFor = event.headers.get("Udm-Replay-For");
   const isForThis = replayFor === "" || replayFor === name;
   const isSelected = types.length === 0 || types.includes(event.headers.get("ce-type"));
@@ -56,18 +56,19 @@ async function process_(stream, event, types) {
       await deadLetter(stream, event, error.message);
     } catch (failure) {
       console.error(`failed, will be tried again: ${failure.message}`);
-      return event.nak(RETRY_DELAY);
+      event.nak(RETRY_DELAY);
+      return true;
     }
   }
-  await acknowledge(event);
+  return acknowledge(event, ackWait);
 }
 
-/** Acknowledges an event, also while the broker restarts. */
-async function acknowledge(event) {
-  for (let attempt = 0; attempt < 30; attempt++) {
-    if (await event.ackAck({ timeout: 1000 }).catch(() => false)) return;
-    await sleep(500);
+/** Acknowledges an event, also while the broker restarts. Returns whether the broker has confirmed it. */
+async function acknowledge(event, ackWait) {
+  for (const end = Date.now() + ackWait; Date.now() < end; await sleep(500)) {
+    if (await event.ackAck({ timeout: 1000 }).catch(() => false)) return true;
   }
+  return false;
 }
 
 // Without a limit of reconnections, the program survives an outage of the broker, and a login that is rejected for some time.
@@ -84,9 +85,10 @@ const consumer = await stream.consumers.get(process.env.NATS_STREAM ?? "UDM", na
 const { config } = await consumer.info(true);
 // The types that the durable is for, or none for all. Events of other types can have the subject of GENERIC_EVENT.
 const types = JSON.parse(config.metadata?.["svc-definition"] ?? "{}").event_types ?? [];
+const ackWait = config.ack_wait / 1e6;
 const waiting = [];
 // Extends the time for the acknowledgements of the events that wait or are handled.
-const extending = setInterval(() => waiting.forEach((event) => event.working()), config.ack_wait / 1e6 / 3);
+const extending = setInterval(() => waiting.forEach((event) => event.working()), ackWait / 3);
 while (!stopped) {
   if (broker.isClosed()) {
     console.error("connection closed");
@@ -95,8 +97,9 @@ while (!stopped) {
   try {
     for await (const event of await consumer.fetch({ max_messages: BATCH, expires: 2000 })) waiting.push(event);
     while (waiting.length > 0 && !stopped) {
-      await process_(stream, waiting[0], types);
-      waiting.shift();
+      if (await process_(stream, waiting[0], types, ackWait)) waiting.shift();
+      // The durable was reset: the rest is delivered again too.
+      else waiting.length = 0;
     }
   } catch (error) {
     console.error(error.message);

@@ -72,14 +72,17 @@ async def extend(waiting, ack_wait):
 
 
 async def acknowledge(event, ack_wait):
-    """Acknowledges an event, also while the broker restarts."""
+    """Acknowledges an event, also while the broker restarts. Returns whether the broker has confirmed it."""
     for _ in range(int(ack_wait)):
         with contextlib.suppress(nats.errors.Error, asyncio.TimeoutError):
-            return await event.ack_sync(timeout=1)
+            await event.ack_sync(timeout=1)
+            return True
         await asyncio.sleep(0.5)
+    return False
 
 
 async def process(stream, event, types, ack_wait):
+    """Handles an event. Returns whether the broker knows that it was delivered."""
     is_for_this = event.headers.get("Udm-Replay-For", NAME) == NAME
     is_selected = not types or event.headers["ce-type"] in types
     try:
@@ -92,10 +95,12 @@ async def process(stream, event, types, ack_wait):
         except (nats.errors.Error, asyncio.TimeoutError) as failure:
             # For example a tenant with too many dead letters. The event remains, and others are handled.
             print(f"no dead letter: {failure}", file=sys.stderr)
-            return await event.nak(delay=RETRY_DELAY)
+            await event.nak(delay=RETRY_DELAY)
+            return True
     except Exception as error:
         print(f"failed, will be tried again: {error}", file=sys.stderr)
-        return await event.nak(delay=RETRY_DELAY)
+        await event.nak(delay=RETRY_DELAY)
+        return True
     return await acknowledge(event, ack_wait)
 
 
@@ -130,8 +135,11 @@ async def main():
             await asyncio.sleep(1)
             continue
         while waiting and not stop.is_set():
-            await process(stream, waiting[0], types, ack_wait)
-            del waiting[0]
+            if await process(stream, waiting[0], types, ack_wait):
+                del waiting[0]
+            else:
+                # The durable was reset: the rest is delivered again too.
+                waiting.clear()
     extending.cancel()
     # The rest is delivered again at once.
     for event in waiting:

@@ -131,6 +131,24 @@ impl<'a> System<'a> {
         assert_eq!(handled.len(), 30, "{name}: {output}");
     }
 
+    /// Resets the durable while a process handles the second event of four, each for a second. Only events that it had handled are
+    /// handled again.
+    async fn reset(&self, name: &str, mut command: Command, output: &Path) {
+        let prefix = format!("{name}-reset");
+        let start = chrono::Utc::now();
+        self.send_plain(&prefix, 4).await;
+        self.configure(&mut command);
+        let mut process = Process::start(&mut command, output);
+        let count =
+            |output: &str| output.lines().filter(|line| line.contains(&format!(" {prefix}-"))).count();
+        wait_until("an event is handled", async || (count(&process.output()) == 1).then_some(())).await;
+        self.platform("POST", "/consumers/consumer/reset", json!({ "to": start })).await;
+        self.wait_until_handled(std::slice::from_mut(&mut process), 0).await;
+        let output = process.output();
+        assert!((5..=6).contains(&count(&output)), "{name}: {output}");
+        assert_eq!(output.matches(&format!("{prefix}-3 ")).count(), 1, "{name}: {output}");
+    }
+
     /// Runs an example while the stream of dead letters is full and the broker restarts.
     async fn disturb(&self, name: &str, mut command: Command, output: &Path) {
         self.configure(&mut command);
@@ -353,7 +371,7 @@ async fn the_examples_read_all_events_and_keep_those_that_they_reject() {
 }
 
 #[tokio::test]
-async fn three_processes_handle_each_event_once_also_if_it_takes_longer_than_the_time_to_acknowledge() {
+async fn slow_handlers_in_three_processes_handle_each_event_once_and_after_a_reset_only_handled_ones_again() {
     let installation = Installation::new(&[]);
     // A batch of ten takes three times as long.
     let system = System::start(&installation, 3).await;
@@ -363,20 +381,24 @@ async fn three_processes_handle_each_event_once_also_if_it_takes_longer_than_the
     std::fs::write(&slow, source.replacen(handler, &format!("    import time; time.sleep(1)\n{handler}"), 1))
         .unwrap();
     system.share("python", || python_example(&slow), &installation).await;
+    system.reset("python", python_example(&slow), &installation.path("python-reset")).await;
 
     let java = || java_example(&installation, "Thread.sleep(1000);\n");
     if java().is_some() {
         system.share("java", || java().unwrap(), &installation).await;
+        system.reset("java", java().unwrap(), &installation.path("java-reset")).await;
     }
 
     if let Some(program) = install_javascript_example(&installation, None, "  await sleep(1000);\n").await {
         system.share("javascript", || node(&program), &installation).await;
+        system.reset("javascript", node(&program), &installation.path("javascript-reset")).await;
     }
 
     if let Some(go) = installed("go") {
         let home = tempfile::tempdir().unwrap();
         let program = build_go_example(&go, home.path(), None, "time.Sleep(time.Second)\n").await;
         system.share("go", || Command::new(&program), &installation).await;
+        system.reset("go", Command::new(&program), &installation.path("go-reset")).await;
     }
 }
 
