@@ -54,44 +54,33 @@ impl Audit {
         Self { reader, requests: MemoryBudget::with_max_reservations(MAX_REQUESTS, MAX_REQUESTS), started }
     }
 
-    /// Counts a request that reads messages one by one. Those of the platform administrator, who has no tenant, are not limited.
+    /// Counts a request of a caller for which the broker reads or lists messages. Those of the platform administrator, who has no tenant,
+    /// are not limited, also for one tenant.
     ///
     /// # Errors
-    /// 503 for too many requests of the tenant or of all.
-    pub(super) fn reserve(&self, tenant_id: Option<&TenantId>) -> Result<Option<Reservation>, Problem> {
-        let reservation = tenant_id.map(|tenant_id| self.requests.reserve(tenant_id, 1)).transpose();
-        reservation.map_err(|_| ProblemKind::Overloaded.into())
-    }
-
-    /// Counts a request of a tenant for a page of messages.
-    ///
-    /// # Errors
-    /// 429 above the rate limit of the tenant.
-    pub(crate) fn count_request(&self, tenant_id: &TenantId) -> Result<(), Problem> {
-        Ok(self.started.check_and_count(&Source::from(tenant_id.as_str()))?)
+    /// 429 above the rate limit of the tenant, 503 for too many requests of the tenant or of all at the same time.
+    pub(crate) fn admit(&self, caller: Option<&TenantId>) -> Result<Option<Reservation>, Problem> {
+        let Some(tenant_id) = caller else { return Ok(None) };
+        self.started.check_and_count(&Source::from(tenant_id.as_str()))?;
+        self.requests.reserve(tenant_id, 1).map(Some).map_err(|_| ProblemKind::Overloaded.into())
     }
 }
 
 impl App {
-    /// Returns a page of audit events in the order of the stream, and the reservation of the request. The page ends early after
-    /// [`MAX_READ`] events.
+    /// Returns a page of audit events in the order of the stream. The page ends early after [`MAX_READ`] events.
     ///
     /// # Errors
-    /// 429 above the rate limit of the tenant, 503 for too many requests of the tenant at the same time or without the broker.
+    /// 422 for a position of another tenant, 503 without the broker.
     #[tracing::instrument(skip_all)]
     pub(crate) async fn list_audit(
         &self,
         request: AuditRequest,
         paging: &Paging<String>,
-    ) -> Result<(Page<AuditRecord>, Option<Reservation>), Problem> {
+    ) -> Result<Page<AuditRecord>, Problem> {
         let reader = &self.audit.reader;
-        if let Some(tenant) = &request.tenant {
-            self.audit.count_request(tenant)?;
-        }
         let key = self.positions.key(Stream::Audit, request.tenant.as_ref());
         let cursor = place(&key, "/cursor", paging.after.as_deref())?;
         let after = place(&key, "/after", request.after.as_deref())?;
-        let reservation = self.audit.reserve(request.tenant.as_ref())?;
         for (pointer, place) in [("/cursor", cursor), ("/after", after)] {
             if let Some(place) = place
                 && reader.is_replaced(place).await.map_err(unavailable)?
@@ -115,7 +104,7 @@ impl App {
             }
             let stored = reader.first(&filter, from).await.map_err(unavailable)?;
             let Some(stored) = stored else {
-                return Ok((paging.page(items, |record| record.position.clone()), reservation));
+                return Ok(paging.page(items, |record| record.position.clone()));
             };
             from = ReadFrom::Sequence(stored.place.sequence().saturating_add(1));
             last = Some(stored.place);
@@ -126,9 +115,9 @@ impl App {
             );
         }
         if items.len() > paging.limit() {
-            return Ok((paging.page(items, |record| record.position.clone()), reservation));
+            return Ok(paging.page(items, |record| record.position.clone()));
         }
-        Ok((Page { items, next_cursor: last.map(|last| key.seal(&last.to_bytes())) }, reservation))
+        Ok(Page { items, next_cursor: last.map(|last| key.seal(&last.to_bytes())) })
     }
 }
 

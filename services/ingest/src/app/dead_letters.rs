@@ -1,6 +1,6 @@
 //! Dead letters of consumers, for the platform administrator, and quarantined items, also for the administrators of their tenant.
 
-use bus::{DeadLetters, PublishError, QUARANTINE, Reservation};
+use bus::{DeadLetters, PublishError, QUARANTINE};
 use contract::consumers::{
     ConsumerName, DeadLetter, DeadLetterSequences, HandledDeadLetters, MAX_DEAD_LETTER_SEQUENCES,
 };
@@ -36,32 +36,29 @@ impl App {
         page(&stored, tenant_id, consumer.as_str(), paging, &Numbers::PLAIN).await
     }
 
-    /// Returns a page of the quarantined items of one tenant or of all, the oldest first, and the reservation of the request.
+    /// Returns a page of the quarantined items of one tenant or of all, the oldest first.
     ///
     /// # Errors
-    /// 503 for too many requests of the tenant or without the broker.
+    /// 503 without the broker.
     pub(crate) async fn list_quarantined(
         &self,
         tenant_id: Option<&TenantId>,
         paging: &Paging<u64>,
         numbers: &Numbers,
-    ) -> Result<(Page<DeadLetter>, Option<Reservation>), Problem> {
-        let reservation = self.audit.reserve(tenant_id)?;
-        let stored = self.stored_dead_letters()?;
-        Ok((page(&stored, tenant_id, QUARANTINE, paging, numbers).await?, reservation))
+    ) -> Result<Page<DeadLetter>, Problem> {
+        page(&self.stored_dead_letters()?, tenant_id, QUARANTINE, paging, numbers).await
     }
 
-    /// Returns a quarantined item of one tenant or of any, with its bytes, and the reservation of the request.
+    /// Returns a quarantined item of one tenant or of any, with its bytes.
     ///
     /// # Errors
-    /// 404 for an unknown number, 503 for too many requests of the tenant or without the broker.
+    /// 404 for an unknown number, 503 without the broker.
     pub(crate) async fn get_quarantined(
         &self,
         tenant_id: Option<&TenantId>,
         sequence: u64,
         numbers: &Numbers,
-    ) -> Result<(DeadLetter, Option<Reservation>), Problem> {
-        let reservation = self.audit.reserve(tenant_id)?;
+    ) -> Result<DeadLetter, Problem> {
         let stored = self.stored_dead_letters()?;
         let found = stored.get(tenant_id, QUARANTINE, numbers.open(sequence)).await.map_err(unavailable)?;
         let found = found.ok_or(ProblemKind::NotFound)?;
@@ -69,14 +66,13 @@ impl App {
         if let Some(details) = &mut letter.quarantine {
             details.payload = Some(BASE64.encode(&found.payload));
         }
-        Ok((letter, reservation))
+        Ok(letter)
     }
 
     /// Deletes quarantined items of one tenant or of any.
     ///
     /// # Errors
-    /// 422 for too many numbers, 503 for too many requests of the tenant, or without the broker or an audit event: the request can be
-    /// repeated.
+    /// 422 for too many numbers, 503 without the broker or an audit event: the request can be repeated.
     pub(crate) async fn delete_quarantined(
         &self,
         tenant_id: Option<&TenantId>,
@@ -85,7 +81,6 @@ impl App {
         numbers: &Numbers,
     ) -> Result<HandledDeadLetters, Problem> {
         check_number_of(sequences)?;
-        let _reservation = self.audit.reserve(tenant_id)?;
         let stored = self.stored_dead_letters()?;
         let mut changes = Changes::new(self, actor, IngestChange::QuarantinedDeleted, None);
         let result = delete(&stored, tenant_id, sequences, numbers, &mut changes).await?;

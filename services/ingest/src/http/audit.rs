@@ -3,13 +3,12 @@
 use authn::AnyCaller;
 use axum::extract::State;
 use axum::response::Response;
-use contract::ProblemKind;
 use contract::audit::AuditQuery;
 use http::StatusCode;
 use service::Problem;
 use service::http::Filtered;
 
-use super::{json, response};
+use super::{json, limited, response};
 use crate::app::{App, AuditRequest};
 
 /// `GET /audit`: an administrator of the tenant, the platform administrator, or a member for the own events.
@@ -23,24 +22,18 @@ pub(super) async fn list(
         caller.require_user()?;
     }
     let Filtered { paging, filter } = query?;
-    let AuditQuery { after, since, kind, mut user_id, key_id, tenant_id } = filter;
-    let mut member = None;
-    let tenant = match caller {
-        AnyCaller::PlatformAdmin => tenant_id,
+    let AuditQuery { after, since, kind, user_id, key_id, tenant_id } = filter;
+    let (own, member) = match &caller {
+        AnyCaller::PlatformAdmin => (None, None),
+        AnyCaller::Caller(caller) if caller.is_admin() => (Some(caller.tenant_id().clone()), None),
         AnyCaller::Caller(caller) => {
-            if !caller.is_admin() {
-                let own_id = caller.require_user()?;
-                user_id = Some(caller.require_self_or_admin(user_id.unwrap_or(own_id))?);
-                member = user_id;
-            }
-            let own = caller.tenant_id();
-            if tenant_id.is_some_and(|tenant_id| tenant_id != *own) {
-                return Err(ProblemKind::TenantMismatch.into());
-            }
-            Some(own.clone())
+            let user_id = user_id.map_or_else(|| caller.require_user(), Ok)?;
+            (Some(caller.tenant_id().clone()), Some(caller.require_self_or_admin(user_id)?))
         }
     };
+    let admitted = app.audit.admit(own.as_ref())?;
+    let (tenant, user_id) = (limited(own, tenant_id)?, member.or(user_id));
     let request = AuditRequest { tenant, kind, user_id, key_id, member, after, since };
-    let (page, place) = app.list_audit(request, &paging).await?;
-    Ok(response(StatusCode::OK, json(&page)?, place))
+    let page = app.list_audit(request, &paging).await?;
+    Ok(response(StatusCode::OK, json(&page)?, admitted))
 }

@@ -11,7 +11,6 @@ use contract::consumers::{
 use http::StatusCode;
 use service::Problem;
 use service::http::{Filtered, Id, JsonBody};
-use tenancy::TenantId;
 
 use super::{AnyAdmin, limited};
 use crate::app::App;
@@ -33,7 +32,7 @@ pub(super) async fn list(
     AnyAdmin(tenant, _): AnyAdmin,
     Filtered { paging, filter }: Filtered<ConsumerName, TenantQuery>,
 ) -> Result<Json<Page<Consumer>>, Problem> {
-    count(&app, tenant.as_ref())?;
+    let _admitted = app.audit.admit(tenant.as_ref())?;
     let tenant = limited(tenant, filter.tenant_id)?;
     Ok(Json(app.list_consumers(tenant.as_ref(), &paging).await?))
 }
@@ -52,13 +51,8 @@ pub(super) async fn get(
     AnyAdmin(tenant, _): AnyAdmin,
     Id(name): Id<ConsumerName>,
 ) -> Result<Json<Consumer>, Problem> {
-    count(&app, tenant.as_ref())?;
+    let _admitted = app.audit.admit(tenant.as_ref())?;
     Ok(Json(app.get_consumer(tenant.as_ref(), name).await?))
-}
-
-/// Counts a request of a tenant: the broker lists the consumers of all tenants for it, or finds the oldest unread event of one.
-fn count(app: &App, tenant: Option<&TenantId>) -> Result<(), Problem> {
-    tenant.map_or(Ok(()), |tenant_id| app.audit.count_request(tenant_id))
 }
 
 /// `DELETE /consumers/{consumer_name}`: the platform administrator.

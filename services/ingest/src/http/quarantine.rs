@@ -18,13 +18,10 @@ pub(super) async fn list(
     AnyAdmin(tenant, _): AnyAdmin,
     Filtered { paging, filter }: Filtered<u64, TenantQuery>,
 ) -> Result<Response, Problem> {
-    let numbers = numbers(&app, tenant.as_ref());
-    if let Some(tenant_id) = &tenant {
-        app.audit.count_request(tenant_id)?;
-    }
+    let (admitted, numbers) = (app.audit.admit(tenant.as_ref())?, numbers(&app, tenant.as_ref()));
     let tenant_id = limited(tenant, filter.tenant_id)?;
-    let (page, reservation) = app.list_quarantined(tenant_id.as_ref(), &paging, &numbers).await?;
-    Ok(response(StatusCode::OK, json(&page)?, reservation))
+    let page = app.list_quarantined(tenant_id.as_ref(), &paging, &numbers).await?;
+    Ok(response(StatusCode::OK, json(&page)?, admitted))
 }
 
 /// `GET /events/quarantine/{sequence}`.
@@ -33,9 +30,9 @@ pub(super) async fn get(
     AnyAdmin(tenant, _): AnyAdmin,
     Id(sequence): Id<u64>,
 ) -> Result<Response, Problem> {
-    let numbers = numbers(&app, tenant.as_ref());
-    let (letter, reservation) = app.get_quarantined(tenant.as_ref(), sequence, &numbers).await?;
-    Ok(response(StatusCode::OK, json(&letter)?, reservation))
+    let (admitted, numbers) = (app.audit.admit(tenant.as_ref())?, numbers(&app, tenant.as_ref()));
+    let letter = app.get_quarantined(tenant.as_ref(), sequence, &numbers).await?;
+    Ok(response(StatusCode::OK, json(&letter)?, admitted))
 }
 
 /// `POST /events/quarantine/delete`.
@@ -44,11 +41,7 @@ pub(super) async fn delete(
     AnyAdmin(tenant, actor): AnyAdmin,
     JsonBody(request): JsonBody<DeadLetterSequences>,
 ) -> Result<Json<HandledDeadLetters>, Problem> {
-    // Each request can write an audit event.
-    if let Some(tenant_id) = &tenant {
-        app.audit.count_request(tenant_id)?;
-    }
-    let numbers = numbers(&app, tenant.as_ref());
+    let (_admitted, numbers) = (app.audit.admit(tenant.as_ref())?, numbers(&app, tenant.as_ref()));
     let tenant_id = limited(tenant, request.tenant_id)?;
     Ok(Json(app.delete_quarantined(tenant_id.as_ref(), actor, &request.sequences, &numbers).await?))
 }

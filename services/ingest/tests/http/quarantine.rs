@@ -554,11 +554,16 @@ async fn lists_and_deletions_of_quarantined_items_are_limited_per_tenant() {
     for _ in 0..2 {
         list(&acme.client).await;
     }
-    acme.client.get("/events/quarantine").await.expect_problem(429, "rate_limited");
+    for path in ["/events/quarantine", "/events/quarantine/1"] {
+        acme.client.get(path).await.expect_problem(429, "rate_limited");
+    }
     let body = json!({ "sequences": [1] });
     acme.client.post("/events/quarantine/delete", &body).await.expect_problem(429, "rate_limited");
     list(&other.client).await;
+    let body = json!({ "sequences": [1], "tenant_id": "acme" });
     for _ in 0..3 {
         list(&system.platform_admin()).await;
+        let deletion = system.platform_admin().post("/events/quarantine/delete", &body).await;
+        deletion.expect::<HandledDeadLetters>(200);
     }
 }
