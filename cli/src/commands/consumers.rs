@@ -138,7 +138,7 @@ fn first(values: &[String]) -> String {
 /// List the consumers and their progress.
 ///
 /// An administrator of a tenant gets the consumers of the tenant. With the platform token, lists those of the tenant of --tenant or the
-/// context, else all.
+/// context, else all. A consumer of all tenants reads the events of each tenant too, and is in the list of all only.
 #[derive(Args)]
 pub(crate) struct List {
     /// Print the list every two seconds until the command is interrupted.

@@ -293,7 +293,7 @@ impl Command for Suspend {
     const AGENT_NOTES: &'static str = "Requires SVC_PLATFORM_TOKEN or SVC_PLATFORM_TOKEN_FILE, and --yes \
         without a terminal; pass --yes only if the user asked for this change. Logs out all users and \
         rejects all producers of the tenant; users and events are kept, and consumers of the broker still read the stored events \
-        (`svc consumers list --tenant TENANT_ID`). Idempotent.";
+        (`svc consumers list --all-tenants`). Idempotent.";
     const SEE_ALSO: Names = &["tenants resume", "tenants get", "tenants delete", "users disable"];
 
     async fn run(self, context: &Context) -> Result<Self::Output> {

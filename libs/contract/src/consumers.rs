@@ -360,7 +360,8 @@ pub struct QuarantineDetails {
 /// Query parameters of `GET /consumers`, `GET /consumers/{consumer_name}/dead-letters` and `GET /events/quarantine`.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
 pub struct TenantQuery {
-    /// Tenant of the items. Absent: all for the platform administrator, else the tenant of the caller.
+    /// Tenant of the items. Absent: all for the platform administrator, else the tenant of the caller. A consumer of all tenants is in
+    /// the list of all only.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub tenant_id: Option<TenantId>,
 }
