@@ -9,6 +9,8 @@ use e2e::{
 };
 use rustix::process::Signal;
 use serde_json::{Value, json};
+use service::Clock as _;
+use service::clock::SystemClock;
 use testkit::{wait_until, within};
 
 const BUILD_DEADLINE: std::time::Duration = std::time::Duration::from_mins(5);
@@ -135,7 +137,7 @@ impl<'a> System<'a> {
     /// handled again.
     async fn reset(&self, name: &str, mut command: Command, output: &Path) {
         let prefix = format!("{name}-reset");
-        let start = chrono::Utc::now();
+        let start = SystemClock.now();
         self.send_plain(&prefix, 4).await;
         self.configure(&mut command);
         let mut process = Process::start(&mut command, output);

@@ -576,9 +576,9 @@ fn with_a_checkpoint_rejects_that_cannot_be_written_are_sent_again_and_accepted_
     assert_eq!(send("/dev/full").code, Some(10));
     let result = send(&path("rejects"));
     assert_eq!(result.code, Some(10), "{result:?}");
-    let sent: Vec<_> =
+    let sizes: Vec<_> =
         stub.requests().iter().map(|request| request.json().as_array().unwrap().len()).collect();
-    assert_eq!(sent, [3, 1]);
+    assert_eq!(sizes, [3, 1]);
     assert_eq!(std::fs::read_to_string(path("rejects")).unwrap().lines().count(), 1);
 }
 

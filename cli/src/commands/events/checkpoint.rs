@@ -80,7 +80,7 @@ impl Checkpoint {
     /// The file is not the checkpoint of this delivery, or another run uses it.
     pub(super) fn open(path: &Path, subject: Subject) -> Result<Self> {
         match lock(path) {
-            Ok(Some(locked)) => Self::open_locked(path, subject, locked),
+            Ok(Some(locked)) => Self::open_locked(path, &subject, locked),
             Ok(None) => Self::create(path, subject),
             Err(TryLockError::WouldBlock) => Err(in_use(path)),
             Err(TryLockError::Error(error)) => {
@@ -90,12 +90,12 @@ impl Checkpoint {
         }
     }
 
-    fn open_locked(path: &Path, subject: Subject, locked: File) -> Result<Self> {
+    fn open_locked(path: &Path, subject: &Subject, locked: File) -> Result<Self> {
         match read(&locked) {
-            Ok(state) if state.subject == subject => {
+            Ok(state) if state.subject == *subject => {
                 Ok(Self { path: path.to_owned(), state, last_sync: None, locked })
             }
-            Ok(state) => Err(mismatch(path, &state.subject, &subject)),
+            Ok(state) => Err(mismatch(path, &state.subject, subject)),
             Err(error) => {
                 let message = format!("cannot read the checkpoint {}: {error}", path.display());
                 Err(ErrorKind::InputUnreadable.with_message(message).with_remediation(
