@@ -2,11 +2,10 @@
 
 use contract::Page;
 use contract::Secret;
-use contract::factors::{NewTotp, RecoveryCodes};
 use contract::identity::Login;
 use contract::session::Session;
-use serde_json::json;
 use testkit::{PASSWORD, totp_after, wait_until};
+use testsystem::set_up_app;
 
 use super::browser::{Browser, ENTER, TAB};
 
@@ -63,10 +62,8 @@ async fn a_user_changes_a_known_password_and_is_logged_out_everywhere() {
 async fn a_rejected_password_keeps_the_login_because_a_code_is_valid_once() {
     let Some(browser) = Browser::start().await else { return };
     let user = browser.system.create_tenant("acme").await;
-    let app: NewTotp = user.client.post("/auth/factors/totp", &json!(null)).await.expect(201);
-    let code = |steps| totp_after(app.secret.expose(), steps);
-    let confirmed = user.client.post("/auth/factors/totp/confirm", &json!({ "code": code(0) })).await;
-    confirmed.expect::<RecoveryCodes>(200);
+    let (secret, _) = set_up_app(&user.client).await;
+    let code = |steps| totp_after(&secret, steps);
     browser.open(&format!("{}#tenant=acme&email={EMAIL}", browser.page("change-password"))).await;
     wait_until("the form is shown", async || (browser.focus().await == "current").then_some(())).await;
     let common = "password1234";

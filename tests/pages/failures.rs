@@ -2,14 +2,13 @@
 
 use contract::ProblemKind;
 use contract::device::DeviceCodes;
-use contract::factors::NewTotp;
 use contract::identity::{Delivery, Invite, InviteUser};
 use contract::{Role, Secret};
 use e2e::token_in;
 use http::StatusCode;
-use serde_json::{Value, json};
+use serde_json::json;
 use testkit::{PASSWORD, totp_after, wait_until};
-use testsystem::TestUser;
+use testsystem::{TestUser, set_up_app};
 
 use super::browser::{Browser, ENTER, TAB};
 use super::proxy::{FailingProxy, Failure, Target};
@@ -276,10 +275,7 @@ async fn factors_shows_each_failed_request_of_a_set_up() {
 /// Sets up an authenticator app of a new user. Returns its secret.
 async fn add_user_with_app(visit: &Visit, email: &str) -> String {
     let user = visit.browser.system.add_user(&visit.admin, email, Role::Member).await;
-    let app: NewTotp = user.client.post("/auth/factors/totp", &Value::Null).await.expect(201);
-    let body = json!({ "code": totp_after(app.secret.expose(), 0) });
-    user.client.post("/auth/factors/totp/confirm", &body).await.expect::<Value>(200);
-    app.secret.expose().to_owned()
+    set_up_app(&user.client).await.0
 }
 
 #[tokio::test]

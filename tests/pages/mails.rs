@@ -1,32 +1,23 @@
 //! Mails as people read them: light, dark, narrow, without styles, and as text. Pictures and texts are in `target/pages`.
 
 use contract::Role;
-use contract::factors::{AddedPasskey, Factors, NewTotp, RecoveryCodes};
+use contract::factors::{AddedPasskey, Factors, RecoveryCodes};
 use contract::session::IssuedSession;
 use serde_json::{Value, json};
-use testkit::{Authenticator, Client, MailServer, PASSWORD, totp_after};
-use testsystem::{TestSystem, TestUser};
+use testkit::{Authenticator, MailServer, PASSWORD, totp_after};
+use testsystem::{TestSystem, TestUser, set_up_app};
 
 use super::appearance::CONTRAST;
 use super::browser::Browser;
 
-/// Sets up an authenticator app. Returns its secret and a recovery code.
-async fn set_up_app(client: &Client) -> (String, String) {
-    let app: NewTotp = client.post("/auth/factors/totp", &Value::Null).await.expect(201);
-    let secret = app.secret.expose().to_owned();
-    let body = json!({ "code": totp_after(&secret, 0) });
-    let codes: RecoveryCodes = client.post("/auth/factors/totp/confirm", &body).await.expect(200);
-    (secret, codes.recovery_codes[0].expose().to_owned())
-}
-
 /// Sends the mails about second factors: seven to a user who changes them, two to a user who has lost them, one to the administrator.
 async fn send_factor_mails(system: &TestSystem, admin: &TestUser) {
     let emil = system.add_user(admin, "emil@acme.example", Role::Member).await;
-    let (secret, code) = set_up_app(&emil.client).await;
+    let (secret, codes) = set_up_app(&emil.client).await;
     let client = system.client().header("X-Tenant-ID", "acme");
     let login = json!({ "email": "emil@acme.example", "password": PASSWORD });
     let challenge = client.post("/auth/password/login", &login).await.json()["challenge"].clone();
-    let recover = json!({ "challenge": challenge, "recovery_code": code });
+    let recover = json!({ "challenge": challenge, "recovery_code": codes[0] });
     let session: IssuedSession = client.post("/auth/second-factor", &recover).await.expect(200);
     let recovered = system.client().bearer(session.session_id.expose());
     recovered.post("/auth/factors/recovery-codes", &Value::Null).await.expect::<RecoveryCodes>(201);

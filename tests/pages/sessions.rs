@@ -1,12 +1,12 @@
 //! `/pages/sessions`
 
 use contract::device::{DeviceCodes, DeviceSession, GRANT_TYPE};
-use contract::factors::{Factors, NewTotp, RecoveryCodes};
+use contract::factors::Factors;
 use contract::session::{Session, SessionMethod};
 use contract::{Page, Role};
 use serde_json::json;
 use testkit::{PASSWORD, totp_after, wait_until};
-use testsystem::TestUser;
+use testsystem::{TestUser, set_up_app};
 
 use super::browser::{Browser, ENTER, TAB};
 
@@ -59,10 +59,8 @@ async fn a_user_lists_and_revokes_sessions_and_logs_out() {
 async fn a_login_with_a_second_factor_asks_for_the_code() {
     let Some(browser) = Browser::start().await else { return };
     let user = browser.system.create_tenant("acme").await;
-    let app: NewTotp = user.client.post("/auth/factors/totp", &json!(null)).await.expect(201);
-    let code = |steps| totp_after(app.secret.expose(), steps);
-    let confirmed = user.client.post("/auth/factors/totp/confirm", &json!({ "code": code(0) })).await;
-    confirmed.expect::<RecoveryCodes>(200);
+    let (secret, _) = set_up_app(&user.client).await;
+    let code = |steps| totp_after(&secret, steps);
     browser.open(&format!("{}#tenant=acme&email={EMAIL}", browser.page("sessions"))).await;
     wait_until("the form is shown", async || (browser.focus().await == "password").then_some(())).await;
     browser.press(&format!("{PASSWORD}{ENTER}")).await;

@@ -120,10 +120,10 @@ impl Command for Get {
     const ROUTES: Routes = Routes::Only(&[&routes::GET_USER, &routes::LIST_USERS]);
     const EXAMPLES: Examples = &[("Show role and status of a user", "svc users get bob@acme.example")];
     const AGENT_NOTES: &'static str = "Exit status 3 means that the user does not exist, belongs to another \
-        tenant, or is not visible to you. A member can show only their own user, by id. `locked` is true after 100 consecutive failed \
-        logins, until the password is reset or an administrator runs `svc users enable`. `factors_locked_until` has a time after 50 \
-        wrong codes or passkeys within 24 hours: only recovery codes are accepted until then, or until an administrator runs \
-        `svc users enable` or `svc users reset-factors`.";
+        tenant, or is not visible to you. A member can show only their own user, by id. The platform token needs --tenant. \
+        `locked` is true after 100 consecutive failed logins, until the password is reset or an administrator runs \
+        `svc users enable`. `factors_locked_until` has a time after 50 wrong codes or passkeys within 24 hours: only recovery \
+        codes are accepted until then, or until an administrator runs `svc users enable` or `svc users reset-factors`.";
     const SEE_ALSO: Names = &["users list", "users enable", "users set-role", "users disable"];
 
     async fn run(self, context: &Context) -> Result<Self::Output> {

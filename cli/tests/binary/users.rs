@@ -188,8 +188,8 @@ fn platform_administrator_enables_users_but_cannot_change_roles() {
 }
 
 #[test]
-fn platform_administrator_lists_users_of_a_tenant_but_cannot_show_one() {
-    let stub = Stub::new(many);
+fn platform_administrator_lists_and_shows_users_of_a_tenant_but_exports_none() {
+    let stub = Stub::new(one);
     let client = Client::for_url(&stub.url).with_variable("SVC_PLATFORM_TOKEN", "svc_pt_x");
     let result = client.run(&["users", "list", "--email", "u1@acme.example", "--tenant", "acme"]);
     assert_eq!(result.code, Some(0), "{result:?}");
@@ -198,7 +198,10 @@ fn platform_administrator_lists_users_of_a_tenant_but_cannot_show_one() {
         (request.header("authorization"), request.header("x-tenant-id")),
         (Some("Bearer svc_pt_x"), Some("acme"))
     );
-    let result = client.run(&["users", "get", ID, "--tenant", "acme", "--output", "json"]);
+    let seen = client.run(&["users", "get", "u1@acme.example", "--tenant", "acme", "--output", "json"]);
+    assert_eq!(seen.json(), user(1), "{seen:?}");
+    assert!(stub.requests().iter().all(|request| request.header("x-tenant-id") == Some("acme")));
+    let result = client.run(&["users", "export", ID, "--tenant", "acme", "--output", "json"]);
     let message = result.error()["message"].as_str().unwrap().to_owned();
     assert_eq!(result.code, Some(4), "{result:?}");
     assert!(message.starts_with("this command does not accept the platform token"), "{message}");

@@ -8,6 +8,7 @@ use std::net::Ipv4Addr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use contract::factors::{NewTotp, RecoveryCodes};
 use contract::identity::{
     AcceptInvite, AcceptedInvite, CreateTenant, Delivery, Invite, InviteUser, Login, SecondFactorPolicy,
     Tenant,
@@ -22,7 +23,7 @@ use service::health::{self, Readiness};
 use service::telemetry::{Output, Telemetry, TraceSettings};
 use standalone::services::{self, ServiceUrls, Settings};
 use tempfile::TempDir;
-use testkit::{CHEAP_HASHES, Client, LIMITS_OFF, NatsServer, PASSWORD, TestDatabase, wait_until};
+use testkit::{CHEAP_HASHES, Client, LIMITS_OFF, NatsServer, PASSWORD, TestDatabase, totp_after, wait_until};
 use tokio::net::TcpListener;
 use tracing::subscriber::DefaultGuard;
 use uuid::Uuid;
@@ -317,6 +318,15 @@ impl Drop for TestSystem {
         self.tasks.draining().cancel();
         self.tasks.stopping().cancel();
     }
+}
+
+/// Sets up an authenticator app. Returns its secret and the recovery codes.
+pub async fn set_up_app(client: &Client) -> (String, Vec<String>) {
+    let app: NewTotp = client.post("/auth/factors/totp", &serde_json::Value::Null).await.expect(201);
+    let secret = app.secret.expose().to_owned();
+    let body = serde_json::json!({ "code": totp_after(&secret, 0) });
+    let codes: RecoveryCodes = client.post("/auth/factors/totp/confirm", &body).await.expect(200);
+    (secret, codes.recovery_codes.iter().map(|code| code.expose().to_owned()).collect())
 }
 
 /// The digest of [`PASSWORD`] under settings that differ from those of [`TestSystem`].

@@ -22,7 +22,7 @@ routes! {
 
     /// Get a user
     GET_USER = Operation::get("/users/{user_id}")
-        .access(&[Access::Owner, Access::Admin, Access::Key(Scope::UsersRead)])
+        .access(&[Access::Owner, Access::Admin, Access::Key(Scope::UsersRead), Access::PlatformAdmin])
         .responses(&[RouteResponse::json::<User>(200, "The user.")]);
 
     /// Export the data about a user

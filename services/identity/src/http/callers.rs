@@ -71,7 +71,8 @@ impl FromRequestParts<App> for TenantReader {
     }
 }
 
-/// A caller that may read users of the tenant: an administrator or an API key with `users:read` each user, a member `only` itself.
+/// A caller that may read users of the tenant: an administrator, an API key with `users:read` or the platform administrator each user, a
+/// member `only` itself.
 pub(super) struct UserReader {
     pub(super) tenant_id: TenantId,
     pub(super) only: Option<UserId>,
@@ -81,12 +82,15 @@ impl FromRequestParts<App> for UserReader {
     type Rejection = Problem;
 
     async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, Problem> {
-        let caller = Caller::from_request_parts(parts, app).await?;
-        let only = caller.user_id().filter(|_| !caller.is_admin());
-        if only.is_none() {
+        let TenantCaller { tenant_id, caller, .. } = TenantCaller::from_request_parts(parts, app).await?;
+        let member = caller.as_ref().filter(|caller| !caller.is_admin());
+        let only = member.and_then(Caller::user_id);
+        if let Some(caller) = caller
+            && only.is_none()
+        {
             caller.require(Scope::UsersRead)?;
         }
-        Ok(Self { tenant_id: caller.tenant_id().clone(), only })
+        Ok(Self { tenant_id, only })
     }
 }
 

@@ -15,7 +15,7 @@ use tenancy::UserId;
 use super::callers::{UserManager, UserReader, UsersReader};
 use crate::app::App;
 
-/// `GET /users/{user_id}`: the user, an administrator, or an API key with `users:read`.
+/// `GET /users/{user_id}`: the user, an administrator, an API key with `users:read`, or the platform administrator.
 pub(super) async fn read(
     UserReader { tenant_id, only }: UserReader,
     State(app): State<App>,

@@ -5,9 +5,7 @@ use contract::factors::{AddedPasskey, Factor, FactorMethod, FactorType, Factors}
 use contract::session::{AuthMethod, IssuedSession, Whoami};
 use serde_json::{Value, json};
 use testkit::{Authenticator, Client, PASSWORD, TestResponse};
-use testsystem::{TestSystem, TestUser};
-
-use super::second_factor::set_up;
+use testsystem::{TestSystem, TestUser, set_up_app};
 
 pub(super) const ORIGIN: &str = "https://svc.example";
 pub(super) const EMAIL: &str = "admin@acme.example";
@@ -246,7 +244,7 @@ async fn a_challenge_is_for_one_purpose_and_one_person() {
     let mut authenticator = Authenticator::new(ORIGIN);
     let request = registration(&admin.client, &mut authenticator, "x").await;
     member.client.post(PASSKEYS, &request).await.expect_problem(400, "token_invalid");
-    let (secret, _) = set_up(&member.client).await;
+    let (secret, _) = set_up_app(&member.client).await;
     // A challenge of a registration, which needs no password, is no login.
     let login = json!({ "challenge": request["challenge"], "code": testkit::totp_after(&secret, 1) });
     let client = system.client().header("X-Tenant-ID", "acme");
@@ -336,7 +334,7 @@ async fn a_user_renames_an_own_passkey_after_a_login_with_a_factor() {
     let changes: Vec<_> = changes.iter().map(|event| event["about"].as_str().unwrap()).collect();
     assert_eq!(changes, ["passkey_added", "passkey_renamed"]);
     // An app has no name.
-    set_up(&client).await;
+    set_up_app(&client).await;
     let factors: Factors = client.get("/auth/factors").await.expect(200);
     let app = factors.factors.iter().find(|factor| factor.kind == FactorType::Totp).unwrap();
     let path = format!("/auth/factors/{}", app.factor_id);
@@ -350,7 +348,7 @@ async fn an_installation_at_an_ip_address_reports_that_it_has_no_passkeys() {
     let response = admin.client.post(OPTIONS, &Value::Null).await;
     let problem = response.expect_problem(409, "passkey_unavailable");
     assert!(problem.title.contains("host name"), "{problem:?}");
-    set_up(&admin.client).await;
+    set_up_app(&admin.client).await;
     let challenge = challenge(&system, EMAIL).await;
     assert!(challenge["methods"] == json!(["totp", "recovery_code"]) && challenge["public_key"].is_null());
 }

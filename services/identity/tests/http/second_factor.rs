@@ -4,21 +4,12 @@ use contract::factors::{Factors, NewTotp, RecoveryCodes};
 use contract::session::{AuthMethod, IssuedSession, Session, Whoami};
 use contract::{Page, Role};
 use serde_json::{Value, json};
-use testkit::{Client, PASSWORD, TestResponse, totp_after, wait_until};
-use testsystem::{TestSystem, TestUser};
+use testkit::{PASSWORD, TestResponse, totp_after, wait_until};
+use testsystem::{TestSystem, TestUser, set_up_app};
 
 const EMAIL: &str = "admin@acme.example";
 const LOGIN: &str = "/auth/password/login";
 const COMPLETE: &str = "/auth/second-factor";
-
-/// Sets up an authenticator app. Returns its secret and the recovery codes.
-pub(super) async fn set_up(client: &Client) -> (String, Vec<String>) {
-    let app: NewTotp = client.post("/auth/factors/totp", &Value::Null).await.expect(201);
-    let secret = app.secret.expose().to_owned();
-    let body = json!({ "code": totp_after(&secret, 0) });
-    let codes: RecoveryCodes = client.post("/auth/factors/totp/confirm", &body).await.expect(200);
-    (secret, codes.recovery_codes.iter().map(|code| code.expose().to_owned()).collect())
-}
 
 async fn challenge(system: &TestSystem, path: &str) -> String {
     challenge_of(system, path, EMAIL, "second_factor_required", &json!(["totp", "recovery_code"])).await
@@ -64,7 +55,7 @@ async fn started() -> (TestSystem, TestUser) {
 #[tokio::test]
 async fn sessions_show_the_methods_of_their_login() {
     let (system, admin) = started().await;
-    let (secret, _) = set_up(&admin.client).await;
+    let (secret, _) = set_up_app(&admin.client).await;
     let client = log_in(&system, &secret).await;
     let whoami: Whoami = client.get("/auth/session").await.expect(200);
     assert_eq!(whoami.amr, [AuthMethod::Pwd, AuthMethod::Otp, AuthMethod::Mfa]);
@@ -84,7 +75,7 @@ async fn sessions_show_the_methods_of_their_login() {
 #[tokio::test]
 async fn a_reset_of_the_password_neither_removes_nor_skips_the_factor() {
     let (system, admin) = started().await;
-    let (secret, _) = set_up(&admin.client).await;
+    let (secret, _) = set_up_app(&admin.client).await;
     answer(&system, "/auth/password/reset", &json!({ "email": EMAIL })).await.expect_empty(204);
     let mails = system.wait_for_mails_to(EMAIL, "Subject: svc: Reset your password", 1).await;
     let token = mails[0].split_whitespace().find(|word| word.starts_with("svc_pr_")).unwrap();
@@ -106,7 +97,7 @@ async fn a_recent_login_needs_the_factor_as_soon_as_there_is_one() {
     let device = system.client().header("X-Tenant-ID", "acme");
     let device: Value = device.post("/auth/device/code", &json!({})).await.expect(200);
     let approve = json!({ "user_code": device["user_code"], "decision": "approve" });
-    let (secret, _) = set_up(&admin.client).await;
+    let (secret, _) = set_up_app(&admin.client).await;
     let key = json!({ "name": "k" });
     for (path, body) in [
         ("/auth/device/decide", &approve),
@@ -135,7 +126,7 @@ async fn a_recent_login_needs_the_factor_as_soon_as_there_is_one() {
 #[tokio::test]
 async fn a_session_without_the_factor_changes_nothing_also_while_session_does_not_know_the_factor() {
     let (system, admin) = started().await;
-    set_up(&admin.client).await;
+    set_up_app(&admin.client).await;
     let factors: Factors = admin.client.get("/auth/factors").await.expect(200);
     system.wait_for_empty_outbox().await;
     system.run_sql("update session.subjects set has_factor = false").await;
@@ -157,7 +148,7 @@ async fn a_session_without_the_factor_changes_nothing_also_while_session_does_no
 #[tokio::test]
 async fn new_recovery_codes_replace_the_old_ones_and_each_change_is_mailed() {
     let (system, admin) = started().await;
-    let (secret, old) = set_up(&admin.client).await;
+    let (secret, old) = set_up_app(&admin.client).await;
     system.wait_for_mails_to(EMAIL, "An authenticator app was set up", 1).await;
     let client = log_in(&system, &secret).await;
     let new: RecoveryCodes = client.post("/auth/factors/recovery-codes", &Value::Null).await.expect(201);
@@ -187,7 +178,7 @@ async fn an_administrator_resets_the_factors_of_a_person_who_lost_them() {
     let (system, admin) = started().await;
     let member = system.add_user(&admin, "ada@acme.example", Role::Member).await;
     let other = system.add_user(&admin, "grace@acme.example", Role::Admin).await;
-    set_up(&member.client).await;
+    set_up_app(&member.client).await;
     let path = format!("/users/{}/factors", member.user.user_id);
     member.client.delete(&path).await.expect_problem(403, "forbidden");
     admin.client.delete(&path).await.expect_empty(204);
@@ -195,7 +186,7 @@ async fn an_administrator_resets_the_factors_of_a_person_who_lost_them() {
     system.wait_for_mails_to(&other.user.email, "were removed", 1).await;
     system.log_in("acme", &member.user.email).await;
     // The platform administrator helps the last administrator.
-    set_up(&member.client).await;
+    set_up_app(&member.client).await;
     let platform = system.platform_admin().header("X-Tenant-ID", "acme");
     platform.delete(&path).await.expect_empty(204);
     system.log_in("acme", &member.user.email).await;
@@ -204,7 +195,7 @@ async fn an_administrator_resets_the_factors_of_a_person_who_lost_them() {
 #[tokio::test]
 async fn the_login_of_the_page_needs_the_factor_too() {
     let (system, admin) = started().await;
-    let (secret, _) = set_up(&admin.client).await;
+    let (secret, _) = set_up_app(&admin.client).await;
     let challenge = challenge(&system, "/pages/sessions/login").await;
     let body = json!({ "challenge": challenge, "code": totp_after(&secret, 1) });
     let response = answer(&system, "/pages/sessions/second-factor", &body).await;
@@ -234,7 +225,7 @@ async fn an_app_has_no_effect_until_a_code_confirms_it() {
 async fn exports_name_factors_without_secrets_and_an_erasure_deletes_them() {
     let (system, admin) = started().await;
     let member = system.add_user(&admin, "ada@acme.example", Role::Member).await;
-    let (secret, _) = set_up(&member.client).await;
+    let (secret, _) = set_up_app(&member.client).await;
     let path = format!("/users/{}", member.user.user_id);
     let export = admin.client.get(&format!("{path}/export")).await;
     let body: Value = export.expect(200);
@@ -306,7 +297,7 @@ async fn a_person_who_must_have_a_factor_sets_it_up_at_the_login_and_gets_a_sess
 async fn a_challenge_for_the_set_up_permits_nothing_else_and_ends_after_five_codes() {
     let (system, admin) = started().await;
     let member = system.add_user(&admin, "ada@acme.example", Role::Member).await;
-    let (_, codes) = set_up(&admin.client).await;
+    let (_, codes) = set_up_app(&admin.client).await;
     require(&system, "everyone").await;
     let first = challenge(&system, LOGIN).await;
     let start = |challenge: &str| json!({ "challenge": challenge });
@@ -354,7 +345,7 @@ async fn a_challenge_for_the_set_up_does_not_bypass_a_passkey_that_was_added_mea
 async fn the_last_factor_of_a_person_who_must_have_one_is_not_removed_but_an_administrator_resets_it() {
     let (system, admin) = started().await;
     let member = system.add_user(&admin, "ada@acme.example", Role::Member).await;
-    let (secret, _) = set_up(&admin.client).await;
+    let (secret, _) = set_up_app(&admin.client).await;
     let client = log_in(&system, &secret).await;
     let factors: Factors = client.get("/auth/factors").await.expect(200);
     let path = format!("/auth/factors/{}", factors.factors[0].factor_id);
@@ -370,7 +361,7 @@ async fn the_last_factor_of_a_person_who_must_have_one_is_not_removed_but_an_adm
     // There is no factor to remove.
     client.delete(&own).await.expect_empty(204);
     setup_challenge(&system, EMAIL).await;
-    set_up(&member.client).await;
+    set_up_app(&member.client).await;
     let reset = format!("/users/{}/factors", member.user.user_id);
     let platform = system.platform_admin().header("X-Tenant-ID", "acme");
     platform.delete(&reset).await.expect_empty(204);
