@@ -4,7 +4,7 @@ use contract::factors::{Factors, NewTotp, RecoveryCodes};
 use contract::session::{AuthMethod, IssuedSession, Session, Whoami};
 use contract::{Page, Role};
 use serde_json::{Value, json};
-use testkit::{PASSWORD, TestResponse, totp_after, wait_until};
+use testkit::{Client, PASSWORD, TestResponse, totp_after, wait_until};
 use testsystem::{TestSystem, TestUser, set_up_app};
 
 const EMAIL: &str = "admin@acme.example";
