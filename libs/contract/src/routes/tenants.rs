@@ -23,6 +23,7 @@ routes! {
     /// Get a user
     GET_USER = Operation::get("/users/{user_id}")
         .access(&[Access::Owner, Access::Admin, Access::Key(Scope::UsersRead), Access::PlatformAdmin])
+        .headers(&[Header::TenantOfPlatformAdmin])
         .responses(&[RouteResponse::json::<User>(200, "The user.")]);
 
     /// Export the data about a user
