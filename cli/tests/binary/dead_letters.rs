@@ -187,6 +187,17 @@ fn show_writes_the_original_bytes_of_quarantined_items() {
 }
 
 #[test]
+fn the_parts_of_an_item_are_marked_in_a_list() {
+    let list = Stub::new(|_| {
+        let mut part = quarantined(22, None);
+        part["quarantine"]["part"] = json!("1/2");
+        (200, json!({ "items": [quarantined(21, None), part] }).to_string())
+    });
+    let table = client(&list).run(&["events", "dlq", "list", "_ingest"]).stdout;
+    assert_eq!(table.matches("  part 1/2: ").count(), 1, "{table}");
+}
+
+#[test]
 fn a_command_without_numbers_names_the_list_of_them() {
     let stub = Stub::new(service);
     for (line, expected) in [

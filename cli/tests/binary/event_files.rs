@@ -132,6 +132,48 @@ fn bytes_that_are_not_utf8_are_kept_and_can_be_sent_again() {
     assert_eq!(sources(&stub), ["Müller"]);
 }
 
+#[test]
+fn an_event_that_is_too_long_is_kept_completely_with_its_id_and_can_be_sent_after_its_correction() {
+    let stub = Stub::new(service);
+    let client = client(&stub);
+    let text = "x".repeat(5 << 20);
+    let long = format!("{{\"source_id\":\"fw\",\n\"event_id\":\"long\",\"text\":\"{text}\"}}\n");
+    let send = ["events", "send", "-f", "-", "--rejects", "r", "-o", "json"];
+    let result = client.run_with(&send, &format!("{long}{{\"source_id\":\"fw\"}}\n"));
+    assert_eq!(result.code, Some(10), "{:?}", result.stderr);
+    let kept = rejects(&client, "r");
+    assert_eq!((&kept[0]["event_id"], kept[0].get("truncated")), (&json!("long"), None));
+    assert!(kept[0]["event"]["text"] == text.as_str(), "the event is complete");
+    let remediation = result.error()["remediation"].as_str().unwrap().to_owned();
+    assert!(!remediation.contains("truncated"), "{remediation}");
+    let corrected = std::fs::read_to_string(client.home().join("r")).unwrap().replace(&text, "short");
+    std::fs::write(client.home().join("r"), corrected).unwrap();
+    assert_eq!(client.run(&["events", "send", "-f", "r"]).code, Some(0));
+    let repeated = events(stub.requests().last().unwrap());
+    assert_eq!(repeated, [json!({"source_id": "fw", "event_id": "long", "text": "short"})]);
+}
+
+#[test]
+fn the_remediation_of_a_reject_that_is_cut_names_its_rest() {
+    let stub = Stub::new(service);
+    let client = client(&stub);
+    let input = format!("{{\"source_id\":\"fw\"}}\n{{\"source_id\":\"{}\n", "x".repeat(2 << 20));
+    std::fs::write(client.home().join("file.ndjson"), format!("{input}{{\"source_id\":\"fw\"}}\n")).unwrap();
+    for (file, expected) in
+        [("file.ndjson", "Write these events from the input to a new file"), ("-", "is lost")]
+    {
+        let send = ["events", "send", "-f", file, "--rejects", "r", "-o", "json"];
+        let result = client.run_with(&send, &input);
+        assert_eq!(result.code, Some(10), "{:?}", result.stderr);
+        assert_eq!(rejects(&client, "r")[0]["truncated"], true);
+        let remediation = result.error()["remediation"].as_str().unwrap().to_owned();
+        assert!(
+            remediation.contains("only the start is kept") && remediation.contains(expected),
+            "{remediation}"
+        );
+    }
+}
+
 /// Fails from the third batch on, until the client is started a second time.
 fn interrupted(request: &StubRequest) -> (u16, String) {
     use std::sync::atomic::{AtomicUsize, Ordering};

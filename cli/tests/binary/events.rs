@@ -458,6 +458,10 @@ fn a_pause_beyond_the_time_limit_is_an_error_at_once_and_the_events_are_kept() {
     let summary: Value = serde_json::from_str(&result.stdout).unwrap();
     assert_eq!((&summary["stopped_before_line"], &summary["failed"]), (&Value::Null, &json!(1)));
     assert_eq!(summary["rejects_file"], "events.rejects.ndjson");
+    assert_eq!(
+        error["remediation"],
+        "Wait. Do not send the input again: send only the rejects with `svc events send --file events.rejects.ndjson`."
+    );
 }
 
 #[test]
@@ -560,6 +564,60 @@ fn rejects_that_cannot_be_written_stop_the_delivery() {
         "{error}"
     );
     assert!(stub.requests().len() < 100, "{}", stub.requests().len());
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn rejects_that_cannot_be_written_are_found_again_in_a_file_and_lost_in_a_pipe() {
+    let stub = Stub::new(service);
+    let client = client(&stub);
+    let input = ["fw", "bad", "fw"].map(|source| format!("{{\"source_id\":\"{source}\"}}\n")).concat();
+    std::fs::write(client.home().join("file.ndjson"), &input).unwrap();
+    for (file, expected) in [
+        (
+            "file.ndjson",
+            "Not all rejects from line 2 to the end are kept: write this part of the input to a new file",
+        ),
+        ("-", "Not all events from line 2 on are kept: they cannot be read again and are lost"),
+    ] {
+        let send = ["events", "send", "-f", file, "--rejects", "/dev/full", "--output", "json"];
+        let result = client.run_with(&send, &input);
+        assert_eq!(result.code, Some(10), "{result:?}");
+        let remediation = result.error()["remediation"].as_str().unwrap().to_owned();
+        assert!(remediation.contains(expected), "{remediation}");
+    }
+    let only_rejects = client.run_with(
+        &["events", "send", "-f", "-", "--rejects", "/dev/full", "--output", "json"],
+        "{\"source_id\":\"bad\"}\n",
+    );
+    let remediation = only_rejects.error()["remediation"].as_str().unwrap().to_owned();
+    assert!(remediation.contains("they cannot be read again and are lost"), "{remediation}");
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn failed_events_that_cannot_be_written_are_sent_again_from_a_file_and_lost_in_a_pipe() {
+    let stub = Stub::new(|request| {
+        let is_denied = request.json().to_string().contains("denied");
+        if is_denied { problem(ProblemKind::Forbidden) } else { service(request) }
+    });
+    let client = client(&stub);
+    let input = ["fw", "denied", "fw"].map(|source| format!("{{\"source_id\":\"{source}\"}}\n")).concat();
+    std::fs::write(client.home().join("file.ndjson"), &input).unwrap();
+    for (file, expected) in [
+        ("file.ndjson", "run the same command again at once. Within two minutes, no event is stored twice"),
+        ("-", "Not all events from line 2 on are kept: they cannot be read again and are lost"),
+    ] {
+        let options =
+            ["--rejects", "/dev/full", "--batch-size", "1", "--concurrency", "1", "--output", "json"];
+        let result = client.run_with(&[&["events", "send", "-f", file], &options[..]].concat(), &input);
+        assert_eq!(result.code, Some(10), "{result:?}");
+        let remediation = result.error()["remediation"].as_str().unwrap().to_owned();
+        assert!(remediation.contains(expected), "{remediation}");
+        for wrong in ["Do not send the input again", "it was not sent"] {
+            assert!(!remediation.contains(wrong), "{remediation}");
+        }
+    }
 }
 
 #[cfg(target_os = "linux")]

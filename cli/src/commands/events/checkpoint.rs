@@ -43,6 +43,9 @@ pub(super) struct Counts {
     /// Whether a reject cannot be accepted later without a change.
     #[serde(default)]
     pub(super) needs_correction: bool,
+    /// Whether only the start of a reject is kept.
+    #[serde(default)]
+    pub(super) truncated: bool,
 }
 
 impl Counts {

@@ -41,6 +41,10 @@ pub(super) struct SendOutcome {
     pub(super) local_error: Option<CliError>,
     /// The signal that ended the delivery.
     pub(super) signal: Option<ErrorKind>,
+    /// Whether another run can read the same input.
+    pub(super) is_repeatable: bool,
+    /// Line and item of the first reject or failed event that could not be kept.
+    pub(super) first_lost: Option<(u64, Option<u64>)>,
     /// The first event that was not sent.
     pub(super) stopped_before: Option<Place>,
     pub(super) elapsed: Duration,
@@ -73,6 +77,7 @@ impl EventDelivery {
         progress: Progress,
     ) -> Self {
         let counts = checkpoint.as_ref().map(Checkpoint::counts).unwrap_or_default();
+        let is_repeatable = batches.is_repeatable;
         Self {
             batches,
             pipeline,
@@ -82,7 +87,7 @@ impl EventDelivery {
             checkpoint,
             rejects,
             progress,
-            result: SendOutcome { counts, ..SendOutcome::default() },
+            result: SendOutcome { counts, is_repeatable, ..SendOutcome::default() },
             end_of_input: false,
             any_sent,
         }
@@ -177,11 +182,10 @@ impl EventDelivery {
         let Some(first) = rejects.first() else { return Ok(()) };
         self.progress.clear();
         self.result.counts.needs_correction |= rejects.iter().any(|reject| !reject.retryable);
-        self.rejects.add(rejects).map_err(|error| {
-            let first = described(first.line, first.item);
-            let message = format!("{}; the rejects from {first} on are not kept", error.message);
-            CliError { message, ..error }
-        })?;
+        self.result.counts.truncated |= rejects.iter().any(|reject| reject.truncated);
+        if let Err(error) = self.rejects.add(rejects) {
+            return Err(self.not_kept(error, first));
+        }
         self.result.counts.rejected += rejects.len() as u64;
         Ok(())
     }
@@ -206,22 +210,39 @@ impl EventDelivery {
 
     /// Keeps the events of requests that failed. With an input that cannot be read again, also those that were read and not sent.
     async fn finish_records(&mut self) -> Result<()> {
-        if self.keeps_failed() {
-            let failed = self.failed.iter();
-            let mut kept: Vec<_> = failed
-                .map(|(place, event, error)| (place.number, Reject::from_event(*place, event, error)))
-                .collect();
-            if let (false, Some(error)) = (self.batches.is_repeatable, &self.result.request_error) {
-                kept.extend(self.batches.take_read(error).await);
-            }
-            kept.sort_by_key(|(number, _)| *number);
-            self.result.failed = kept.len() as u64;
-            self.rejects.keep(&kept.into_iter().map(|(_, reject)| reject).collect::<Vec<_>>())?;
-        }
+        let keeps_failed = self.keeps_failed();
+        let kept = if keeps_failed { self.keep_failed().await } else { Ok(()) };
         let first_unsent = (!self.end_of_input).then(|| self.batches.next_place()).flatten();
-        let first_failed = self.failed.first().filter(|_| !self.keeps_failed()).map(|(place, ..)| *place);
+        let first_failed = self.failed.first().filter(|_| !keeps_failed).map(|(place, ..)| *place);
         self.result.stopped_before = first_failed.or(first_unsent);
-        self.save_checkpoint(true)
+        kept.and(self.save_checkpoint(true))
+    }
+
+    async fn keep_failed(&mut self) -> Result<()> {
+        let failed = self.failed.iter();
+        let mut kept: Vec<_> = failed
+            .map(|(place, event, error)| (place.number, Reject::from_event(*place, event, error)))
+            .collect();
+        if let (false, Some(error)) = (self.batches.is_repeatable, &self.result.request_error) {
+            kept.extend(self.batches.take_read(error).await);
+        }
+        kept.sort_by_key(|(number, _)| *number);
+        let kept: Vec<_> = kept.into_iter().map(|(_, reject)| reject).collect();
+        self.result.counts.truncated |= kept.iter().any(|reject| reject.truncated);
+        if let (Err(error), Some(first)) = (self.rejects.keep(&kept), kept.first()) {
+            return Err(self.not_kept(error, first));
+        }
+        self.result.failed = kept.len() as u64;
+        Ok(())
+    }
+
+    /// The error of rejects that cannot be written, with the first of them.
+    fn not_kept(&mut self, error: CliError, first: &Reject) -> CliError {
+        let lost = (first.line, first.item);
+        self.result.first_lost = Some(self.result.first_lost.map_or(lost, |known| known.min(lost)));
+        let message =
+            format!("{}; the rejects from {} on are not kept", error.message, described(lost.0, lost.1));
+        CliError { message, ..error }
     }
 
     /// Whether the events of failed requests are kept with the rejects. Not with a checkpoint, which sends them again, and not if

@@ -102,11 +102,14 @@ impl Row for DeadLetter {
     }
 }
 
-/// Returns the reason; for a quarantined item also the code of the problem.
+/// Returns the reason; for a quarantined item also the code of the problem, and first the number of the part if it is stored in parts: a
+/// terminal cuts the end.
 fn reason(letter: &DeadLetter) -> Option<String> {
-    let code = letter.quarantine.iter().map(|details| details.code.as_str());
-    let parts: Vec<_> = code.chain(letter.reason.as_deref()).collect();
-    (!parts.is_empty()).then(|| parts.join(": "))
+    let details = letter.quarantine.as_ref();
+    let code = details.map(|details| details.code.clone());
+    let part = details.and_then(|details| details.part.as_ref()).map(|part| format!("part {part}"));
+    let texts: Vec<_> = part.into_iter().chain(code).chain(letter.reason.clone()).collect();
+    (!texts.is_empty()).then(|| texts.join(": "))
 }
 
 /// List the events that a consumer could not handle, or quarantined items.
@@ -150,8 +153,8 @@ impl Command for List {
 
 /// Print quarantined items.
 ///
-/// Prints the original bytes of each item and then a line break, or only the bytes of a part of a body. Correct the output and send it with
-/// `svc events send --file`. On a terminal, control characters are escaped.
+/// Prints the original bytes of each item and then a line break, or only the bytes of a part of an item. Correct the output and send it
+/// with `svc events send --file`. On a terminal, control characters are escaped.
 #[derive(Args)]
 pub(crate) struct Show {
     /// `_ingest`, the name of quarantined items.
@@ -180,9 +183,9 @@ impl Command for Show {
         ("Print an item with its reason and sender", "svc events dlq show _ingest 1 --output json"),
     ];
     const AGENT_NOTES: &'static str = "Only quarantined items. Redirect the output to a file to get the original bytes, with a line break \
-        after each item. The JSON output has one object on one line per item; quarantine.payload is base64 of the stored bytes. \
-        quarantine.truncated_from is set if the item was larger than the stored \
-        256 KiB. After sending the corrected item, delete the original: svc events dlq delete _ingest SEQUENCE.";
+        after each item or its last part. The JSON output has one object on one line per item; quarantine.payload is base64 of the \
+        stored bytes. quarantine.part is set if the item is stored in parts of 256 KiB. Print all of them in the order of their \
+        numbers. After sending the corrected item, delete the original, with all parts: svc events dlq delete _ingest SEQUENCE.";
     const SEE_ALSO: Names = &["events dlq list", "events dlq delete", "events send"];
 
     async fn run(self, context: &Context) -> Result<Self::Output> {
@@ -208,7 +211,9 @@ impl Command for Show {
             let payload =
                 details.and_then(|details| BASE64.decode(details.payload.as_deref()?.as_bytes()).ok());
             let mut payload = payload.ok_or(ErrorKind::UnexpectedResponse)?;
-            if details.is_some_and(|details| details.part.is_none()) {
+            // Each part but the last is followed by the next one.
+            let part = details.and_then(|details| details.part.as_deref()?.split_once('/'));
+            if part.is_none_or(|(number, count)| number == count) {
                 payload.push(b'\n');
             }
             context.out().print_bytes(&payload)?;

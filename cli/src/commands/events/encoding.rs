@@ -10,6 +10,8 @@ type Reader = Box<dyn BufRead + Send>;
 
 /// Number of bytes that show the encoding.
 const HEAD_BYTES: usize = 6;
+/// The first 262 bytes of a tar archive, which begins with the name of a file, end with this text.
+const TAR: (usize, &[u8]) = (262, b"ustar");
 /// Size of a buffer of decoded bytes.
 const BUFFER_BYTES: usize = 256 * 1024;
 
@@ -79,12 +81,17 @@ fn buffered(reader: Box<dyn Read + Send>) -> Reader {
 /// Reads the first bytes, or the first line if that is shorter. The returned reader starts with them, without a byte order mark.
 fn recognized(mut reader: Reader) -> io::Result<(Encoding, Reader)> {
     let mut head = Vec::new();
-    while head.len() < HEAD_BYTES && !head.ends_with(b"\n") {
-        if reader.by_ref().take(1).read_to_end(&mut head)? == 0 {
-            break;
+    read_head(&mut reader, &mut head, HEAD_BYTES)?;
+    let mut encoding = encoding_of(&head);
+    // JSON objects and lists do not wait for more bytes.
+    if encoding == Encoding::Utf8
+        && head.first().is_some_and(|first| first.is_ascii_alphanumeric() || *first == b'.')
+    {
+        read_head(&mut reader, &mut head, TAR.0)?;
+        if head.len() == TAR.0 && head.ends_with(TAR.1) {
+            encoding = Encoding::NotRead("tar", "tar -xOf FILE");
         }
     }
-    let encoding = encoding_of(&head);
     let byte_order_mark: &[u8] = match encoding {
         Encoding::Utf8 => b"\xef\xbb\xbf",
         Encoding::Utf16(Endian::Little) => b"\xff\xfe",
@@ -93,6 +100,16 @@ fn recognized(mut reader: Reader) -> io::Result<(Encoding, Reader)> {
     };
     let head = head.strip_prefix(byte_order_mark).unwrap_or(&head).to_vec();
     Ok((encoding, Box::new(Cursor::new(head).chain(reader))))
+}
+
+/// Reads up to this number of bytes, or to the end of the first line.
+fn read_head(reader: &mut Reader, head: &mut Vec<u8>, bytes: usize) -> io::Result<()> {
+    while head.len() < bytes && !head.ends_with(b"\n") {
+        if reader.by_ref().take(1).read_to_end(head)? == 0 {
+            break;
+        }
+    }
+    Ok(())
 }
 
 /// JSON starts with an ASCII character and contains no zero byte, so UTF-16 and UTF-32 are certain without a byte order mark.
@@ -236,6 +253,13 @@ mod tests {
         assert_eq!(read(&utf16(TEXT)[..31]).unwrap_err(), "the UTF-16 text is not complete");
     }
 
+    /// The start of an archive with a file `events.ndjson`.
+    fn tar() -> Vec<u8> {
+        let mut archive = b"events.ndjson".to_vec();
+        archive.resize(257, 0);
+        [&archive[..], b"ustar\0", b"00{\"source_id\":\"fw\"}\n"].concat()
+    }
+
     #[test]
     fn other_encodings_are_named_with_a_program_that_converts_them() {
         for (bytes, name) in [
@@ -247,6 +271,8 @@ mod tests {
             (b"{\0\0\0", "UTF-32"),
             (b"\0\0\0{", "UTF-32"),
             (&gzip(&gzip(b"{}")), "gzip, twice"),
+            (&tar(), "tar"),
+            (&gzip(&tar()), "tar"),
         ] {
             let error = decoded(Box::new(Cursor::new(bytes.to_vec()))).err().unwrap();
             assert_eq!(error.message, format!("the encoding of the input is {name}"));

@@ -1,7 +1,7 @@
 //! Input of events: JSON objects one after another, on one line (NDJSON) or several, lists, wrapped events, and rejects of an earlier
 //! delivery. Memory is bounded by the largest list or wrapper.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::io::{self, BufRead};
 
 use data_encoding::BASE64;
@@ -19,6 +19,8 @@ use crate::framework::error::{CliError, ErrorKind, Result};
 
 /// Maximum length of a list or a wrapper, which is read into memory. The number of objects one after another has no limit.
 const MAX_LIST_BYTES: usize = 256 * 1024 * 1024;
+/// What to do about an input that is a single value and not JSON.
+const DAMAGED: &str = "Correct the input at this position, or get it again if it is not complete.";
 /// Separates the values of a JSON text sequence (RFC 7464).
 const RECORD_SEPARATOR: u8 = 0x1e;
 
@@ -118,15 +120,16 @@ impl EventReader {
                     InvalidJson::not_json(&bytes[..MAX_PREFIX_BYTES], &error, line - 1, columns);
                 let rest = self.skip_blank().map_err(|error| unreadable(&error))?;
                 if rest.is_none() && self.count == 0 {
-                    return Err(
-                        ErrorKind::InputInvalid.with_message(format!("the input is {}", invalid.message))
-                    );
+                    let message = format!("the input is {}", invalid.message);
+                    return Err(ErrorKind::InputInvalid.with_message(message).with_remediation(DAMAGED));
                 }
                 invalid.truncated = true;
-                invalid.message += "; too long for the rejects file, so correct it in the input";
+                let (text, limit) = (&invalid.message, MAX_EVENT_BYTES >> 10);
+                invalid.message =
+                    format!("{text}; longer than {limit} KiB, so the rest is not kept with the rejects");
                 Err(invalid)
             }
-            None if truncated => Err(InvalidJson::too_large(&bytes)),
+            None if truncated => Err(InvalidJson::long_line(&bytes)),
             _ => serde_json::from_slice(bytes.trim_ascii_end()).map_err(|error| {
                 let mut invalid = InvalidJson::not_json(&bytes, &error, line - 1, columns);
                 // The first line of CSV has the names of the columns.
@@ -149,7 +152,9 @@ impl EventReader {
             );
         }
         let InvalidJson { message, .. } = InvalidJson::not_json(b"", error, self.lines, self.columns);
-        ErrorKind::InputInvalid.with_message(format!("the list of events is {message}"))
+        ErrorKind::InputInvalid
+            .with_message(format!("the list of events is {message}"))
+            .with_remediation(DAMAGED)
     }
 
     /// Adds the events of a value: those of a list, of a wrapper or of a reject, or the value itself.
@@ -162,8 +167,11 @@ impl EventReader {
             Contents::Event(wrapped) => {
                 let json = match wrapped {
                     _ if json.get().len() <= MAX_EVENT_BYTES => Ok(json),
-                    Some(pointer) => Err(InvalidJson::wrapped(json.get(), &pointer)),
-                    None => Err(InvalidJson::too_large(json.get().as_bytes())),
+                    Some(pointer) => Err(InvalidJson::wrapped(json, &pointer)),
+                    None => {
+                        let pointer = event_in_member(json.get());
+                        Err(InvalidJson::too_large(json, pointer.as_deref()))
+                    }
                 };
                 return self.queue.push_back(Entry { line, is_line, json });
             }
@@ -357,6 +365,18 @@ fn contents(json: &str) -> Contents<'_> {
     }
 }
 
+/// Pointer of the first event in a member of an event: a document with events is one event if it also has a field of an event.
+fn event_in_member(event: &str) -> Option<String> {
+    let members: BTreeMap<String, &RawValue> = serde_json::from_str(event).ok()?;
+    members.into_iter().find_map(|(name, value)| {
+        let document = format!("{{{}:{value}}}", serde_json::to_string(&name).ok()?);
+        let (Document::Wrapper(events) | Document::Mixed(events)) = unwrap_events(&document) else {
+            return None;
+        };
+        events.into_iter().find(|event| event.is_event).map(|event| event.pointer)
+    })
+}
+
 /// Finds a field of an event.
 type Find = fn(&str) -> serde_json::Result<Option<&RawValue>>;
 
@@ -497,21 +517,38 @@ mod tests {
     }
 
     #[test]
-    fn an_event_that_is_too_long_is_not_kept() {
-        let long = format!("{{\"a\":\"{}\"}}\n", "x".repeat(3 * MAX_EVENT_BYTES));
+    fn an_event_that_is_too_long_is_kept_and_only_text_that_is_not_json_is_cut() {
+        let long = format!("{{\"a\":\"{}\"}}", "x".repeat(3 * MAX_EVENT_BYTES));
         let cut = &long[..2 * MAX_EVENT_BYTES];
-        for (text, code) in
-            [(&*long, "event_too_large"), (cut, "malformed_json"), (&long[5..], "event_too_large")]
-        {
+        for (text, code, truncated, message) in [
+            (&*long, "event_too_large", false, "the event has 3073 KiB, and an event has at most 256 KiB"),
+            (cut, "malformed_json", true, "longer than 1024 KiB, so the rest is not kept with the rejects"),
+            (&long[5..], "event_too_large", true, "the rest is not kept with the rejects"),
+        ] {
             let items: Vec<_> = reader(&[text, "\n{\"b\":2}"].concat().into_bytes())
                 .unwrap()
                 .map(|item| item.unwrap())
                 .collect();
             let invalid = items[0].json.as_ref().unwrap_err();
-            assert_eq!((invalid.code, invalid.truncated), (code, true), "{}", invalid.message);
-            assert_eq!(invalid.bytes, &text.as_bytes()[..invalid.bytes.len()]);
+            assert_eq!((invalid.code, invalid.truncated), (code, truncated), "{}", invalid.message);
+            assert!(invalid.message.ends_with(message), "{}", invalid.message);
+            let length = if truncated { MAX_PREFIX_BYTES } else { text.len() };
+            assert!(invalid.bytes == text.as_bytes()[..length], "{} bytes", invalid.bytes.len());
             assert_eq!(items[1].json.as_ref().unwrap().get(), "{\"b\":2}");
         }
+    }
+
+    #[test]
+    fn a_long_document_that_is_one_event_because_of_a_field_is_kept_with_the_place_of_its_events() {
+        let events = format!(
+            r#"[{}{{"metadata":{{}}}}]"#,
+            r#"{"metadata":{"event_type":"USER_LOGIN"}},"#.repeat(30_000)
+        );
+        let text = format!(r#"{{"customer_id":"c","principal":{{"ip":"10.0.0.1"}},"events":{events}}}"#);
+        let read: Vec<_> = reader(text.as_bytes()).unwrap().map(|item| item.unwrap()).collect();
+        let invalid = read[0].json.as_ref().unwrap_err();
+        assert!(invalid.message.contains("such as the value at /events/0,"), "{}", invalid.message);
+        assert!(read.len() == 1 && invalid.bytes == text.as_bytes(), "{} bytes", invalid.bytes.len());
     }
 
     #[test]
@@ -624,7 +661,7 @@ mod tests {
         assert_eq!(error.code, "input_invalid");
         assert!(error.message.starts_with("the input is not complete JSON: EOF"), "{}", error.message);
         let read = items(format!("{event}\n{document}").replace("}},\n", "}}\n").as_bytes()).unwrap();
-        assert!(read[1].1.ends_with("so correct it in the input"), "{read:.500?}");
+        assert!(read[1].1.ends_with("not kept with the rejects"), "{read:.500?}");
     }
 
     #[test]

@@ -5,9 +5,9 @@ use std::fmt;
 use contract::ProblemKind;
 use serde_json::value::RawValue;
 
-/// Maximum length of an event: four times that of the service, to allow for white space.
+/// A longer event is not sent. The service accepts less, and names its limit.
 pub(super) const MAX_EVENT_BYTES: usize = 1024 * 1024;
-/// Kept bytes of an event that is too long.
+/// Kept bytes of text that is too long and not JSON.
 pub(super) const MAX_PREFIX_BYTES: usize = 256;
 
 /// Where an event is in the input.
@@ -48,33 +48,59 @@ pub(super) struct InputItem {
     pub(super) json: std::result::Result<Box<RawValue>, InvalidJson>,
 }
 
-/// Lines that are not JSON, or too long.
+/// Lines that are not JSON, and objects that are no event or too long.
 #[derive(Debug)]
 pub(super) struct InvalidJson {
     /// Error code of the API.
     pub(super) code: &'static str,
     pub(super) message: String,
     pub(super) bytes: Vec<u8>,
+    /// Whether `bytes` is an object that is kept as an event.
+    pub(super) is_event: bool,
     /// Whether `bytes` is only the start.
     pub(super) truncated: bool,
 }
 
 impl InvalidJson {
-    pub(super) fn too_large(json: &[u8]) -> Self {
+    /// An event that is too long. With the pointer of the first event in a member of it, if there is one.
+    pub(super) fn too_large(json: Box<RawValue>, pointer: Option<&str>) -> Self {
+        let (size, limit) = (json.get().len().div_ceil(1024), udm::MAX_EVENT_BYTES >> 10);
+        let message = match pointer {
+            None => format!("the event has {size} KiB, and an event has at most {limit} KiB"),
+            Some(pointer) => format!(
+                "the object has {size} KiB (an event: at most {limit} KiB) and is one event, because other members are fields of an \
+                event; send only the events in it, such as the value at {pointer}, with a source_id"
+            ),
+        };
         Self {
             code: ProblemKind::EventTooLarge.code(),
-            message: format!("the event is longer than {} KiB", MAX_EVENT_BYTES >> 10),
-            bytes: json[..json.len().min(MAX_PREFIX_BYTES)].to_vec(),
-            truncated: true,
+            message,
+            is_event: json.get().starts_with('{'),
+            bytes: String::from(Box::<str>::from(json)).into_bytes(),
+            truncated: false,
         }
     }
 
     /// A document that is longer than an event, with other members than the event at this pointer.
-    pub(super) fn wrapped(json: &str, pointer: &str) -> Self {
+    pub(super) fn wrapped(json: Box<RawValue>, pointer: &str) -> Self {
         let message = format!(
             "the event is inside of another object; send only the value at {pointer}, with a source_id"
         );
-        Self { code: ProblemKind::ValidationFailed.code(), message, ..Self::too_large(json.as_bytes()) }
+        Self { code: ProblemKind::ValidationFailed.code(), message, ..Self::too_large(json, None) }
+    }
+
+    /// The start of a line that is not an object, and too long.
+    pub(super) fn long_line(start: &[u8]) -> Self {
+        Self {
+            code: ProblemKind::EventTooLarge.code(),
+            message: format!(
+                "not an object, and longer than {} KiB; the rest is not kept with the rejects",
+                MAX_EVENT_BYTES >> 10
+            ),
+            bytes: start[..MAX_PREFIX_BYTES].to_vec(),
+            is_event: false,
+            truncated: true,
+        }
     }
 
     /// JSON that is no event.
@@ -83,6 +109,7 @@ impl InvalidJson {
             code: ProblemKind::ValidationFailed.code(),
             message: "not an event: it has none of the fields of an event".to_owned(),
             bytes: json.as_bytes().to_vec(),
+            is_event: false,
             truncated: false,
         }
     }
@@ -106,6 +133,7 @@ impl InvalidJson {
             code: ProblemKind::MalformedJson.code(),
             message: format!("{what}: {text} at {at}{convert}"),
             bytes: bytes.trim_ascii().to_vec(),
+            is_event: false,
             truncated: false,
         }
     }

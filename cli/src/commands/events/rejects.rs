@@ -35,7 +35,7 @@ pub(super) struct Reject {
     /// Number of the event in the input, from 1; only if not each line is an event.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub(super) item: Option<u64>,
-    /// Id that the event was sent with; null if the text is not an event.
+    /// Id of the event; null if it has none, or the text is not an event.
     pub(super) event_id: Option<String>,
     /// Error code of the API or of the client.
     pub(super) code: String,
@@ -43,7 +43,7 @@ pub(super) struct Reject {
     pub(super) message: String,
     /// Whether the same event can be accepted later, unchanged.
     pub(super) retryable: bool,
-    /// Event as it was sent, with its id.
+    /// Event as it was sent, with its id; or as it was read, if it is too long to be sent.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     #[schemars(with = "Option<serde_json::Map<String, serde_json::Value>>")]
     pub(super) event: Option<Box<RawValue>>,
@@ -75,14 +75,15 @@ impl Reject {
         }
     }
 
-    /// Reject of text that is not JSON.
+    /// Reject of an item that is not sent.
     pub(super) fn from_invalid(place: Place, invalid: InvalidJson) -> Self {
-        let InvalidJson { code, message, bytes, truncated } = invalid;
-        let (text, bytes) = match String::from_utf8(bytes) {
-            Ok(text) => (Some(text), None),
-            Err(error) => (None, Some(BASE64.encode(error.as_bytes()))),
-        };
-        Self { text, bytes, truncated, ..Self::from_place(place, code, &message) }
+        let InvalidJson { code, message, bytes, is_event, truncated } = invalid;
+        let reject = Self { truncated, ..Self::from_place(place, code, &message) };
+        match String::from_utf8(bytes) {
+            Ok(json) if is_event => Self { event_id: event_id(&json), event: on_one_line(&json), ..reject },
+            Ok(text) => Self { text: Some(text), ..reject },
+            Err(error) => Self { bytes: Some(BASE64.encode(error.as_bytes())), ..reject },
+        }
     }
 
     /// Reject of an event that the service did not accept.
@@ -104,6 +105,13 @@ impl Reject {
     }
 }
 
+/// The id of an event that is not sent.
+fn event_id(json: &str) -> Option<String> {
+    let found = udm::find_event_id(json).ok()?;
+    let id = found.event_id.filter(|id| id.get() != "null").or(found.metadata_id)?;
+    serde_json::from_str(id.get()).ok()
+}
+
 /// JSON on one line. Line breaks occur only between the values, because strings contain them escaped.
 pub(super) fn on_one_line(json: &str) -> Option<Box<RawValue>> {
     RawValue::from_string(json.replace(['\n', '\r'], " ")).ok()
@@ -116,7 +124,7 @@ pub(super) struct RejectedLine {
     line: u64,
     /// Number of the event in the input, from 1; null if each line is an event.
     item: Option<u64>,
-    /// Id that the event was sent with; null if the text is not an event.
+    /// Id of the event; null if it has none, or the text is not an event.
     event_id: Option<String>,
     /// Error code of the API or of the client.
     code: String,
@@ -126,8 +134,9 @@ pub(super) struct RejectedLine {
 
 impl From<&Reject> for RejectedLine {
     fn from(reject: &Reject) -> Self {
-        let Reject { line, item, event_id, code, message, .. } = reject.clone();
-        Self { line, item, event_id, code, message }
+        let Reject { line, item, event_id, code, message, .. } = reject;
+        let (event_id, code, message) = (event_id.clone(), code.clone(), message.clone());
+        Self { line: *line, item: *item, event_id, code, message }
     }
 }
 

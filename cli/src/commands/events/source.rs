@@ -177,7 +177,10 @@ impl SourceItem {
     pub(super) fn bytes(&self) -> usize {
         match &self.event {
             Ok(event) => event.body().len(),
-            Err(reject) => [&reject.text, &reject.bytes].into_iter().flatten().map(String::len).sum(),
+            Err(reject) => {
+                let event = reject.event.as_ref().map_or(0, |event| event.get().len());
+                event + [&reject.text, &reject.bytes].into_iter().flatten().map(String::len).sum::<usize>()
+            }
         }
     }
 }
