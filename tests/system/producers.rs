@@ -265,7 +265,7 @@ async fn check_shipper(large: usize, program: impl FnOnce(&Installation) -> Comm
     let ids = stored(LINES / 100 * 99).await;
     assert_eq!((ids.len(), ids.values().max()), (LINES / 100 * 99, Some(&1)));
     let sent = lines.iter().enumerate().filter(|(n, _)| is_invalid(*n));
-    let expected: Vec<_> = sent.map(|(_, line)| line[..line.len().min(256 * 1024)].to_vec()).collect();
+    let expected: Vec<_> = sent.flat_map(|(_, line)| parts(line)).collect();
     expect_quarantined(&admin, expected.clone()).await;
 
     let large: Vec<_> = (0..large).map(|n| invalid_line(4 * (LINES + n) + 3)).collect();
@@ -274,11 +274,16 @@ async fn check_shipper(large: usize, program: impl FnOnce(&Installation) -> Comm
     let added = [&large[..], &[last, Vec::new()]].concat();
     std::io::Write::write_all(&mut file, &added.join(&b'\n')).unwrap();
     assert!(stored(LINES / 100 * 99 + 1).await.contains_key("last"));
-    let large = large.into_iter().map(|line| line[..256 * 1024].to_vec());
+    let large = large.iter().flat_map(|line| parts(line));
     expect_quarantined(&admin, expected.into_iter().chain(large).collect()).await;
 }
 
-/// Expects that the quarantine contains exactly these items, in any order.
+/// Returns the parts in which an item is quarantined.
+fn parts(item: &[u8]) -> impl Iterator<Item = Vec<u8>> {
+    item.chunks(256 * 1024).map(<[u8]>::to_vec)
+}
+
+/// Expects that the quarantine contains exactly these items and parts of items, in any order.
 async fn expect_quarantined(admin: &ApiUser, mut expected: Vec<Vec<u8>>) {
     let mut quarantined = Vec::new();
     let mut query = "?limit=200".to_owned();

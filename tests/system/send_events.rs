@@ -115,21 +115,29 @@ async fn quarantined_events_of_a_file_are_listed_corrected_sent_and_deleted_and_
     let list = ["events", "dlq", "list", "_ingest"];
     let listed = admin.json(&list, "").await;
     let letters: Vec<DeadLetter> = serde_json::from_value(listed["items"].clone()).unwrap();
-    let codes: Vec<_> =
-        letters.iter().map(|letter| letter.quarantine.as_ref().unwrap().code.as_str()).collect();
+    let details = |letter: &DeadLetter| letter.quarantine.clone().unwrap();
+    // The parts of an item follow each other.
+    let is_first = |letter: &DeadLetter| details(letter).part.is_none_or(|part| part.starts_with("1/"));
+    let items: Vec<_> = letters.chunk_by(|_, next| !is_first(next)).collect();
+    let codes: Vec<_> = items.iter().map(|item| details(&item[0]).code).collect();
     assert_eq!(codes, invalid.iter().map(|(_, code, _)| *code).collect::<Vec<_>>());
 
-    for (letter, (line, code, corrected)) in letters.iter().zip(&invalid) {
-        let sequence = letter.sequence.to_string();
-        let shown = admin.run_ok(&["events", "dlq", "show", "_ingest", &sequence], "").await;
-        assert_eq!(shown.trim_end_matches('\n'), &line[..line.len().min(256 * 1024)], "{code}");
+    for (item, (line, code, corrected)) in items.iter().zip(&invalid) {
+        let numbers: Vec<_> = item.iter().map(|letter| letter.sequence).collect();
+        let texts: Vec<_> = numbers.iter().map(u64::to_string).collect();
+        let with_numbers = |command| {
+            let command = ["events", "dlq", command, "_ingest"].into_iter();
+            command.chain(texts.iter().map(String::as_str)).collect::<Vec<_>>()
+        };
+        let shown = admin.run_ok(&with_numbers("show"), "").await;
+        assert!(shown.trim_end_matches('\n') == line, "{code}: {} bytes", shown.len());
         let file = installation.path("item.json");
         std::fs::write(&file, corrected.to_string()).unwrap();
         let again = ["events", "send", "--invalid", "quarantine", "--file", file.to_str().unwrap()];
         let (output, sent) = summary(&producer, &again).await;
         assert_eq!((output.code, counts(&sent)), (Some(0), [1, 1, 0, 0, 0]), "{sent}");
-        let deleted = admin.json(&["events", "dlq", "delete", "_ingest", &sequence], "").await;
-        assert_eq!(deleted, json!({ "handled": [letter.sequence], "skipped": [] }));
+        let deleted = admin.json(&with_numbers("delete"), "").await;
+        assert_eq!(deleted, json!({ "handled": numbers, "skipped": [] }));
     }
     assert_eq!(admin.json(&list, "").await["items"], json!([]));
 

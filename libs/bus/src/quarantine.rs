@@ -13,11 +13,9 @@ use crate::{DeadLetter, EventContext, Message};
 
 /// Code of the problem of the item.
 const CODE: &str = "Udm-Dlq-Code";
-/// Size of the original bytes, if only the first of them are stored.
-const TRUNCATED: &str = "Udm-Dlq-Truncated";
 /// Number of the part and of all parts, if the item is stored in several messages.
 const PART: &str = "Udm-Dlq-Part";
-/// Maximum size of the stored bytes of an item. The other part of a message is for the headers.
+/// Maximum size of the bytes in one message. The other part of a message is for the headers.
 const MAX_BYTES: usize = udm::MAX_EVENT_BYTES;
 /// Maximum size of the reason. Names of fields in it are chosen by the sender.
 const MAX_REASON: usize = 4096;
@@ -51,17 +49,18 @@ pub struct QuarantinedItem<'a> {
 }
 
 impl QuarantinedItem<'_> {
-    /// Returns the message of the item. It contains at most 256 KiB of the bytes.
+    /// Returns the message of the item, or its parts if it is larger than 256 KiB.
     ///
     /// # Errors
     /// An id contains a line break.
-    pub fn message(&self, context: &EventContext) -> Result<Message, InvalidSubject> {
-        let stored = self.bytes.get(..MAX_BYTES).unwrap_or(self.bytes);
-        let truncated = (stored.len() < self.bytes.len()).then(|| (TRUNCATED, self.bytes.len().to_string()));
-        self.part(context, self.content_id, stored, truncated)
+    pub fn messages(&self, context: &EventContext) -> Result<Vec<Message>, InvalidSubject> {
+        if self.bytes.len() > MAX_BYTES {
+            return self.parts(context);
+        }
+        self.part(context, self.content_id, self.bytes, None).map(|message| vec![message])
     }
 
-    /// Returns the messages that together contain all bytes of the item.
+    /// Returns the messages that together contain all bytes of the item, of which each has the number of its part.
     ///
     /// # Errors
     /// An id contains a line break.
@@ -114,7 +113,6 @@ impl DeadLetter {
             code: header(CODE).unwrap_or_default(),
             request_id: header(REQUEST_ID),
             credential: header(CREDENTIAL),
-            truncated_from: header(TRUNCATED).and_then(|size| size.parse().ok()),
             part: header(PART),
             payload: None,
         })
@@ -148,7 +146,8 @@ mod tests {
 
     #[test]
     fn message_has_the_reason_in_one_line_and_the_bytes() {
-        let message = item(b"\xffx").message(&context()).unwrap();
+        let messages = item(b"\xffx").messages(&context()).unwrap();
+        let [message] = &messages[..] else { panic!("{} messages", messages.len()) };
         assert_eq!(message.subject().as_str(), "udm.dlq.v1.acme._ingest");
         assert_eq!(message.payload().as_ref(), b"\xffx");
         for (name, value) in [
@@ -160,22 +159,21 @@ mod tests {
             ("Udm-Credential", "key:k1"),
             ("Udm-Received-At", "1769860800000"),
         ] {
-            assert_eq!(header(&message, name).as_deref(), Some(value), "{name}");
+            assert_eq!(header(message, name).as_deref(), Some(value), "{name}");
         }
-        assert_eq!(header(&message, TRUNCATED), None);
+        assert_eq!(header(message, PART), None);
     }
 
     #[test]
-    fn a_long_item_is_cut_and_its_size_is_noted() {
-        let bytes = vec![b'x'; MAX_BYTES + 1];
-        let message = item(&bytes).message(&context()).unwrap();
-        assert_eq!(
-            (message.payload().len(), header(&message, TRUNCATED)),
-            (MAX_BYTES, Some("262145".into()))
-        );
+    fn a_long_item_is_stored_in_parts_and_a_long_reason_is_cut() {
+        for (length, parts) in [(0, 1), (MAX_BYTES, 1), (MAX_BYTES + 1, 2)] {
+            let messages = item(&vec![b'x'; length]).messages(&context()).unwrap();
+            assert_eq!(messages.len(), parts, "{length} bytes");
+            assert_eq!(messages.iter().map(|message| message.payload().len()).sum::<usize>(), length);
+        }
         let reason = "ä".repeat(MAX_REASON);
-        let message = QuarantinedItem { reason: &reason, ..item(b"") }.message(&context()).unwrap();
-        assert_eq!(header(&message, REASON).unwrap().len(), MAX_REASON);
+        let messages = QuarantinedItem { reason: &reason, ..item(b"") }.messages(&context()).unwrap();
+        assert_eq!(header(&messages[0], REASON).unwrap().len(), MAX_REASON);
     }
 
     #[test]

@@ -335,7 +335,7 @@ pub struct DeadLetter {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[schemars(example = json!({
     "code": "malformed_json", "request_id": "8e2f00700080c5d1", "credential": "key:AZwTcy8AcACAAAAAAAAABA",
-    "truncated_from": 300_000, "payload": "eyJzb3VyY2VfaWQi",
+    "part": "1/2", "payload": "eyJzb3VyY2VfaWQi",
 }))]
 pub struct QuarantineDetails {
     /// Code of the problem.
@@ -346,10 +346,8 @@ pub struct QuarantineDetails {
     /// The sender: `session:<id>`, `key:<id>` or `serviceaccount:<namespace>/<name>`. An `<id>` is a UUID in base64url.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub credential: Option<String>,
-    /// Size of the item in bytes, if only its first 256 KiB are stored.
-    #[serde(skip_serializing_if = "Option::is_none", default)]
-    pub truncated_from: Option<u64>,
-    /// Number of this part and of all parts, as in `2/40`: a body that is not a batch is stored in parts of 256 KiB.
+    /// Number of this part and of all parts, as in `2/40`: an item of more than 256 KiB and a body that is not a batch are stored in parts
+    /// of 256 KiB.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub part: Option<String>,
     /// The stored bytes in base64. Absent in a list.

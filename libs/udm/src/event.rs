@@ -280,12 +280,7 @@ impl Rule {
                 integer_of(value).and_then(event_type).map(Value::from)
             }
             (Self::Text(TextRule::EventTime), Value::String(text)) => timestamp(text).map(rfc3339),
-            (Self::Text(TextRule::EventTime), Value::Object(time)) => {
-                let number = |name| time.get(name).and_then(integer_of);
-                number("seconds")
-                    .and_then(|seconds| instant(seconds, number("nanos").unwrap_or(0)))
-                    .map(rfc3339)
-            }
+            (Self::Text(TextRule::EventTime), Value::Object(time)) => time_of(time).map(rfc3339),
             _ => None,
         };
         plain.unwrap_or(value)
@@ -297,6 +292,15 @@ fn integer_of(value: &Value) -> Option<i128> {
         Value::String(text) => integer(text),
         Value::Number(number) => number.as_i128().or_else(|| number.as_f64().and_then(integral)),
         _ => None,
+    }
+}
+
+/// Returns the time of an [`INSTANT`](crate::fields::INSTANT).
+fn time_of(object: &OpenObject) -> Option<DateTime<Utc>> {
+    let number = |name: &str| object.get(name).filter(|value| !value.is_null()).map(integer_of);
+    match (number("seconds"), number("nanos")) {
+        (None, None) => None,
+        (seconds, nanos) => instant(seconds.unwrap_or(Some(0))?, nanos.unwrap_or(Some(0))?),
     }
 }
 
@@ -370,6 +374,21 @@ mod tests {
             "security_result": [{ "action": "BLOCK" }],
         });
         assert_eq!(serde_json::to_value(&event).unwrap(), expected);
+    }
+
+    #[test]
+    fn a_time_as_an_object_has_one_of_its_numbers() {
+        let event = |time: &str| format!(r#"{{"source_id":"fw","metadata":{{"event_timestamp":{time}}}}}"#);
+        for time in [r#"{"nanos":5}"#, r#"{"seconds":null,"nanos":5}"#] {
+            let event: UdmEvent = serde_json::from_str(&event(time)).unwrap();
+            let expected = DateTime::from_timestamp(0, 5);
+            assert_eq!(event.metadata.unwrap().event_timestamp, expected, "{time}");
+        }
+        for time in
+            ["{}", r#"{"seconds":null}"#, r#"{"seconds":"x","nanos":5}"#, r#"{"seconds":5,"nanos":"x"}"#]
+        {
+            assert!(serde_json::from_str::<UdmEvent>(&event(time)).is_err(), "{time}");
+        }
     }
 
     #[test]

@@ -195,7 +195,8 @@ macro_rules! model {
     )*};
 }
 
-// A time or a duration as an object, as in the text form of protobuf and in exports of databases.
+// A time or a duration as an object, as in the text form of protobuf and in exports of databases. Protobuf omits zeros, so one number is
+// enough. An object without both is an error, because it more likely lacks its time than means 1970.
 model! { Instant { seconds: Seconds, nanos: Nanos } }
 include!("fields/model.udm");
 

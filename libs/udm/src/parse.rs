@@ -9,9 +9,12 @@ mod errors;
 mod rules;
 
 use std::borrow::Cow;
+use std::fmt;
+use std::str::Utf8Error;
 
 use chrono::{DateTime, Utc};
 use contract::FieldError;
+use serde::de::IgnoredAny;
 
 use check::CheckedEvent;
 
@@ -70,7 +73,7 @@ pub fn parse(bytes: &[u8]) -> Result<Event<'_>, ParseError> {
     if bytes.len() > MAX_EVENT_BYTES {
         return Err(ParseError::TooLarge);
     }
-    let text = str::from_utf8(bytes).map_err(|error| ParseError::NotJson(error.to_string()))?;
+    let text = str::from_utf8(bytes).map_err(|error| ParseError::NotJson(not_json(bytes, error)))?;
     let event = CheckedEvent::read(text)?;
     let (routing, errors) = (event.routing, event.errors.into_vec());
     let (event_id, event_id_path) = match (routing.event_id, routing.metadata_id) {
@@ -93,4 +96,25 @@ pub fn parse(bytes: &[u8]) -> Result<Event<'_>, ParseError> {
             errors,
         }),
     }
+}
+
+/// Returns whether a JSON object follows the first value, as in lines.
+pub fn is_followed_by_object(text: &[u8]) -> bool {
+    let mut values = serde_json::Deserializer::from_slice(text).into_iter::<IgnoredAny>();
+    matches!(values.next(), Some(Ok(_))) && text[values.byte_offset()..].trim_ascii_start().starts_with(b"{")
+}
+
+/// Returns why bytes are not JSON: their encoding if it is not UTF-8, else the error of the parser.
+pub(crate) fn not_json(bytes: &[u8], error: impl fmt::Display) -> String {
+    let has_mark = bytes.starts_with(b"\xff\xfe") || bytes.starts_with(b"\xfe\xff");
+    // JSON in UTF-16 begins with a character of ASCII, which has a zero byte. The text can be valid UTF-8.
+    let zero = bytes.iter().take(2).position(|byte| *byte == 0);
+    let invalid = str::from_utf8(bytes).err();
+    if zero.is_none() && invalid.is_some_and(|invalid| invalid.error_len().is_none()) {
+        return "it ends inside of a character, so it is not complete".to_owned();
+    }
+    let invalid = invalid.as_ref().map(Utf8Error::valid_up_to);
+    let Some(at) = zero.into_iter().chain(invalid).min() else { return error.to_string() };
+    let form = if has_mark || zero.is_some() { ", and looks like UTF-16" } else { "" };
+    format!("it is not UTF-8 at byte {}{form}; send UTF-8", at + 1)
 }

@@ -186,10 +186,15 @@ impl Integer {
 
 impl TextRule {
     fn or_instant(self) -> Value {
+        let has =
+            |name: &str| json!({ "required": [name], "properties": { name: { "not": { "type": "null" } } } });
         let object = json!({
             "type": "object",
-            "required": ["seconds"],
-            "properties": { "seconds": Integer::Seconds.schema(), "nanos": or_null(Integer::Nanos.schema()) },
+            "properties": {
+                "seconds": or_null(Integer::Seconds.schema()),
+                "nanos": or_null(Integer::Nanos.schema()),
+            },
+            "anyOf": [has("seconds"), has("nanos")],
         });
         json!({ "anyOf": [self.schema(), object] })
     }

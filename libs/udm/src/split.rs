@@ -1,10 +1,12 @@
 //! Splits a batch into the raw bytes of its events, so that an invalid event does not affect the others.
 
-use std::iter;
+use std::{fmt, iter};
 
 use serde::de::IgnoredAny;
 use serde_json::Deserializer;
 use serde_json::value::RawValue;
+
+use crate::parse::{is_followed_by_object, not_json};
 
 /// Maximum number of events in a batch. Shippers that limit only the bytes of a request send up to 2 MB at once.
 pub const MAX_BATCH_EVENTS: usize = 10_000;
@@ -39,12 +41,18 @@ pub fn split_list(body: &[u8]) -> impl Iterator<Item = Result<&[u8], SplitError>
     })
 }
 
-/// Returns the non-blank lines of an NDJSON body, without a check of their content. If there are more than
+/// Returns the non-blank lines of an NDJSON body, without a check of their content and without byte order marks. If there are more than
 /// [`MAX_BATCH_EVENTS`], the last result is [`SplitError::TooMany`].
 pub fn split_lines(body: &[u8]) -> impl Iterator<Item = Result<&[u8], SplitError>> {
-    let lines = body.split(|byte| *byte == b'\n').map(<[u8]>::trim_ascii).filter(|line| !line.is_empty());
+    let lines = body.split(|byte| *byte == b'\n').map(trimmed_line).filter(|line| !line.is_empty());
     let results = lines.enumerate().map(|(index, line)| check_count(index).map(|()| line));
     results.take(MAX_BATCH_EVENTS + 1)
+}
+
+/// The line of a file that follows another one can begin with the byte order mark of the file.
+fn trimmed_line(line: &[u8]) -> &[u8] {
+    let line = line.trim_ascii();
+    line.strip_prefix(b"\xef\xbb\xbf").map_or(line, <[u8]>::trim_ascii_start)
 }
 
 fn check_count(earlier_items: usize) -> Result<(), SplitError> {
@@ -73,7 +81,7 @@ impl<'a> List<'a> {
             (1.., Some(b']')) => return self.end(),
             (items, _) => {
                 let error = format!("expected `,` or `]` after the item with index {}", items - 1);
-                return Err(SplitError::NotJson(error));
+                return Err(self.not_json(error));
             }
         }
         let index = self.items;
@@ -84,10 +92,10 @@ impl<'a> List<'a> {
         let item = match values.next() {
             Some(Ok(item)) => item.get().as_bytes(),
             Some(Err(error)) => {
-                return Err(SplitError::NotJson(format!("item with index {index}: {error} of the item")));
+                return Err(self.not_json(format!("item with index {index}: {error} of the item")));
             }
             None => {
-                return Err(SplitError::NotJson(format!("the body ends before the item with index {index}")));
+                return Err(self.not_json(format!("the body ends before the item with index {index}")));
             }
         };
         self.rest = &self.rest[values.byte_offset()..];
@@ -97,7 +105,7 @@ impl<'a> List<'a> {
     fn end(&mut self) -> Result<Option<&'a [u8]>, SplitError> {
         match self.take_byte() {
             None => Ok(None),
-            Some(_) => Err(SplitError::NotJson("there are characters after the list".to_owned())),
+            Some(_) => Err(self.not_json("there are characters after the list")),
         }
     }
 
@@ -119,12 +127,19 @@ impl<'a> List<'a> {
     fn not_a_list(&self) -> SplitError {
         let text = match str::from_utf8(self.body) {
             Ok(text) => text,
-            Err(error) => return SplitError::NotJson(error.to_string()),
+            Err(error) => return self.not_json(error),
         };
         match serde_json::from_str::<IgnoredAny>(text) {
             Ok(_) => SplitError::NotAList,
-            Err(error) => SplitError::NotJson(error.to_string()),
+            Err(error) if is_followed_by_object(self.body) => self.not_json(format!(
+                "{error}; send several events as lines with Content-Type: application/x-ndjson"
+            )),
+            Err(error) => self.not_json(error),
         }
+    }
+
+    fn not_json(&self, error: impl fmt::Display) -> SplitError {
+        SplitError::NotJson(not_json(self.body, error))
     }
 }
 
@@ -179,8 +194,25 @@ mod tests {
             ("[{} {}]", "expected `,` or `]` after the item with index 0"),
             ("[{}, ", "the body ends before the item with index 1"),
             ("[{}] []", "there are characters after the list"),
+            (
+                "{\"a\":1}\n{\"a\":2}",
+                "trailing characters at line 2 column 1; send several events as lines with Content-Type: application/x-ndjson",
+            ),
         ] {
             assert_eq!(list_items(body.as_bytes()), Err(SplitError::NotJson(expected.to_owned())), "{body}");
+        }
+    }
+
+    #[test]
+    fn error_names_the_first_byte_of_the_body_that_is_not_utf_8() {
+        let utf_16: Vec<u8> = "[{}]".encode_utf16().flat_map(u16::to_le_bytes).collect();
+        for (body, expected) in [
+            (&b"[{\"a\":\"\xfc\"}]"[..], "it is not UTF-8 at byte 8; send UTF-8"),
+            (&b"{\"a\":\"\xfc\"}"[..], "it is not UTF-8 at byte 7; send UTF-8"),
+            (&utf_16[..], "it is not UTF-8 at byte 2, and looks like UTF-16; send UTF-8"),
+            (&b"\xff\xfe["[..], "it is not UTF-8 at byte 1, and looks like UTF-16; send UTF-8"),
+        ] {
+            assert_eq!(list_items(body), Err(SplitError::NotJson(expected.to_owned())), "{body:?}");
         }
     }
 
@@ -213,6 +245,12 @@ mod tests {
         let lines = line_items(b"\r\n{\"a\":1}\r\n\n  \t\n{broken\n{\"b\":2}").unwrap();
         let expected: [&[u8]; 3] = [b"{\"a\":1}", b"{broken", b"{\"b\":2}"];
         assert_eq!(lines, expected);
+    }
+
+    #[test]
+    fn the_byte_order_marks_of_concatenated_files_are_removed() {
+        let lines = line_items("\u{feff}{}\r\n\u{feff} {\"a\":\"\u{feff}\"}\n\u{feff}\n".as_bytes()).unwrap();
+        assert_eq!(lines, [&b"{}"[..], "{\"a\":\"\u{feff}\"}".as_bytes()]);
     }
 
     proptest! {

@@ -247,6 +247,8 @@ fn a_time_can_be_an_object_of_seconds_and_nanoseconds() {
         (r#"{"seconds":"1735824379","nanos":500}"#, "2025-01-02T13:26:19.000000500+00:00"),
         (r#"{"nanos":"7","seconds":-1.0,"other":{}}"#, "1969-12-31T23:59:59.000000007+00:00"),
         (r#"{"seconds":253402300799,"nanos":null}"#, "9999-12-31T23:59:59+00:00"),
+        (r#"{"nanos":7}"#, "1970-01-01T00:00:00.000000007+00:00"),
+        (r#"{"seconds":null,"nanos":7}"#, "1970-01-01T00:00:00.000000007+00:00"),
     ] {
         let event = event(valid);
         assert_eq!(
@@ -258,6 +260,9 @@ fn a_time_can_be_an_object_of_seconds_and_nanoseconds() {
     for (invalid, at, code) in [
         ("{}", "", "invalid_value"),
         (r#"{"seconds":null}"#, "", "invalid_value"),
+        (r#"{"nanos":null}"#, "", "invalid_value"),
+        (r#"{"nanos":-1}"#, "", "invalid_value"),
+        (r#"{"seconds":"x","nanos":1}"#, "/seconds", "invalid_value"),
         (r#"{"seconds":253402300800}"#, "", "invalid_value"),
         (r#"{"seconds":0,"nanos":1000000000}"#, "", "invalid_value"),
         (r#"{"seconds":0,"nanos":-1}"#, "", "invalid_value"),
@@ -283,6 +288,8 @@ fn a_duration_is_seconds_in_text_or_an_object() {
         r#"{"seconds":"5","nanos":7}"#,
         r#"{"seconds":0,"nanos":-7}"#,
         r#"{"seconds":-5,"nanos":-7}"#,
+        r#"{"nanos":500000000}"#,
+        r#"{"seconds":null,"nanos":-7}"#,
     ] {
         assert!(parse(event(valid).as_bytes()).is_ok(), "{valid}");
     }
@@ -483,10 +490,35 @@ fn malformed_json_is_distinguished_from_an_invalid_event() {
     {
         assert!(matches!(parse(malformed.as_bytes()), Err(ParseError::NotJson(_))), "{malformed}");
     }
-    assert!(matches!(parse(b"{\"source_id\":\"\xff\"}"), Err(ParseError::NotJson(_))));
     for other in ["[]", "null", "1", "\"fw\""] {
         expect(other, &[("", "invalid_type")]);
     }
+}
+
+#[test]
+fn bytes_that_are_not_utf_8_are_named_by_their_position() {
+    let utf_16 = |big_endian: bool, text: &str| -> Vec<u8> {
+        text.encode_utf16()
+            .flat_map(|unit| if big_endian { unit.to_be_bytes() } else { unit.to_le_bytes() })
+            .collect()
+    };
+    let (little, big) = (utf_16(false, "{\"a\":\"ü\"}"), utf_16(true, "{\"a\":\"ü\"}"));
+    for (bytes, expected) in [
+        (b"{\"source_id\":\"M\xfcller\"}".to_vec(), "it is not UTF-8 at byte 16; send UTF-8"),
+        (b"\xff".to_vec(), "it is not UTF-8 at byte 1; send UTF-8"),
+        (little.clone(), "it is not UTF-8 at byte 2, and looks like UTF-16; send UTF-8"),
+        (big.clone(), "it is not UTF-8 at byte 1, and looks like UTF-16; send UTF-8"),
+        (
+            [&b"\xff\xfe"[..], &little].concat(),
+            "it is not UTF-8 at byte 1, and looks like UTF-16; send UTF-8",
+        ),
+        ([&b"\xfe\xff"[..], &big].concat(), "it is not UTF-8 at byte 1, and looks like UTF-16; send UTF-8"),
+        (utf_16(false, "{}"), "it is not UTF-8 at byte 2, and looks like UTF-16; send UTF-8"),
+    ] {
+        assert_eq!(parse(&bytes), Err(ParseError::NotJson(expected.to_owned())), "{bytes:?}");
+    }
+    let error = parse(b"{\"a\":\"\0\"}").unwrap_err().to_string();
+    assert!(error.contains("control character"), "UTF-8, which JSON must escape: {error}");
 }
 
 #[test]
@@ -516,8 +548,12 @@ fn event_has_at_most_32_levels() {
         format!(r#"{{"source_id":"fw","x":{}{}}}"#, "[".repeat(depth - 1), "]".repeat(depth - 1))
     };
     assert!(parse(of_depth(32).as_bytes()).is_ok());
-    expect(&of_depth(33), &[("", "too_deep")]);
-    expect(&of_depth(100_000), &[("", "too_deep")]);
+    // The event is the first level, and the list in `x` the second.
+    let deepest = format!("/x{}", "/0".repeat(31));
+    expect(&of_depth(33), &[(&*deepest, "too_deep")]);
+    expect(&of_depth(100_000), &[(&*deepest, "too_deep")]);
+    let objects = format!(r#"{{"source_id":"fw","a":1,"x":{}1{}}}"#, r#"{"y":"#.repeat(32), "}".repeat(32));
+    expect(&objects, &[(&*format!("/x{}", "/y".repeat(31)), "too_deep")]);
 }
 
 #[test]

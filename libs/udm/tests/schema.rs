@@ -23,6 +23,7 @@ fn valid() -> Vec<Value> {
         json!({"source_id": "fw", "principal": {"port": "443", "user": []}, "network": [], "metadata": []}),
         json!({"source_id": "fw", "intermediary": {}, "securityResult": {"action": "BLOCK"}}),
         json!({"source_id": "fw", "metadata": {"event_type": 16001, "event_timestamp": {"seconds": "1735824379", "nanos": 5}}}),
+        json!({"source_id": "fw", "metadata": {"event_timestamp": {"nanos": 5}}}),
         json!({"source_id": "fw", "network": {"sent_bytes": "18446744073709551615", "session_duration": "1.5s", "direction": 2, "ip_protocol": "TCP"}}),
     ]
 }
@@ -43,7 +44,7 @@ fn invalid() -> Vec<Value> {
         json!({"source_id": "fw", "network": {"sent_bytes": -1, "http": {"responseCode": "x"}}}),
         json!({"source_id": "fw", "network": {"dns": {"questions": [{"type": 28, "name": 7}]}}}),
         json!({"source_id": "fw", "extensions": {"auth": {"mechanism": [true]}}}),
-        json!({"source_id": "fw", "metadata": {"event_timestamp": {"nanos": 5}}}),
+        json!({"source_id": "fw", "metadata": {"event_timestamp": {"seconds": null, "nanos": null}}}),
         json!({"source_id": "fw", "metadata": {"event_timestamp": "2026-01-31T12:00:00.0123456789Z"}}),
         json!({"source_id": "fw", "metadata": {"event_timestamp": "2026-01-31T12:00:60Z"}}),
         json!({"source_id": "fw", "metadata": {"event_type": "lower"}}),

@@ -129,7 +129,7 @@ impl App {
         let deadline = Instant::now() + PUBLISH_TIMEOUT;
         let caller = &submission.caller;
         let quota = &caller.subject().quota;
-        let event = udm::parse(&body).map_err(invalid_event);
+        let event = udm::parse(&body).map_err(|error| invalid_event(error, &body));
         let message = event.and_then(|event| Ok(submission.message(&event, random_id, body.clone())?));
         let (ids, message) =
             message.inspect_err(|_| self.limits.take_events(caller.tenant_id(), quota, 1))?;
@@ -286,11 +286,24 @@ fn problem_kind(error: &PublishError) -> ProblemKind {
     }
 }
 
-fn invalid_event(error: ParseError) -> Problem {
+fn invalid_event(error: ParseError, body: &[u8]) -> Problem {
     match error {
-        ParseError::NotJson(_) => Problem::new(ProblemKind::MalformedJson).detail(error.to_string()),
+        ParseError::NotJson(_) => {
+            let hint = if udm::is_followed_by_object(body) {
+                "; send several events as lines with application/x-ndjson to /events/batch"
+            } else {
+                ""
+            };
+            Problem::new(ProblemKind::MalformedJson).detail(format!("{error}{hint}"))
+        }
         ParseError::TooLarge => ProblemKind::EventTooLarge.into(),
-        ParseError::Invalid { errors, .. } => Problem::new(ProblemKind::ValidationFailed).fields(errors),
+        ParseError::Invalid { errors, .. } => {
+            let problem = Problem::new(ProblemKind::ValidationFailed).fields(errors);
+            if body.trim_ascii_start().starts_with(b"[") {
+                return problem.detail("This route accepts one event. Send a list to /events/batch.");
+            }
+            problem
+        }
     }
 }
 

@@ -3,6 +3,7 @@
 mod audit;
 mod body;
 mod consumers;
+mod content_type;
 mod failed_credentials;
 mod managed_consumers;
 mod quarantine;
@@ -29,7 +30,6 @@ use http::request::Parts;
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use serde::Serialize;
 use service::Problem;
-use service::http::body::media_type;
 use service::http::{Api, Filters, HeldBody, RequestId, not_found};
 use service::telemetry;
 use tenancy::{Actor, TenantId};
@@ -38,6 +38,7 @@ use udm::MAX_EVENT_BYTES;
 use body::Sender;
 #[cfg(fuzzing)]
 pub use body::fuzzed as fuzzed_body;
+use content_type::format;
 pub(crate) use failed_credentials::FailedCredentials;
 
 use crate::app::{App, BatchError, Format, OverQuota, Submission, split_problem};
@@ -49,6 +50,11 @@ const PREFER: HeaderName = HeaderName::from_static("prefer");
 const PREFERENCE_APPLIED: HeaderName = HeaderName::from_static("preference-applied");
 /// The preference for a response without results.
 const MINIMAL: &str = "return=minimal";
+/// The detail of a request with another type, by route.
+const ONE_EVENT: &str = "Send one event with Content-Type: application/json. Send several to /events/batch, lines with Content-Type: \
+    application/x-ndjson.";
+const SEVERAL_EVENTS: &str =
+    "Send a JSON list with Content-Type: application/json, or one event per line with application/x-ndjson.";
 /// Minimum delay before a client retries events of a batch.
 const RETRY_AFTER_BATCH: Duration = Duration::from_secs(1);
 
@@ -138,11 +144,11 @@ async fn send_one(
 ) -> Result<(StatusCode, Json<AcceptedEvent>), Problem> {
     caller.require(Scope::EventsWrite)?;
     let Filters(SendEvents { invalid }) = query?;
-    if format(request.headers()) != Some(Format::List) {
-        return Err(Problem::new(ProblemKind::MediaType).detail("Send Content-Type: application/json."));
+    if format(request.headers(), ONE_EVENT)? == Format::Lines {
+        return Err(Problem::new(ProblemKind::MediaType).detail(ONE_EVENT));
     }
     let submission = submission(&app, caller, &request_id);
-    // A part of a larger event is quarantined.
+    // A larger event is quarantined.
     let max = if invalid.is_some() { MAX_BATCH_BYTES } else { MAX_EVENT_BYTES };
     let sender =
         Sender { budget: &app.body_budget, limits: &app.limits, caller: submission.caller.subject() };
@@ -167,10 +173,7 @@ async fn send_batch(
 ) -> Result<Response, Problem> {
     caller.require(Scope::EventsWrite)?;
     let Filters(SendEvents { invalid }) = query?;
-    let Some(format) = format(request.headers()) else {
-        let detail = "Send Content-Type: application/json or application/x-ndjson.";
-        return Err(Problem::new(ProblemKind::MediaType).detail(detail));
-    };
+    let format = format(request.headers(), SEVERAL_EVENTS)?;
     let minimal = prefers_minimal(request.headers());
     let submission = submission(&app, caller, &request_id);
     let sender =
@@ -196,14 +199,6 @@ async fn health(State(app): State<App>) -> Result<Json<Health>, Problem> {
         return Ok(Json(Health { status: HealthStatus::Ok }));
     }
     Err(Problem::new(ProblemKind::DependencyUnavailable).detail("No stream of events is available."))
-}
-
-fn format(headers: &HeaderMap) -> Option<Format> {
-    let media_type = media_type(headers)?;
-    if media_type.eq_ignore_ascii_case("application/json") {
-        return Some(Format::List);
-    }
-    media_type.eq_ignore_ascii_case("application/x-ndjson").then_some(Format::Lines)
 }
 
 /// Returns whether the sender wants a response without the results of the events (RFC 7240, section 4.2).
@@ -272,30 +267,23 @@ fn batch_response(
     Ok(response)
 }
 
-/// Returns 202 if all events are accepted, 422 if no event can ever be accepted, 429 or 503 if all failed for the same
-/// temporary cause, and 207 otherwise. If invalid items are quarantined, the response is 429 or 503 also if only some failed for a
-/// temporary cause. The body contains the results in every case.
+/// Returns 202 if all events are accepted. If none is, the response is 429 or 503 if any failed for a temporary cause, because many senders
+/// repeat only such a response, and else 422. If some are accepted, it is 207. If invalid items are quarantined, it is then 429 or 503 too
+/// if any failed for a temporary cause. The body contains the results in every case.
 fn batch_status(results: &[EventResult], invalid: Option<InvalidItems>) -> StatusCode {
+    let accepted = results.iter().filter(|result| result.status != EventStatus::Rejected).count();
     let mut retryable = results.iter().filter(|result| result.retryable == Some(true)).peekable();
-    if invalid.is_some() && retryable.peek().is_some() {
+    if (invalid.is_some() || accepted == 0) && retryable.peek().is_some() {
+        // An event that failed for another temporary cause may be stored. 429 means that none of those to repeat is.
         let over_quota = Some(ProblemKind::QuotaExceeded.code());
-        let is_over_quota = retryable.any(|result| result.code.as_deref() == over_quota);
+        let is_over_quota = retryable.all(|result| result.code.as_deref() == over_quota);
         return if is_over_quota { StatusCode::TOO_MANY_REQUESTS } else { StatusCode::SERVICE_UNAVAILABLE };
     }
-    let accepted = results.iter().filter(|result| result.status != EventStatus::Rejected).count();
-    if accepted == results.len() {
-        return StatusCode::ACCEPTED;
+    match accepted {
+        _ if accepted == results.len() => StatusCode::ACCEPTED,
+        0 => StatusCode::UNPROCESSABLE_ENTITY,
+        _ => StatusCode::MULTI_STATUS,
     }
-    if accepted > 0 {
-        return StatusCode::MULTI_STATUS;
-    }
-    if results.iter().all(|result| result.retryable == Some(false)) {
-        return StatusCode::UNPROCESSABLE_ENTITY;
-    }
-    let codes: Vec<_> = results.iter().map(|result| result.code.as_deref()).collect();
-    let common = codes.first().copied().flatten().filter(|_| codes.windows(2).all(|pair| pair[0] == pair[1]));
-    let kind = common.and_then(ProblemKind::from_code);
-    kind.and_then(|kind| StatusCode::from_u16(kind.status()).ok()).unwrap_or(StatusCode::MULTI_STATUS)
 }
 
 #[cfg(test)]
@@ -363,9 +351,11 @@ mod tests {
             (vec![Some(ValidationFailed), Some(EventTooLarge)], 422),
             (vec![Some(Overloaded), Some(Overloaded)], 503),
             (vec![Some(QuotaExceeded), Some(QuotaExceeded)], 429),
-            (vec![Some(ValidationFailed), Some(QuotaExceeded)], 207),
-            (vec![Some(Overloaded), Some(AckTimeout)], 207),
-            (vec![Some(ValidationFailed), Some(Overloaded)], 207),
+            (vec![Some(ValidationFailed), Some(QuotaExceeded)], 429),
+            (vec![Some(Overloaded), Some(AckTimeout)], 503),
+            (vec![Some(ValidationFailed), Some(Overloaded)], 503),
+            (vec![Some(AckTimeout), Some(QuotaExceeded), Some(ValidationFailed)], 503),
+            (vec![None, Some(ValidationFailed), Some(QuotaExceeded)], 207),
         ] {
             let results: Vec<_> = kinds.iter().copied().map(result).collect();
             assert_eq!(batch_status(&results, None).as_u16(), expected, "{kinds:?}");
@@ -380,7 +370,8 @@ mod tests {
             (vec![None, None], 202),
             (vec![None, Some(Overloaded)], 503),
             (vec![None, Some(ValidationFailed), Some(Overloaded)], 503),
-            (vec![Some(Overloaded), Some(QuotaExceeded)], 429),
+            (vec![Some(Overloaded), Some(QuotaExceeded)], 503),
+            (vec![None, Some(ValidationFailed), Some(QuotaExceeded)], 429),
             (vec![None, Some(ValidationFailed)], 207),
             (vec![Some(ValidationFailed)], 422),
         ] {

@@ -190,7 +190,7 @@ async fn a_consumer_cannot_suppress_a_quarantined_item_with_its_message_id() {
         reason: "not JSON",
         bytes: b"x",
     };
-    let message = item.message(&context).unwrap();
+    let message = item.messages(&context).unwrap().remove(0);
     let id = message.headers().get("Nats-Msg-Id").unwrap().to_string();
     for id in [id.clone(), format!("dlq-{id}")] {
         assert!(send(&consumer, &[("Nats-Msg-Id", id.as_str())], b"{}").await.get("duplicate").is_none());

@@ -51,15 +51,15 @@ routes! {
         .body(RequestBody::Events)
         .responses(&[
             RouteResponse::json::<BatchResponse>(202, "All events are stored, or quarantined with `invalid=quarantine`."),
-            RouteResponse::json::<BatchResponse>(
-                207,
-                "Some of the events are stored, or no event is stored and the errors differ in whether a retry can succeed.",
-            ),
+            RouteResponse::json::<BatchResponse>(207, "Some of the events are stored."),
             RouteResponse::json::<BatchResponse>(422, "No event is stored: all are invalid."),
-            RouteResponse::json::<BatchResponse>(429, "No event is stored: a limit of the tenant is exceeded."),
+            RouteResponse::json::<BatchResponse>(
+                429,
+                "Some events exceed a limit of the tenant. None is stored; with `invalid=quarantine`, others can be.",
+            ),
             RouteResponse::json::<BatchResponse>(
                 503,
-                "No event is stored: a temporary error affects all of them. With `invalid=quarantine`, it affects some of them.",
+                "A temporary error affects some events. None is stored; with `invalid=quarantine`, others can be.",
             ),
         ])
         .problems(&[

@@ -150,7 +150,7 @@ impl BatchDelivery<'_> {
                     self.settle(index, SendResult::fail(event.event_id(), error));
                 }
                 self.report();
-                // Without a success status, all events failed for one cause, which affects the next chunk too.
+                // Without a success status, the cause affects the next chunk too.
                 return if response.status.is_success() { Ok(Vec::new()) } else { Err(error) };
             }
         }

@@ -272,6 +272,8 @@ fn parse_and_schema_agree_on_each_value_of_each_field() {
         r#"{"seconds":4}"#,
         r#"{"seconds":"4","nanos":null}"#,
         r#"{"nanos":4}"#,
+        r#"{"seconds":null,"nanos":4}"#,
+        r#"{"seconds":null}"#,
         "[{}]",
     ];
     for (place, field) in known() {

@@ -8,7 +8,7 @@ use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess,
 
 use super::errors::{Errors, Location};
 use super::rules::{self, UNKNOWN_EVENT_TYPE};
-use super::{MAX_DEPTH, ParseError};
+use super::{MAX_DEPTH, ParseError, not_json};
 use crate::fields::{EVENT, Field, INSTANT, Integer, Meaning, Name, Object, Rule, Spelling, TextRule, find};
 use crate::wrapped::{Document, is_wrapper, unwrap_events};
 
@@ -57,8 +57,9 @@ pub(super) struct CheckedEvent<'a> {
     /// The original names of the fields of the open objects, outermost first, and how the sender spells them.
     names: Vec<(Cow<'a, str>, Spelling)>,
     /// Seconds and nanoseconds of the innermost instant.
-    instant: (Option<i128>, i128),
-    is_too_deep: bool,
+    instant: (Option<i128>, Option<i128>),
+    /// The first value that is nested too deep.
+    too_deep_at: Option<String>,
     /// Whether the event has a member that can contain an event.
     has_wrapper: bool,
     /// The innermost location at which the JSON parser failed.
@@ -78,9 +79,8 @@ impl<'a> CheckedEvent<'a> {
         if let Err(error) = check.deserialize(&mut json).and_then(|()| json.end()) {
             event.add_unreadable(text, &error)?;
         }
-        if event.is_too_deep {
-            let message = format!("at most {MAX_DEPTH} levels of nesting");
-            event.errors.add(Location::Root, "too_deep", message);
+        if let Some(pointer) = event.too_deep_at.take() {
+            event.errors.add(pointer, "too_deep", format!("at most {MAX_DEPTH} levels of nesting"));
         }
         if event.has_wrapper {
             event.reject_wrapped(text);
@@ -91,7 +91,8 @@ impl<'a> CheckedEvent<'a> {
     /// Adds the error of a value that matches the grammar of JSON but that parsers cannot represent.
     fn add_unreadable(&mut self, text: &str, error: &serde_json::Error) -> Result<(), ParseError> {
         // Checks the grammar only.
-        serde_json::from_str::<IgnoredAny>(text).map_err(|error| ParseError::NotJson(error.to_string()))?;
+        serde_json::from_str::<IgnoredAny>(text)
+            .map_err(|error| ParseError::NotJson(not_json(text.as_bytes(), error)))?;
         let message = if error.to_string().starts_with("number out of range") {
             "the number exceeds the range of a 64-bit float"
         } else {
@@ -167,8 +168,11 @@ impl<'a> Check<'_, 'a> {
 
     /// Returns whether the value is nested too deep.
     fn is_too_deep(&mut self) -> bool {
-        self.event.is_too_deep |= self.depth == MAX_DEPTH;
-        self.depth == MAX_DEPTH
+        let (is_too_deep, at) = (self.depth == MAX_DEPTH, self.at);
+        if is_too_deep {
+            self.event.too_deep_at.get_or_insert_with(|| at.to_string());
+        }
+        is_too_deep
     }
 
     /// Checks a number. One with a fraction is `None`.
@@ -188,7 +192,7 @@ impl<'a> Check<'_, 'a> {
         };
         match integer {
             Integer::Seconds => self.event.instant.0 = Some(number),
-            Integer::Nanos => self.event.instant.1 = number,
+            Integer::Nanos => self.event.instant.1 = Some(number),
             _ => {}
         }
     }
@@ -229,10 +233,11 @@ impl<'a> Check<'_, 'a> {
     /// Checks the time or the duration that an object contained.
     fn end_instant(&mut self, rule: TextRule) {
         let (seconds, nanos) = self.event.instant;
-        let time = seconds.and_then(|seconds| rules::instant(seconds, nanos));
+        let instant = seconds.or(nanos).map(|_| (seconds.unwrap_or(0), nanos.unwrap_or(0)));
+        let time = instant.and_then(|(seconds, nanos)| rules::instant(seconds, nanos));
         let is_valid = match rule {
             TextRule::Duration => {
-                seconds.is_some_and(|seconds| rules::is_instant_of_duration(seconds, nanos))
+                instant.is_some_and(|(seconds, nanos)| rules::is_instant_of_duration(seconds, nanos))
             }
             _ => time.is_some(),
         };
@@ -373,7 +378,7 @@ impl<'a> Visitor<'a> for Check<'_, 'a> {
         }
         let first = self.event.names.len();
         if instant.is_some() {
-            self.event.instant = (None, 0);
+            self.event.instant = (None, None);
         }
         while let Some(Name(name)) = map.next_key().map_err(|error| self.event.failed(&self.at, error))? {
             let original = self.field(&name, object, &mut map)?;

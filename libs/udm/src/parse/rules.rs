@@ -15,8 +15,9 @@ pub(super) const UNKNOWN_EVENT_TYPE: &str =
     "no event type of the Unified Data Model has this number; send the name of the type";
 
 const EXPECTED_TIME: &str = "expected an RFC 3339 time such as 2026-01-31T12:00:00Z, with at most 9 digits of a second and in \
-    the years 0001 to 9999, or an object with seconds and nanos";
-const EXPECTED_DURATION: &str = "expected seconds such as 1.5s, with at most 9 digits after the point, or an object with seconds and nanos";
+    the years 0001 to 9999, or an object with seconds, nanos or both";
+const EXPECTED_DURATION: &str = "expected seconds such as 1.5s, with at most 9 digits after the point, or an object with seconds, \
+    nanos or both";
 
 /// Maximum absolute value of a duration in seconds: 10,000 years, as in protobuf.
 const MAX_DURATION_SECONDS: u64 = 315_576_000_000;

@@ -71,6 +71,7 @@ struct BatchPlan<'a> {
     plans: Vec<Plan>,
     messages: Vec<Message>,
     dead_letters: Vec<Message>,
+    parts: Vec<usize>,
     /// Bytes and message of the first item with each source and event id.
     seen: HashMap<(String, String), (&'a [u8], usize)>,
     /// The numbers of equal items, if invalid items are quarantined.
@@ -82,8 +83,8 @@ pub(super) struct Planned {
     pub(super) plans: Vec<Plan>,
     pub(super) messages: Vec<Message>,
     pub(super) dead_letters: Vec<Message>,
-    /// Whether the dead letters are one item.
-    pub(super) together: bool,
+    /// The number of dead letters of each quarantined item.
+    pub(super) parts: Vec<usize>,
     /// The number of the other items: rejected ones and copies.
     pub(super) others: usize,
 }
@@ -139,10 +140,10 @@ async fn plan_items<'a>(
     if batch.plans.is_empty() && invalid.is_none() {
         return Err(BatchError::Empty);
     }
-    let BatchPlan { plans, messages, dead_letters, .. } = batch;
+    let BatchPlan { plans, messages, dead_letters, parts, .. } = batch;
     let is_other = |plan: &&Plan| matches!(plan, Plan::Rejected(_) | Plan::Duplicate { .. });
     let others = plans.iter().filter(is_other).count();
-    Ok(Planned { plans, messages, dead_letters, together: false, others })
+    Ok(Planned { plans, messages, dead_letters, parts, others })
 }
 
 /// Plans to quarantine a body that is not a batch, with an error in the last one of `items`. All of its bytes are stored.
@@ -159,9 +160,9 @@ pub(super) fn plan_body(
     let content_id = bus::content_id(body, 0);
     let dead_letters = invalid.quarantine(&content_id, body).parts(&submission.context);
     let dead_letters = dead_letters.map_err(|_| BatchError::Headers)?;
-    let (ids, all) = (submission.ids("", content_id), 0..dead_letters.len());
-    let plan = Plan::Quarantined { ids, dead_letters: all, result: invalid.result };
-    Ok(Planned { plans: vec![plan], messages: Vec::new(), dead_letters, together: true, others: items - 1 })
+    let (ids, parts) = (submission.ids("", content_id), dead_letters.len());
+    let plans = vec![Plan::Quarantined { ids, dead_letters: 0..parts, result: invalid.result }];
+    Ok(Planned { plans, messages: Vec::new(), dead_letters, parts: vec![parts], others: items - 1 })
 }
 
 /// Returns the problem of a body that is not a batch.
@@ -227,14 +228,16 @@ impl<'a> BatchPlan<'a> {
             return Plan::Rejected(invalid.result);
         };
         let content_id = bus::content_id(item, number);
-        let Ok(message) = invalid.quarantine(&content_id, item).message(&submission.context) else {
+        let Ok(messages) = invalid.quarantine(&content_id, item).messages(&submission.context) else {
             return Plan::Rejected(invalid.result);
         };
-        let at = self.dead_letters.len();
-        self.dead_letters.push(message);
+        let first = self.dead_letters.len();
+        self.parts.push(messages.len());
+        self.dead_letters.extend(messages);
+        let dead_letters = first..self.dead_letters.len();
         let event_id = invalid.result.event_id.clone().unwrap_or(content_id);
         let ids = submission.ids(invalid.source_id.as_deref().unwrap_or_default(), event_id);
-        Plan::Quarantined { ids, dead_letters: at..at + 1, result: invalid.result }
+        Plan::Quarantined { ids, dead_letters, result: invalid.result }
     }
 
     /// Returns the number of an item among the equal ones, if invalid items are quarantined.

@@ -105,7 +105,7 @@ impl App {
         (allowance, admit): (Allowance, Admit),
         deadline: Instant,
     ) -> (Vec<Plan>, Outcomes) {
-        let Planned { plans, mut messages, mut dead_letters, together, others } = planned;
+        let Planned { plans, mut messages, mut dead_letters, parts, others } = planned;
         let (tenant_id, quota) = (submission.caller.tenant_id(), &submission.caller.subject().quota);
         let dead_letter = |message: &Message| EventSize { bytes: message.payload().len(), stream: None };
         let mut sizes: Vec<_> = messages.iter().map(|message| self.size(message)).collect();
@@ -121,7 +121,7 @@ impl App {
             }
             self.publisher.publish_all(tenant_id, messages, deadline).await
         };
-        let quarantine = self.quarantine.store(tenant_id, dead_letters, together, deadline);
+        let quarantine = self.quarantine.store(tenant_id, dead_letters, &parts, deadline);
         let (messages, dead_letters) = tokio::join!(publish, quarantine);
         self.limits.settle(tenant_id, sizes.into_iter().zip(messages.iter().chain(&dead_letters)));
         (plans, Outcomes { messages, dead_letters, over_quota: admission.over_quota })

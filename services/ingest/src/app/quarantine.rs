@@ -112,12 +112,12 @@ impl Quarantine {
     }
 
     /// Stores the messages of a request. Returns one outcome per message, in the same order. `StreamFull` means that the quarantine of the
-    /// tenant is full. With `together`, all messages are one item, of which nothing is stored if it does not fit.
+    /// tenant is full. `parts` are the numbers of messages of the items, in order. Of an item that does not fit, nothing is stored.
     pub(super) async fn store(
         &self,
         tenant_id: &TenantId,
         messages: Vec<Message>,
-        together: bool,
+        parts: &[usize],
         deadline: Instant,
     ) -> Vec<Result<Ack, PublishError>> {
         let shared = &*self.0;
@@ -136,20 +136,25 @@ impl Quarantine {
             own.observe(items, average(&usage));
             let mut all = all.lock();
             all.observe(usage.matching, average(&usage));
-            let admitted = own.admit(bounds, all.free(&usage), &sizes, together);
-            all.take(&sizes[..admitted]);
+            let admitted = own.admit(bounds, all.free(&usage), &sizes, parts);
+            all.take(&admitted.iter().map(|index| sizes[*index]).collect::<Vec<_>>());
             admitted
         });
-        let in_flight = InFlight { shared, tenant_id, sizes: &sizes[..admitted] };
-        let messages: Vec<_> = messages.into_iter().take(admitted).collect();
-        let mut outcomes = match admitted {
+        let sizes: Vec<_> = admitted.iter().map(|index| sizes[*index]).collect();
+        let in_flight = InFlight { shared, tenant_id, sizes: &sizes };
+        let mut messages: Vec<_> = messages.into_iter().map(Some).collect();
+        let messages: Vec<_> = admitted.iter().filter_map(|index| messages[*index].take()).collect();
+        let published = match messages.len() {
             0 => Vec::new(),
             _ => publisher.publish_all(tenant_id, messages, deadline).await,
         };
-        tenants.update_known(tenant_id, |own| own.add_stored(&sizes, &outcomes));
-        all.lock().add_stored(&sizes, &outcomes);
+        tenants.update_known(tenant_id, |own| own.add_stored(&sizes, &published));
+        all.lock().add_stored(&sizes, &published);
         drop(in_flight);
-        outcomes.resize(count, Err(PublishError::StreamFull));
+        let mut outcomes = vec![Err(PublishError::StreamFull); count];
+        for (index, outcome) in admitted.into_iter().zip(published) {
+            outcomes[index] = outcome;
+        }
         outcomes
     }
 
@@ -217,29 +222,37 @@ impl Usage {
         known.items = items;
     }
 
-    /// Admits the first items of a request that fit, if all items of the stream can still take `free` bytes. Returns their number: with
-    /// `together`, that of all or none.
-    fn admit(&mut self, bounds: &Bounds, mut free: u64, sizes: &[usize], together: bool) -> usize {
-        let before = self.in_flight;
-        for (admitted, &size) in sizes.iter().enumerate() {
-            let own = Size {
-                items: self.stored.items + self.in_flight.items,
-                bytes: self.stored.bytes + self.in_flight.bytes,
-            };
-            let fits = own.items < bounds.max_items
-                && own.bytes + size as u64 <= bounds.max_bytes
-                && with_overhead(size) <= free
-                && (own.items == 0 || own.in_stream() < share_of_free(bounds.stream_share, free));
-            if !fits {
-                if together {
-                    self.in_flight = before;
+    /// Admits the items of a request that fit, each with all of its `parts`, if all items of the stream can still take `free` bytes.
+    /// Returns the indexes of their messages.
+    fn admit(&mut self, bounds: &Bounds, mut free: u64, sizes: &[usize], parts: &[usize]) -> Vec<usize> {
+        let mut admitted = Vec::with_capacity(sizes.len());
+        let mut next = 0;
+        for count in parts {
+            let item = next..next + count;
+            next = item.end;
+            let before = (self.in_flight, free);
+            let fits = sizes[item.clone()].iter().all(|&size| {
+                let own = Size {
+                    items: self.stored.items + self.in_flight.items,
+                    bytes: self.stored.bytes + self.in_flight.bytes,
+                };
+                let fits = own.items < bounds.max_items
+                    && own.bytes + size as u64 <= bounds.max_bytes
+                    && with_overhead(size) <= free
+                    && (own.items == 0 || own.in_stream() < share_of_free(bounds.stream_share, free));
+                if fits {
+                    self.take(&[size]);
+                    free -= with_overhead(size);
                 }
-                return if together { 0 } else { admitted };
+                fits
+            });
+            if fits {
+                admitted.extend(item);
+            } else {
+                (self.in_flight, free) = before;
             }
-            self.take(&[size]);
-            free -= with_overhead(size);
         }
-        sizes.len()
+        admitted
     }
 
     /// Returns the bytes that the items of all tenants can still take, of which these are the usage.
@@ -334,20 +347,26 @@ mod tests {
     #[test]
     fn items_are_admitted_up_to_their_number_and_bytes() {
         let mut own = Usage::default();
-        assert_eq!(own.admit(&bounds(3, 1000), MIB, &[10; 5], false), 3);
+        assert_eq!(own.admit(&bounds(3, 1000), MIB, &[10; 5], &[1; 5]), [0, 1, 2]);
         own.add_stored(&[10; 3], &[Ok(stored(false)), Ok(stored(true)), Err(PublishError::Unavailable)]);
         own.release(&[10; 3]);
         assert_eq!(own, Usage { stored: Size { items: 1, bytes: 10 }, in_flight: Size::default() });
-        assert_eq!(own.admit(&bounds(100, 1000), MIB, &[400; 5], false), 2, "800 of 990 bytes");
-        assert_eq!(own.admit(&bounds(0, 1000), MIB, &[1], false), 0);
+        assert_eq!(own.admit(&bounds(100, 1000), MIB, &[400; 5], &[1; 5]), [0, 1], "800 of 990 bytes");
+        assert!(own.admit(&bounds(0, 1000), MIB, &[1], &[1]).is_empty());
     }
 
     #[test]
     fn an_item_in_parts_is_admitted_as_a_whole() {
         let mut own = Usage::default();
-        assert_eq!(own.admit(&bounds(10, 1000), MIB, &[400; 3], true), 0);
+        assert!(own.admit(&bounds(10, 1000), MIB, &[400; 3], &[3]).is_empty());
         assert_eq!(own, Usage::default());
-        assert_eq!(own.admit(&bounds(10, 1200), MIB, &[400; 3], true), 3);
+        assert_eq!(
+            own.admit(&bounds(10, 1000), MIB, &[400; 4], &[1, 2, 1]),
+            [0, 3],
+            "a later item that fits"
+        );
+        assert_eq!(own.in_flight, Size { items: 2, bytes: 800 });
+        assert_eq!(own.admit(&bounds(10, 2000), MIB, &[400; 3], &[2, 1]), [0, 1, 2]);
     }
 
     #[test]
@@ -365,12 +384,12 @@ mod tests {
     #[test]
     fn a_tenant_gets_its_share_of_the_free_part_of_the_half() {
         let (bounds, size) = (bounds(10_000, 64 * MIB), 256 * 1024);
-        let admitted = |free| Usage::default().admit(&bounds, free, &[size; 1000], false);
+        let admitted = |free| Usage::default().admit(&bounds, free, &[size; 1000], &[1; 1000]).len();
         assert!((31..=32).contains(&admitted(32 * MIB)), "{}", admitted(32 * MIB));
         assert!((15..=16).contains(&admitted(16 * MIB)), "{}", admitted(16 * MIB));
         assert_eq!((admitted(MIB / 2), admitted(0)), (1, 0));
         let unlimited = Bounds { stream_share: 100, ..bounds };
-        let admitted = Usage::default().admit(&unlimited, 32 * MIB, &[size; 1000], false);
+        let admitted = Usage::default().admit(&unlimited, 32 * MIB, &[size; 1000], &[1; 1000]).len();
         assert!((120..=127).contains(&admitted), "{admitted}");
     }
 

@@ -196,7 +196,10 @@ async fn invalid_event_is_rejected_with_the_location_of_each_error() {
         .expect_problem(422, "validation_failed");
     let pointers: Vec<_> = problem.errors.iter().map(|error| error.pointer.as_str()).collect();
     assert_eq!(pointers, ["/event_id", "/metadata/event_type", "/source_id"]);
-    send("[]").await.expect_problem(422, "validation_failed");
+    let problem = send("[]").await.expect_problem(422, "validation_failed");
+    assert!(problem.detail.contains("/events/batch"), "{}", problem.detail);
+    let problem = send("{}\n{}").await.expect_problem(400, "malformed_json");
+    assert!(problem.detail.contains("application/x-ndjson to /events/batch"), "{}", problem.detail);
     send("{").await.expect_problem(400, "malformed_json");
     send("").await.expect_problem(400, "malformed_json");
     let large = format!(r#"{{"source_id":"s","x":"{}"}}"#, "y".repeat(256 * 1024));
@@ -206,7 +209,11 @@ async fn invalid_event_is_rejected_with_the_location_of_each_error() {
     let post =
         async |media_type: &str| admin.client.post_bytes("/events", media_type, r#"{"source_id":"s"}"#).await;
     post("").await.expect_problem(415, "media_type");
-    post("application/x-ndjson").await.expect_problem(415, "media_type");
+    post("application/json; charset=iso-8859-1").await.expect_problem(415, "media_type");
+    for media_type in ["application/x-ndjson", "application/jsonl"] {
+        let problem = post(media_type).await.expect_problem(415, "media_type");
+        assert!(problem.detail.contains("/events/batch"), "{}", problem.detail);
+    }
     assert_eq!(messages(&system).await.len(), 0);
 }
 
