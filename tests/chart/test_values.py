@@ -8,6 +8,7 @@ import unittest
 from pathlib import Path
 
 import chart
+import test_operator
 import test_render
 
 SCHEMA = json.loads((chart.CHART / "values.schema.json").read_text())
@@ -124,6 +125,14 @@ class Values(unittest.TestCase):
                 validators.of(each)(each)
             found = set(texts(objects))
             self.assertLessEqual({"2000000", "65536", "48h", "10000000"}, found)
+
+    def test_on_and_off_need_no_quotes(self):
+        """YAML 1.1 reads them as booleans. No variable has the value `true` or `false`."""
+        values = {"identity": {"env": {"SVC_MAIL_COMMANDS": True, "SVC_LIMIT_LOGIN": False}}, "ingest": {"env": {"SVC_DEFAULT_EVENTS_PER_SECOND": False}}}
+        objects = chart.render(values)
+        found = test_operator.environment(objects, "identity") | test_operator.environment(objects, "ingest")
+        self.assertEqual([found["SVC_MAIL_COMMANDS"], found["SVC_LIMIT_LOGIN"], found["SVC_DEFAULT_EVENTS_PER_SECOND"]], ["on", "off", "off"])
+        self.assertFalse({"true", "false"} & set(found.values()))
 
     def test_a_number_that_a_float_cannot_hold_is_rejected(self):
         for value in (2**53, -(2**53), 2**64):

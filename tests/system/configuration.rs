@@ -37,8 +37,32 @@ async fn pgsslmode_applies_to_a_url_without_sslmode() {
     for (mode, rejects) in [("prefer", false), ("verify-full", true)] {
         let mut command = services.command(Upstream::Session);
         command.args(["migrate", "status"]).env("PGSSLMODE", mode);
-        let output = String::from_utf8(output_of(command).await.stderr).unwrap();
+        let output = output_of(command).await;
+        // The schema is not migrated yet.
+        assert_eq!(output.status.code(), Some(if rejects { 69 } else { 1 }), "{mode}: {output:?}");
+        let output = String::from_utf8(output.stderr).unwrap();
         assert_eq!(output.contains("server does not support TLS"), rejects, "{mode}: {output}");
+    }
+}
+
+#[tokio::test]
+async fn an_internal_url_has_a_scheme_and_a_host() {
+    let services = Services::prepare().await;
+    for (service, name) in [
+        (Upstream::Identity, "SVC_SESSION_URL"),
+        (Upstream::Session, "SVC_IDENTITY_URL"),
+        (Upstream::Ingest, "SVC_SESSION_URL"),
+        (Upstream::Ingest, "SVC_KUBERNETES_URL"),
+    ] {
+        for value in ["session:8081", "ftp://x"] {
+            let mut command = services.command(service);
+            command.arg("--check-config").env(name, value);
+            let output = output_of(command).await;
+            assert_eq!(output.status.code(), Some(64), "{output:?}");
+            let expected = format!("{name}={value}: must start with http:// or https:// and a host");
+            let stderr = String::from_utf8(output.stderr).unwrap();
+            assert!(stderr.contains(&expected), "{stderr}");
+        }
     }
 }
 

@@ -114,7 +114,7 @@ async fn migrations_wait_for_a_database_that_appears_later() {
         let mut command = services.command(Upstream::Session);
         command.args(["migrate", "up"]).env("SVC_MIGRATOR_DATABASE_URL", url.as_str());
         let failed = output_of(command).await;
-        assert_eq!(failed.status.code(), Some(1), "{failed:?}");
+        assert_eq!(failed.status.code(), Some(69), "{failed:?}");
         assert!(String::from_utf8(failed.stderr).unwrap().contains(error), "{error}");
     }
 }

@@ -177,9 +177,11 @@
 {{- if and (dig "requests" "cpu" "" .resources) (not (hasKey .env "SVC_CPUS")) -}}yes{{- end -}}
 {{- end -}}
 
-{{/* A map of variables as `env` of a container. JSON writes a number from 1,000,000 without an exponent; a values file contains floats. */}}
+{{/* A map of variables as `env` of a container. JSON writes a number from 1,000,000 without an exponent; a values file contains floats.
+     An `on` or `off` without quotes is a boolean in YAML, and no variable has the value `true` or `false`. */}}
 {{- define "svc.plainEnv" -}}
 {{- range $name, $value := . }}
+{{- if kindIs "bool" $value }}{{- $value = ternary "on" "off" $value }}{{- end }}
 - name: {{ $name }}
   value: {{ kindIs "string" $value | ternary $value (toJson $value) | quote }}
 {{- end }}

@@ -12,7 +12,7 @@ use moka::sync::Cache;
 use reqwest::{Certificate, Client};
 use serde::Deserialize;
 use service::Clock;
-use service::config::Variable;
+use service::config::{Variable, parse_http_url};
 use tokio::sync::{OnceCell, Semaphore};
 use tokio::time::Instant;
 use url::Url;
@@ -45,7 +45,9 @@ service::variables! {
     #[derive(Clone, Debug)]
     pub struct KubernetesApi {
         /// URL of the Kubernetes API server that reviews service account tokens.
-        pub url: Url = Variable::new("SVC_KUBERNETES_URL", "URL").default("https://kubernetes.default.svc").required(),
+        pub url: Url = Variable::new("SVC_KUBERNETES_URL", "URL")
+            .default("https://kubernetes.default.svc")
+            .required_with(parse_http_url),
         /// CA certificates of the Kubernetes API server, as PEM.
         pub ca_file: PathBuf = Variable::new("SVC_KUBERNETES_CA_FILE", "file")
             .default("/var/run/secrets/kubernetes.io/serviceaccount/ca.crt")

@@ -3,6 +3,7 @@
 
 mod event;
 
+use std::net::IpAddr;
 use std::str::FromStr;
 
 use chrono::{DateTime, TimeDelta, Utc};
@@ -65,6 +66,11 @@ impl PiiPolicy {
         let event = serde_json::to_value(event).unwrap_or_default();
         let name = event["event"].as_str().unwrap_or_default().to_owned();
         Record { name, occurred_at, event, count: None, members: Vec::new(), is_always_recorded }
+    }
+
+    /// Returns the address of the client of the request, if events keep it.
+    pub(crate) fn kept_address(self) -> Option<IpAddr> {
+        client_address().filter(|_| self.ip)
     }
 
     fn apply(self, event: AuditEvent) -> AuditEvent {

@@ -32,6 +32,9 @@ const MAX_AGE: Duration = Duration::from_secs(30);
 /// failure, and the new pod reads which Job is the current one.
 const EXIT_TOO_OLD: u8 = 75;
 
+/// Exit code if the database is not available, so that nothing is known about its schema (`EX_UNAVAILABLE` of sysexits.h).
+const EXIT_UNAVAILABLE: u8 = 69;
+
 /// Lines of migrations that include a file, and the file. In it, the name of the schema replaces [`SCHEMA`].
 const INCLUDES: [(&str, &str); 1] = [("-- include: outbox_1.sql\n", include_str!("outbox/outbox_1.sql"))];
 const SCHEMA: &str = "{schema}";
@@ -44,7 +47,7 @@ const OLDEST_BINARY: &str = "-- oldest-binary: ";
 pub enum Command {
     /// Wait for the database, and run missing migrations as the migrator role
     Up(Job),
-    /// Compare the schema with this binary; exit code 1 if the binary cannot run on it
+    /// Compare the schema with this binary; exit code 1 if the binary cannot run on it, 69 if the database is not available
     Status,
     /// Wait until the database is available and migrated
     Wait,
@@ -142,6 +145,32 @@ pub enum MigrationError {
          (PgBouncer: pool_mode = session), or connect to Postgres directly"
     )]
     SharedConnections,
+    /// A service has a role to which row-level security does not apply.
+    #[error(
+        "the role {role} {privilege}, so row-level security does not apply to it: SVC_DATABASE_URL must have the runtime role of the \
+         service, such as svc_{schema}"
+    )]
+    PrivilegedRole {
+        /// The role of the connection.
+        role: String,
+        /// What the role is or has.
+        privilege: String,
+        /// The schema of the service.
+        schema: &'static str,
+    },
+    /// Tables that this role creates would belong to another role than those of other migrations.
+    #[error(
+        "the role {role} does not own the schema {schema}, {owner} does: SVC_MIGRATOR_DATABASE_URL must have \
+         svc_{schema}_migrator, and this role must own the schema (alter schema {schema} owner to svc_{schema}_migrator)"
+    )]
+    NotOwner {
+        /// The role of the connection.
+        role: String,
+        /// The owner of the schema.
+        owner: String,
+        /// The schema.
+        schema: &'static str,
+    },
     /// A migration does not declare which binaries run on it. The first one cannot have older binaries.
     #[error("migration {0} must begin with the line `{OLDEST_BINARY}<version>`")]
     Undeclared(i64),
@@ -149,7 +178,14 @@ pub enum MigrationError {
 
 impl MigrationError {
     fn exit_code(&self) -> ExitCode {
-        if matches!(self, Self::TooOld) { ExitCode::from(EXIT_TOO_OLD) } else { ExitCode::FAILURE }
+        match self {
+            Self::TooOld => ExitCode::from(EXIT_TOO_OLD),
+            Self::SharedConnections | Self::PrivilegedRole { .. } | Self::NotOwner { .. } => {
+                ExitCode::from(EXIT_CONFIG)
+            }
+            Self::Database(_) => ExitCode::from(EXIT_UNAVAILABLE),
+            Self::Failed(_) | Self::Undeclared(_) => ExitCode::FAILURE,
+        }
     }
 }
 
@@ -235,8 +271,7 @@ impl Migrations {
             if matches!(command, Command::Wait) {
                 self.wait(&database, report).await;
             }
-            let mut connection = database.pool().acquire().await?;
-            Ok(self.version(&mut connection).await?)
+            self.version_of(&database).await
         };
         Ok(compare.await)
     }
@@ -282,7 +317,8 @@ impl Migrations {
     /// Runs missing migrations, one process at a time. Does nothing on a newer schema.
     ///
     /// # Errors
-    /// A query or a migration failed. The migrations before it are applied. Or a migration declares no oldest binary.
+    /// A query or a migration failed. The migrations before it are applied. Or a migration declares no oldest binary, or the role does
+    /// not own the schema.
     pub async fn up(&self, access: &DatabaseAccess) -> Result<Version, MigrationError> {
         self.up_if(access, || Ok(())).await
     }
@@ -301,6 +337,7 @@ impl Migrations {
         let mut second = PgConnection::connect_with(&options).await?;
         check_pooler(&mut connection, &mut second).await?;
         second.close().await?;
+        self.check_owner(&mut connection).await?;
         self.lock(&mut connection).await?;
         check()?;
         let mut migrator = Migrator {
@@ -394,7 +431,57 @@ impl Migrations {
             (database.pool().acquire().await?, database.pool().acquire().await?);
         check_pooler(&mut connection, &mut second).await?;
         drop(second);
+        self.check_runtime_role(&mut connection).await?;
         Ok(self.version(&mut connection).await?)
+    }
+
+    /// Checks that row-level security applies to the role of a service: policies of the owner of the schema are for all tenants.
+    async fn check_runtime_role(&self, connection: &mut PgConnection) -> Result<(), MigrationError> {
+        let privileged: Option<(String, String)> = sqlx::query_as(
+            "select
+                rolname::text,
+                case
+                    when rolsuper then 'is a superuser'
+                    when rolbypassrls then 'has BYPASSRLS'
+                    else 'has the privileges of the migrator role'
+                end
+            from pg_catalog.pg_roles
+            where rolname = current_user and (
+                rolsuper or rolbypassrls
+                or exists (select from pg_catalog.pg_namespace where nspname = $1 and pg_has_role(nspowner, 'usage'))
+                or exists (
+                    select from pg_catalog.pg_roles as migrator
+                    where migrator.rolname = format('svc_%s_migrator', $1) and pg_has_role(migrator.oid, 'usage')
+                )
+            )",
+        )
+        .bind(self.schema)
+        .fetch_optional(connection)
+        .await?;
+        match privileged {
+            Some((role, privilege)) => {
+                Err(MigrationError::PrivilegedRole { role, privilege, schema: self.schema })
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// Checks that the tables of a migration will belong to the owner of the schema.
+    async fn check_owner(&self, connection: &mut PgConnection) -> Result<(), MigrationError> {
+        let other: Option<(String, String)> = sqlx::query_as(
+            "select
+                current_user::text,
+                pg_get_userbyid(nspowner)::text
+            from pg_catalog.pg_namespace
+            where nspname = $1 and pg_get_userbyid(nspowner) <> current_user",
+        )
+        .bind(self.schema)
+        .fetch_optional(connection)
+        .await?;
+        match other {
+            Some((role, owner)) => Err(MigrationError::NotOwner { role, owner, schema: self.schema }),
+            None => Ok(()),
+        }
     }
 
     /// Closes the readiness gate `schema` until the database is available and its version is accepted.
@@ -464,6 +551,29 @@ mod tests {
         assert_eq!(job("migrate-2", "migrate-3").superseded_by(), Some("migrate-3"));
         assert_eq!(job("migrate-3", "migrate-3").superseded_by(), None);
         assert_eq!(Job::default().superseded_by(), None);
+    }
+
+    #[test]
+    fn only_a_comparison_or_a_migration_that_failed_ends_with_exit_code_1() {
+        let privileged = MigrationError::PrivilegedRole {
+            role: "postgres".to_owned(),
+            privilege: "is a superuser".to_owned(),
+            schema: "session",
+        };
+        let not_owner = MigrationError::NotOwner {
+            role: "postgres".to_owned(),
+            owner: "svc_session_migrator".to_owned(),
+            schema: "session",
+        };
+        for (error, code) in [
+            (MigrationError::from(sqlx::Error::PoolTimedOut), 69),
+            (privileged, 64),
+            (not_owner, 64),
+            (MigrationError::SharedConnections, 64),
+            (MigrationError::Undeclared(2), 1),
+        ] {
+            assert_eq!(error.exit_code(), ExitCode::from(code), "{error}");
+        }
     }
 
     #[test]

@@ -1,5 +1,7 @@
 //! The unit of work of a use case: a transaction that row-level security confines to one tenant.
 
+use std::net::IpAddr;
+
 use chrono::{DateTime, Utc};
 use futures::future::BoxFuture;
 use serde_json::{Value, json};
@@ -60,6 +62,11 @@ impl<C> UnitOfWork<C> {
     /// The actor of the change.
     pub fn actor(&self) -> Actor {
         self.actor
+    }
+
+    /// The address of the client of the request, if audit events keep it.
+    pub fn kept_address(&self) -> Option<IpAddr> {
+        self.pii_policy.kept_address()
     }
 
     /// Records an audit event.

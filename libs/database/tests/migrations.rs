@@ -2,8 +2,8 @@
 
 #![expect(clippy::unwrap_used, reason = "a failed setup fails the test")]
 
-use database::DatabaseAccess;
 use database::migrations::{Migrations, Version};
+use database::{Database, DatabaseAccess};
 use sqlx::Connection as _;
 use sqlx::migrate::{Migration, MigrationType, Migrator};
 use sqlx::postgres::PgConnection;
@@ -132,6 +132,49 @@ async fn a_migration_without_a_valid_declaration_is_an_error_before_anything_run
         assert_eq!(error.to_string(), "migration 2 must begin with the line `-- oldest-binary: <version>`");
     }
     assert_eq!(schema.version(&release(&[1])).await, Version::Behind { applied: 0, needed: 1 });
+}
+
+#[tokio::test]
+async fn only_the_owner_of_a_schema_migrates_it() {
+    let mut schema = Schema::create().await;
+    let owner = "alter schema upgrade owner to svc_session_migrator";
+    sqlx::raw_sql(owner).execute(&mut schema.connection).await.unwrap();
+    let error = release(&[1]).up(&schema.access).await.unwrap_err().to_string();
+    let expected = "does not own the schema upgrade, svc_session_migrator does";
+    assert!(error.contains(expected), "{error}");
+    assert_eq!(schema.version(&release(&[1])).await, Version::Behind { applied: 0, needed: 1 });
+}
+
+/// Returns the first state that a service with this URL waits for, or `None` if it is ready.
+async fn waits_for(release: &Migrations, url: &str) -> Option<String> {
+    let database = Database::new(url, release.schema).unwrap();
+    let (sender, mut states) = tokio::sync::mpsc::unbounded_channel();
+    tokio::select! {
+        () = release.wait(&database, |state| sender.send(state).unwrap()) => None,
+        state = states.recv() => state,
+    }
+}
+
+#[tokio::test]
+async fn a_service_waits_as_long_as_row_level_security_does_not_apply_to_its_role() {
+    let database = TestDatabase::create().await.unwrap();
+    let mut superuser = database.superuser().await.unwrap();
+    let release = Migrations { schema: "session", ..release(&[1]) };
+    let bypasses = format!("test_{}", uuid::Uuid::now_v7().simple());
+    let create = sqlx::AssertSqlSafe(format!("create role {bypasses} bypassrls"));
+    sqlx::raw_sql(create).execute(&mut superuser).await.unwrap();
+    for (url, privilege) in [
+        (database.superuser_url(), "is a superuser"),
+        (format!("{}?options[role]={bypasses}", database.superuser_url()), "has BYPASSRLS"),
+        (database.url("svc_session_migrator"), "has the privileges of the migrator role"),
+    ] {
+        let state = waits_for(&release, &url).await.unwrap();
+        assert!(state.contains(privilege), "{privilege}: {state}");
+        assert!(state.ends_with("must have the runtime role of the service, such as svc_session"), "{state}");
+    }
+    assert_eq!(waits_for(&release, &database.url("svc_session")).await, None);
+    let drop = sqlx::AssertSqlSafe(format!("drop role {bypasses}"));
+    sqlx::raw_sql(drop).execute(&mut superuser).await.unwrap();
 }
 
 #[test]

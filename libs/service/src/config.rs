@@ -16,7 +16,7 @@ use std::fmt;
 
 pub use live::{Live, Rotating};
 pub use login::Login;
-pub use reader::{Reader, parse_bytes, parse_duration};
+pub use reader::{Reader, parse_bytes, parse_duration, parse_http_url};
 pub use setting::{Setting, Variables};
 pub use table::{markdown, unknown_names};
 

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use contract::managed::OperatorId;
 use url::Url;
 
-use crate::config::{Variable, Variables as _};
+use crate::config::{Variable, Variables as _, parse_http_url};
 use crate::process::{self, IDENTITY_URL, PUBLIC_URL, SESSION_URL, parse_origin};
 
 crate::variables! {
@@ -16,9 +16,9 @@ crate::variables! {
         /// Origin of the public API, for the instructions in the Secret of an invite.
         pub public_url: Url = PUBLIC_URL.required_with(parse_origin),
         /// Internal API of identity.
-        pub identity_url: Url = IDENTITY_URL.required(),
+        pub identity_url: Url = IDENTITY_URL.required_with(parse_http_url),
         /// Internal API of session.
-        pub session_url: Url = SESSION_URL.required(),
+        pub session_url: Url = SESSION_URL.required_with(parse_http_url),
         /// Token of the operator's service account for identity (audience `svc-identity`). The file is read for each request.
         pub identity_token: PathBuf = Variable::new("SVC_IDENTITY_TOKEN_FILE", "file")
             .default("/var/run/secrets/svc/identity-token")
@@ -30,7 +30,7 @@ crate::variables! {
         /// Internal API of ingest.
         pub ingest_url: Option<Url> = Variable::new("SVC_INGEST_URL", "URL")
             .meaning("URL of the internal API of ingest. Without it, the operator does not manage consumers, and needs no rights for them.")
-            .optional(),
+            .optional_with(parse_http_url),
         /// Token of the operator's service account for ingest (audience `svc-ingest`). The file is read for each request.
         pub ingest_token: PathBuf = Variable::new("SVC_INGEST_TOKEN_FILE", "file")
             .default("/var/run/secrets/svc/ingest-token")

@@ -12,7 +12,7 @@ use bus::NatsSettings;
 use database::DatabaseSettings;
 use hashing::{Argon2Settings, HashKernel, PoolSize};
 use ratelimit::Limit;
-use service::config::{Live, Reader, Variable, Variables};
+use service::config::{Live, Reader, Variable, Variables, parse_http_url};
 use service::http::ConnectionSettings;
 use service::process::{PUBLIC_URL, SESSION_URL, parse_origin};
 use url::Url;
@@ -31,7 +31,7 @@ service::variables! {
         /// Origin of the public API.
         pub public_url: Url = PUBLIC_URL.required_with(parse_origin),
         /// Internal API of the session service.
-        pub session_url: Url = SESSION_URL.required(),
+        pub session_url: Url = SESSION_URL.required_with(parse_http_url),
         pub(crate) service_secret: ServiceSecret,
         /// Access of the Kubernetes operator to the internal API.
         pub(crate) operator: OperatorSettings,

@@ -6,7 +6,7 @@ use authn::{OperatorSettings, PlatformSecret, ServiceSecret};
 use bus::{Durability, EventStreams, NatsSettings, Profile, StreamMode, StreamSettings, retention};
 use contract::identity::{MAX_QUOTA, Quota};
 use ratelimit::Limit;
-use service::config::{ConfigErrors, Environment, Variable, Variables as _, parse_bytes};
+use service::config::{ConfigErrors, Environment, Variable, Variables as _, parse_bytes, parse_http_url};
 use service::http::ConnectionSettings;
 use service::process::{PUBLIC_URL, SESSION_URL, parse_origin};
 use url::Url;
@@ -17,7 +17,7 @@ service::variables! {
     pub struct Config {
         pub(crate) public_url: Url = PUBLIC_URL.required_with(parse_origin),
         pub(crate) connections: ConnectionSettings,
-        pub(crate) session_url: Url = SESSION_URL.required(),
+        pub(crate) session_url: Url = SESSION_URL.required_with(parse_http_url),
         pub(crate) service_secret: ServiceSecret,
         pub(crate) platform_secret: PlatformSecret,
         pub(crate) nats: NatsSettings,

@@ -8,7 +8,7 @@ use authn::{OperatorSettings, PlatformSecret, ServiceSecret};
 use bus::NatsSettings;
 use database::DatabaseSettings;
 use ratelimit::{Limit, Rate};
-use service::config::Variable;
+use service::config::{Variable, parse_http_url};
 use service::http::ConnectionSettings;
 use service::process::{IDENTITY_URL, PUBLIC_URL, parse_origin};
 use url::Url;
@@ -35,7 +35,7 @@ service::variables! {
         /// Access of the Kubernetes operator to the internal API.
         pub(crate) operator: OperatorSettings,
         /// Internal API of the identity service.
-        pub identity_url: Url = IDENTITY_URL.required(),
+        pub identity_url: Url = IDENTITY_URL.required_with(parse_http_url),
         pub(crate) nats: NatsSettings,
         pub(crate) audit_personal: PiiPolicy = AUDIT_PERSONAL.required(),
         pub(crate) lifetimes: Lifetimes,

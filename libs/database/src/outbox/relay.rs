@@ -25,6 +25,8 @@ const LEASE_MARGIN: Duration = Duration::from_secs(20);
 pub const DELIVERY_TIMEOUT: Duration = Duration::from_secs(10);
 /// Interval between claims: finds messages of other processes and retries that are due.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
+/// The longest interval between claims while they fail, for example because the password is wrong.
+const MAX_CLAIM_BACK_OFF: Duration = Duration::from_secs(5);
 /// Minimum interval between a claim that found messages and the next one while the relay has free slots. Messages that are written one
 /// after the other are claimed together: a claim takes a millisecond of Postgres, more than most transactions that write a message.
 const CLAIM_INTERVAL: Duration = Duration::from_millis(250);
@@ -122,6 +124,7 @@ impl<D: Deliver, Q: Queue> Relay<D, Q> {
         let mut deliveries = FuturesUnordered::new();
         // The turn of the last claim. Each relay has its own: the turns are fair in each, and so in all.
         let mut last_turn = String::new();
+        let mut outage = Outage::default();
         while !tasks.stopping().is_cancelled() {
             if stats_read.is_none_or(|at| at.elapsed() >= STATS_INTERVAL) {
                 self.read_stats(&settler.metrics).await;
@@ -141,6 +144,7 @@ impl<D: Deliver, Q: Queue> Relay<D, Q> {
                     }
                 }
             };
+            let claimed = outage.record(claimed, self.queue.schema());
             if let Some(last) = claimed.last() {
                 last.turn.clone_into(&mut last_turn);
             }
@@ -153,7 +157,7 @@ impl<D: Deliver, Q: Queue> Relay<D, Q> {
             if is_limited && slot_freed {
                 continue;
             }
-            let mut next_claim = claimed_at + POLL_INTERVAL;
+            let mut next_claim = claimed_at + outage.claim_interval();
             loop {
                 tokio::select! {
                     // In this order, so that a simulation is repeatable.
@@ -256,10 +260,10 @@ impl<D: Deliver, Q: Queue> Relay<D, Q> {
         due_after(State::Retried, self.retry_policy.back_off(attempts))
     }
 
-    /// Claims messages that are due, beginning with the turn after the given one. None if the database is not available.
-    async fn claim(&self, limit: usize, after: &str) -> Vec<OutboxMessage> {
+    /// Claims messages that are due, beginning with the turn after the given one.
+    async fn claim(&self, limit: usize, after: &str) -> Result<Vec<OutboxMessage>, Error> {
         if limit == 0 {
-            return Vec::new();
+            return Ok(Vec::new());
         }
         let now = self.clock.now();
         let claim = Claim {
@@ -270,11 +274,7 @@ impl<D: Deliver, Q: Queue> Relay<D, Q> {
             share: self.share(),
             after,
         };
-        self.queue.claim(claim).await.unwrap_or_else(|error| {
-            let schema = self.queue.schema();
-            tracing::warn!(error = chain(&error), schema, "failed to claim outbox messages");
-            Vec::new()
-        })
+        self.queue.claim(claim).await
     }
 
     async fn settle(&self, outcomes: Vec<Outcome>) -> Result<(), Error> {
@@ -290,6 +290,51 @@ impl<D: Deliver, Q: Queue> Relay<D, Q> {
             error: settlement.error.as_deref(),
         };
         self.queue.postpone(postponement).await
+    }
+}
+
+/// The claims that have failed since the last one that succeeded.
+#[derive(Default)]
+struct Outage {
+    failures: u32,
+    /// The error that was logged last.
+    error: String,
+}
+
+impl Outage {
+    /// Returns the messages of a claim, none if it failed. Logs the first error and each changed one.
+    fn record(
+        &mut self,
+        claimed: Result<Vec<OutboxMessage>, Error>,
+        schema: &'static str,
+    ) -> Vec<OutboxMessage> {
+        match claimed {
+            Ok(claimed) => {
+                *self = Self::default();
+                claimed
+            }
+            Err(error) => {
+                let error = chain(&error);
+                if self.is_new(&error) {
+                    tracing::warn!(error, schema, "failed to claim outbox messages");
+                }
+                Vec::new()
+            }
+        }
+    }
+
+    /// Counts a failed claim, and returns whether its error is not the last one.
+    fn is_new(&mut self, error: &str) -> bool {
+        self.failures += 1;
+        let is_new = self.error != error;
+        error.clone_into(&mut self.error);
+        is_new
+    }
+
+    /// The interval from one claim to the next one without new messages: 1 s, also after the first failure, then 2 s, 4 s and 5 s.
+    fn claim_interval(&self) -> Duration {
+        let doublings = self.failures.saturating_sub(1).min(3);
+        (POLL_INTERVAL * 2_u32.pow(doublings)).min(MAX_CLAIM_BACK_OFF)
     }
 }
 
@@ -311,6 +356,22 @@ mod tests {
         let seconds = |policy: RetryPolicy| [1, 2, 3, 4, 5, 900].map(|n| policy.back_off(n).num_seconds());
         assert_eq!(seconds(RetryPolicy::for_minutes(60)), [2, 8, 32, 128, 300, 300]);
         assert_eq!(seconds(RetryPolicy::Unlimited), [2, 8, 30, 30, 30, 30]);
+    }
+
+    #[test]
+    fn claims_that_fail_become_rare_and_each_error_is_logged_once() {
+        let mut outage = Outage::default();
+        let mut failed = |error| {
+            let is_logged = outage.is_new(error);
+            (is_logged, outage.claim_interval().as_secs())
+        };
+        assert_eq!(
+            [failed("password"), failed("password"), failed("name")],
+            [(true, 1), (false, 2), (true, 4)]
+        );
+        assert_eq!([failed("name"), failed("name")], [(false, 5); 2]);
+        assert!(outage.record(Ok(Vec::new()), "test").is_empty());
+        assert_eq!((outage.claim_interval(), outage.is_new("name")), (POLL_INTERVAL, true));
     }
 
     #[test]

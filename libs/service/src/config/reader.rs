@@ -4,6 +4,8 @@ use std::fmt::Display;
 use std::path::Path;
 use std::time::Duration;
 
+use url::Url;
+
 use super::{ConfigErrors, Environment, Live, Variable, live};
 
 /// Reads values from an environment. A read of an invalid variable returns `None`; [`Reader::finish`] returns all errors.
@@ -121,6 +123,18 @@ pub fn parse_duration(text: &str) -> Result<Duration, String> {
 /// humantime panics when seconds and fractions together exceed the largest duration by a nanosecond. That needs a longer text.
 const MAX_DURATION_TEXT: usize = 20;
 
+/// Parses the address of a server: scheme `http` or `https`, and host.
+///
+/// # Errors
+/// A message that describes the expected form.
+pub fn parse_http_url(text: &str) -> Result<Url, String> {
+    let url = Url::parse(text).map_err(|error| error.to_string())?;
+    if !matches!(url.scheme(), "http" | "https") || url.host().is_none() {
+        return Err("must start with http:// or https:// and a host".to_owned());
+    }
+    Ok(url)
+}
+
 /// Parses a size in bytes: a whole number followed by `B`, `KiB`, `MiB`, `GiB` or `TiB`.
 ///
 /// # Errors
@@ -160,6 +174,16 @@ mod tests {
         for text in ["18446744073709551614.9s1.1s", "18446744073709551615s1s", "99999999999999999y", "1x", ""]
         {
             parse_duration(text).unwrap_err();
+        }
+    }
+
+    #[test]
+    fn the_address_of_a_server_has_a_scheme_and_a_host() {
+        for good in ["http://session:8081", "https://svc.example/base"] {
+            assert!(parse_http_url(good).is_ok(), "{good}");
+        }
+        for bad in ["", "session", "session:8081", "ftp://session", "http://", "/session"] {
+            assert!(parse_http_url(bad).is_err(), "{bad}");
         }
     }
 

@@ -23,6 +23,8 @@ const CLIENT: [&str; 12] = [
 ];
 /// Variables of all services, plain ones and secrets. `make gen` writes the file from their declarations.
 const SERVICES: &str = include_str!("../../../../helm/svc/files/variables.json");
+/// Prefix of all names.
+const PREFIX: &str = "SVC_";
 /// A known name at a larger edit distance is not suggested.
 const MAX_EDIT_DISTANCE: usize = 4;
 
@@ -82,7 +84,7 @@ pub fn unknown_names(environment: &Environment, own: &[Variable]) -> Vec<String>
     };
     let unknown = |name: &&str| {
         // The project's tests use `SVC_TEST_…`.
-        name.starts_with("SVC_") && !name.starts_with("SVC_TEST_") && !is_known(name)
+        name.starts_with(PREFIX) && !name.starts_with("SVC_TEST_") && !is_known(name)
     };
     environment.names().filter(unknown).map(|name| describe(name, &known)).collect()
 }
@@ -97,11 +99,13 @@ fn of_services() -> Vec<(&'static str, bool)> {
 }
 
 fn describe(name: &str, known: &[(&str, bool)]) -> String {
+    // A short name has few letters in common with one at this distance.
+    let max_distance = MAX_EDIT_DISTANCE.min((name.len() - PREFIX.len()) / 3);
     let nearest = known
         .iter()
         .map(|(known, _)| (strsim::damerau_levenshtein(name, known), *known))
         .min_by_key(|(distance, _)| *distance)
-        .filter(|(distance, _)| *distance <= MAX_EDIT_DISTANCE);
+        .filter(|(distance, _)| *distance <= max_distance);
     match nearest {
         Some((_, nearest)) => format!("unknown variable {name}; did you mean {nearest}?"),
         None => format!("unknown variable {name}"),
@@ -185,15 +189,12 @@ mod tests {
     #[test]
     fn warns_about_unknown_names_and_suggests_the_nearest() {
         let environment = Environment::from_pairs(
-            ["SVC_NATS_URL", "SVC_NATS_URL_FILE", "SVC_NATSURL", "SVC_TENANT", "SVC_ZZZZZZZZZZZZZZZ", "HOME"]
+            ["SVC_NATS_URL", "SVC_NATS_URL_FILE", "SVC_NATSURL", "SVC_TENANT", "SVC_TYPO", "HOME"]
                 .map(|name| (name, "x")),
         );
         assert_eq!(
             unknown_names(&environment, &[URL]),
-            [
-                "unknown variable SVC_NATSURL; did you mean SVC_NATS_URL?",
-                "unknown variable SVC_ZZZZZZZZZZZZZZZ"
-            ]
+            ["unknown variable SVC_NATSURL; did you mean SVC_NATS_URL?", "unknown variable SVC_TYPO"]
         );
     }
 }

@@ -123,8 +123,12 @@ pub fn chain(error: &dyn Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();
     while let Some(error) = source {
-        text.push_str(": ");
-        text.push_str(&error.to_string());
+        let cause = error.to_string();
+        // The texts of some libraries contain that of their source.
+        if !text.ends_with(&cause) {
+            text.push_str(": ");
+            text.push_str(&cause);
+        }
         source = error.source();
     }
     text
@@ -227,6 +231,18 @@ mod tests {
         assert_eq!(parsed[0]["client_address"], "192.0.2.1");
         assert_eq!(parsed[0]["trace_id"], "4bf92f3577b34da6a3ce929d0e0e4736");
         assert_eq!((&parsed[1]["message"], parsed[1].get("request_id")), (&"outside".into(), None));
+    }
+
+    #[test]
+    fn a_chain_contains_a_repeated_text_of_a_source_once() {
+        #[derive(Debug, thiserror::Error)]
+        #[error("failed to connect")]
+        struct Plain(#[source] Repeating);
+        #[derive(Debug, thiserror::Error)]
+        #[error("error of the network: {0}")]
+        struct Repeating(#[source] std::io::Error);
+        let error = Plain(Repeating(std::io::Error::other("refused")));
+        assert_eq!(chain(&error), "failed to connect: error of the network: refused");
     }
 
     #[test]

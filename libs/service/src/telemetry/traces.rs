@@ -29,7 +29,7 @@ use tracing_subscriber::layer::Context as LayerContext;
 use tracing_subscriber::registry::LookupSpan;
 
 use super::request_id::RequestId;
-use crate::config::Variable;
+use crate::config::{Variable, parse_http_url};
 
 /// Instrumentation scope of all spans.
 const TRACER: &str = "svc";
@@ -79,10 +79,7 @@ impl TraceSettings {
 }
 
 fn collector(text: &str) -> Result<Url, String> {
-    let mut url = Url::parse(text).map_err(|error| error.to_string())?;
-    if !matches!(url.scheme(), "http" | "https") || url.host().is_none() {
-        return Err("must start with http:// or https:// and a host".to_owned());
-    }
+    let mut url = parse_http_url(text)?;
     let path = format!("{}/v1/traces", url.path().trim_end_matches('/'));
     url.set_path(&path);
     Ok(url)

@@ -109,13 +109,17 @@ impl Bench<'_> {
         // Each is an administrator of the streams that the service uses.
         let is_ingest = program.ends_with("svc-ingest");
         let nats_url = if is_ingest { &run_file.nats_url } else { &run_file.audit_nats_url };
+        // Row-level security does not apply to the superuser, so a service is not ready with it.
+        let name = program.file_name().context("a path without a file name")?;
+        let role = name.to_string_lossy().replace('-', "_");
+        let database_url = format!("{}?options[role]={role}", run_file.database_url);
         let mut command = Command::new(program);
         command
             .env_clear()
             .env("SVC_LISTEN", free_address()?.to_string())
             .env("SVC_LISTEN_INTERNAL", free_address()?.to_string())
             .env("SVC_LISTEN_ADMIN", admin.to_string())
-            .env("SVC_DATABASE_URL", &run_file.database_url)
+            .env("SVC_DATABASE_URL", database_url)
             .env("SVC_PLATFORM_TOKEN_FILE", &run_file.platform_token_file)
             .env("SVC_SERVICE_TOKEN", SERVICE_TOKEN)
             .env("SVC_LIMITER_KEY", LIMITER_KEY)

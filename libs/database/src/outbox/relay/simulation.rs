@@ -170,6 +170,8 @@ impl Simulation {
             sleep(POLL_INTERVAL).await;
         }
         self.verify();
+        // The back-off of a claim that failed before.
+        sleep(MAX_CLAIM_BACK_OFF + POLL_INTERVAL).await;
         // A new message does not wait for the poll.
         self.send(0, 0, None);
         sleep(POLL_INTERVAL + Duration::from_millis(100)).await;
