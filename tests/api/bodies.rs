@@ -84,3 +84,44 @@ async fn null_of_an_optional_field_counts_as_absent_on_every_route() {
         assert!(!response.body.contains(&pointer), "{path} {field}: {response}");
     }
 }
+
+#[tokio::test]
+async fn an_unknown_field_is_an_error_on_every_route_with_a_closed_schema() {
+    let system = TestSystem::start().await.unwrap();
+    let admin = system.create_tenant("acme").await;
+    let document: Value = system.client().get("/openapi.json").await.expect(200);
+    let mut tried = 0;
+    for (path, operations) in document["paths"].as_object().unwrap() {
+        for (method, operation) in operations.as_object().unwrap() {
+            let body = &operation["requestBody"]["content"]["application/json"]["schema"]["$ref"];
+            let Some(schema) = body.as_str().and_then(|body| document.pointer(&body[1..])) else { continue };
+            let example = &schema["examples"][0];
+            if schema["additionalProperties"] != false || !example.is_object() {
+                continue;
+            }
+            let bearer = if is_of_platform(operation) {
+                &*system.platform_token
+            } else {
+                admin.session.session_id.expose()
+            };
+            let client = system.client().bearer(bearer).header("X-Tenant-ID", "acme");
+            let mut path = path.replace("{tenant_id}", "acme").replace("{consumer_name}", "c");
+            for id in ["user_id", "invite_id", "factor_id", "key_id", "session_id"] {
+                path = path.replace(&format!("{{{id}}}"), &UserId::generate().to_string());
+            }
+            let mut body = example.clone();
+            body["svc_unknown"] = json!({ "a": 1 });
+            let method = Method::from_bytes(method.to_ascii_uppercase().as_bytes()).unwrap();
+            let response = client.send(client.request(method, &path).json(&body)).await;
+            assert_eq!(response.status, 422, "{path}: {response}");
+            let error = &response.json()["errors"][0];
+            assert_eq!(
+                [&error["pointer"], &error["code"]],
+                ["/svc_unknown", "unknown_field"],
+                "{path}: {response}"
+            );
+            tried += 1;
+        }
+    }
+    assert!(tried > 15, "{tried}");
+}

@@ -15,6 +15,7 @@ pub const GRANT_TYPE: &str = "urn:ietf:params:oauth:grant-type:device_code";
 /// or in `X-Tenant-ID`.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[schemars(example = json!({ "client_name": "backup on db-1" }))]
+#[schemars(extend("additionalProperties" = true))]
 pub struct StartDevice {
     /// The tenant, for clients that cannot send other headers.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -55,6 +56,7 @@ pub struct DeviceCodes {
 /// Request body of `POST /auth/device/token` (RFC 8628, section 3.4). An empty string is treated as absent.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[schemars(example = json!({ "grant_type": GRANT_TYPE, "device_code": "svc_dc_…" }))]
+#[schemars(extend("additionalProperties" = true))]
 pub struct PollDevice {
     /// `urn:ietf:params:oauth:grant-type:device_code`.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -41,6 +41,7 @@ pub struct UseFactor {
 /// An assertion of a passkey: `AuthenticationResponseJSON` (WebAuthn Level 3, section 5.1.8). Binary values are base64url without
 /// padding. Other members are ignored.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[schemars(extend("additionalProperties" = true))]
 pub struct Assertion {
     /// Id of the credential.
     pub id: String,
@@ -51,6 +52,7 @@ pub struct Assertion {
 /// Response of an authenticator to `navigator.credentials.get`.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
+#[schemars(extend("additionalProperties" = true))]
 pub struct AssertionResponse {
     /// What the browser has signed: type, challenge and origin.
     #[serde(rename = "clientDataJSON")]
@@ -131,6 +133,7 @@ pub struct AddPasskey {
 /// A new passkey: `RegistrationResponseJSON` (WebAuthn Level 3, section 5.1.8). Binary values are base64url without padding. Other
 /// members are ignored: without attestation, the attestation object contains nothing else.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[schemars(extend("additionalProperties" = true))]
 pub struct Registration {
     /// Id of the credential.
     pub id: String,
@@ -141,6 +144,7 @@ pub struct Registration {
 /// Response of an authenticator to `navigator.credentials.create`.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
+#[schemars(extend("additionalProperties" = true))]
 pub struct RegistrationResponse {
     /// Type, challenge and origin.
     #[serde(rename = "clientDataJSON")]

@@ -77,7 +77,16 @@ impl Components {
     pub(crate) fn finish(mut self) -> Value {
         let parameters = self.parameters();
         let mut schemas = self.responses.take_definitions(true);
-        schemas.extend(self.requests.take_definitions(true));
+        for (name, mut schema) in self.requests.take_definitions(true) {
+            // A response can have further fields later.
+            if !schemas.contains_key(&name)
+                && let Some(object) = schema.as_object_mut()
+                && object.contains_key("properties")
+            {
+                object.entry("additionalProperties").or_insert(Value::Bool(false));
+            }
+            schemas.insert(name, schema);
+        }
         json!({
             "schemas": schemas,
             "responses": self.shared_responses,

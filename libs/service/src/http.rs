@@ -17,7 +17,7 @@ mod shape;
 mod stream;
 
 pub use crate::telemetry::{RequestId, X_REQUEST_ID};
-pub use body::JsonBody;
+pub use body::{InternalJson, JsonBody};
 #[cfg(fuzzing)]
 pub use client_address::fuzzed_client;
 pub use client_address::{ClientAddress, PeerAddress, TrustedProxies};

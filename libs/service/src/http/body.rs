@@ -7,7 +7,7 @@ use std::sync::Arc;
 use axum::body::{Body, HttpBody as _};
 use axum::extract::{FromRequest, Request};
 use bytes::{Bytes, BytesMut};
-use contract::{Object, ProblemKind};
+use contract::{FieldError, Object, ProblemKind};
 use http::HeaderMap;
 use http::header::{CONTENT_ENCODING, CONTENT_TYPE};
 use http_body_util::BodyExt as _;
@@ -18,27 +18,49 @@ use tokio::time::sleep_until;
 use super::connections::Connection;
 use super::pace::{BodyPace, Deadline};
 use super::problem::Problem;
-use super::shape::field_error;
+use super::shape::{field_error, unknown_field};
 
 /// Number of bytes of a body that are received in one poll. Then other tasks of the thread run.
 const BYTES_PER_POLL: usize = 64 * 1024;
 
-/// A JSON body of at most `MAX` bytes. The default of 8 KiB suffices for all routes except events.
+/// Largest number of unknown fields in a problem.
+const MAX_UNKNOWN_FIELDS: usize = 10;
+
+/// A JSON body of at most `MAX` bytes. The default of 8 KiB suffices for all routes except events. An unknown field is an error: a
+/// misspelled one would be taken as absent.
 pub struct JsonBody<T, const MAX: usize = 8192>(pub T);
+
+/// A JSON body from another part of the system, which can be of a newer release: unknown fields are ignored.
+pub struct InternalJson<T, const MAX: usize = 8192>(pub T);
 
 impl<T: DeserializeOwned, S: Sync, const MAX: usize> FromRequest<S> for JsonBody<T, MAX> {
     type Rejection = Problem;
 
-    /// An absent body is an object without fields.
     async fn from_request(request: Request, _: &S) -> Result<Self, Problem> {
-        let not_json = || Problem::new(ProblemKind::MediaType).detail("Send Content-Type: application/json.");
-        if is_json(request.headers()) {
-            return parse(&read(request, MAX).await?).map(Self);
-        }
-        let is_absent = !request.headers().contains_key(CONTENT_TYPE) && request.body().is_end_stream();
-        let empty = is_absent.then(|| parse(b"{}").ok()).flatten();
-        empty.map(Self).ok_or_else(not_json)
+        read_json(request, MAX, parse_known).await.map(Self)
     }
+}
+
+impl<T: DeserializeOwned, S: Sync, const MAX: usize> FromRequest<S> for InternalJson<T, MAX> {
+    type Rejection = Problem;
+
+    async fn from_request(request: Request, _: &S) -> Result<Self, Problem> {
+        read_json(request, MAX, parse).await.map(Self)
+    }
+}
+
+/// An absent body is an object without fields.
+async fn read_json<T>(
+    request: Request,
+    max: usize,
+    parse: fn(&[u8]) -> Result<T, Problem>,
+) -> Result<T, Problem> {
+    if is_json(request.headers()) {
+        return parse(&read(request, max).await?);
+    }
+    let is_absent = !request.headers().contains_key(CONTENT_TYPE) && request.body().is_end_stream();
+    let empty = is_absent.then(|| parse(b"{}").ok()).flatten();
+    empty.ok_or_else(|| Problem::new(ProblemKind::MediaType).detail("Send Content-Type: application/json."))
 }
 
 /// Returns whether `Content-Type` is JSON.
@@ -223,9 +245,35 @@ pub fn without_byte_order_mark(json: &[u8]) -> &[u8] {
 /// # Errors
 /// 400 `malformed_json` or 422 `validation_failed`.
 pub fn parse<T: DeserializeOwned>(body: &[u8]) -> Result<T, Problem> {
+    parse_with(body, |_| ())
+}
+
+/// Like [`parse`], but an unknown field is an error too.
+fn parse_known<T: DeserializeOwned>(body: &[u8]) -> Result<T, Problem> {
+    let mut unknown = Vec::new();
+    let value = parse_with(body, |field| {
+        if !is_open(&field.pointer) && unknown.len() < MAX_UNKNOWN_FIELDS {
+            unknown.push(field);
+        }
+    })?;
+    if unknown.is_empty() {
+        Ok(value)
+    } else {
+        Err(Problem::new(ProblemKind::ValidationFailed).fields(unknown))
+    }
+}
+
+/// Browsers fill these objects, and newer ones with more members (WebAuthn Level 3, section 5.1).
+fn is_open(pointer: &str) -> bool {
+    pointer.starts_with("/assertion/") || pointer.starts_with("/credential/")
+}
+
+fn parse_with<T: DeserializeOwned>(body: &[u8], mut ignored: impl FnMut(FieldError)) -> Result<T, Problem> {
     let body = without_byte_order_mark(body);
     let mut json = serde_json::Deserializer::from_slice(body);
-    let Object(value) = serde_path_to_error::deserialize(&mut json).map_err(|error| {
+    let mut ignored = |path: serde_ignored::Path<'_>| ignored(unknown_field(&path));
+    let known = serde_ignored::Deserializer::new(&mut json, &mut ignored);
+    let Object(value) = serde_path_to_error::deserialize(known).map_err(|error| {
         // The deserializer reports some values of the wrong type as errors of syntax, such as `null` for an enumeration.
         if error.inner().is_data() || is_json_text(body) {
             let field = field_error(error.path(), &error.inner().to_string());
@@ -333,7 +381,21 @@ mod tests {
             let error = &problem.errors[0];
             assert_eq!((&*error.pointer, &*error.code, &*error.message), (pointer, code, message), "{body}");
         }
-        assert!(parse::<Shape>(br#"{"name":[],"color":null,"unknown":1}"#).is_ok());
+    }
+
+    #[test]
+    fn an_unknown_field_of_a_client_is_an_error_and_one_of_another_part_of_the_system_is_not() {
+        let body = br#"{"name":[1],"color":null,"colour":{"a":1},"assertion":{"x":1}}"#;
+        assert!(parse::<Shape>(body).is_ok());
+        let errors = parse_known::<Shape>(body).unwrap_err().errors;
+        let pointers: Vec<_> = errors.iter().map(|error| (&*error.pointer, &*error.code)).collect();
+        assert_eq!(pointers, [("/colour", "unknown_field"), ("/assertion", "unknown_field")]);
+        let many = format!(
+            "{{\"name\":[1],{}}}",
+            (0..100).map(|n| format!("\"a/{n}\":1")).collect::<Vec<_>>().join(",")
+        );
+        let errors = parse_known::<Shape>(many.as_bytes()).unwrap_err().errors;
+        assert_eq!((errors.len(), &*errors[0].pointer), (MAX_UNKNOWN_FIELDS, "/a~10"));
     }
 
     #[test]

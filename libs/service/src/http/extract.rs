@@ -102,10 +102,10 @@ impl<S: Sync> FromRequestParts<S> for SessionHeader {
     }
 }
 
-/// Returns `User-Agent` as sessions store it: cut off, and `None` if it is not visible ASCII.
+/// Returns `User-Agent` as sessions store it: cut off, with `?` for each byte that is not visible ASCII.
 pub fn user_agent(headers: &HeaderMap) -> Option<String> {
-    let text = headers.get(USER_AGENT)?.to_str().ok()?;
-    Some(text.chars().take(MAX_USER_AGENT).collect())
+    let visible = |byte: &u8| if matches!(byte, b' '..=b'~') { char::from(*byte) } else { '?' };
+    Some(headers.get(USER_AGENT)?.as_bytes().iter().map(visible).take(MAX_USER_AGENT).collect())
 }
 
 /// Parses a header that may occur at most once.
@@ -343,6 +343,14 @@ mod tests {
         assert_eq!(missing.to_string(), "Send the header X-Tenant-ID.");
         assert!(matches!(tenant(&["Not a label"]).await, Err(HeaderError::Invalid(..))));
         assert!(matches!(tenant(&["acme", "other"]).await, Err(HeaderError::Invalid(..))));
+    }
+
+    #[test]
+    fn a_user_agent_is_kept_also_with_bytes_that_are_not_ascii() {
+        let agent = http::HeaderValue::from_bytes(b"M\xfcller/1.0 (X11)").unwrap();
+        let headers = HeaderMap::from_iter([(USER_AGENT, agent)]);
+        assert_eq!(user_agent(&headers).unwrap(), "M?ller/1.0 (X11)");
+        assert_eq!(user_agent(&HeaderMap::new()), None);
     }
 
     async fn paging(uri: &str) -> Result<Paging<u32>, Problem> {

@@ -76,6 +76,24 @@ fn must_be(expected: &str) -> String {
     text.to_owned()
 }
 
+/// Describes a field that the type of a request does not have.
+pub(super) fn unknown_field(path: &serde_ignored::Path<'_>) -> FieldError {
+    let message = "is not a field of this request: correct its name or omit it".to_owned();
+    FieldError { pointer: ignored_pointer(path), code: "unknown_field".into(), message }
+}
+
+fn ignored_pointer(path: &serde_ignored::Path<'_>) -> String {
+    use serde_ignored::Path;
+    match path {
+        Path::Root => String::new(),
+        Path::Seq { parent, index } => format!("{}/{index}", ignored_pointer(parent)),
+        Path::Map { parent, key } => format!("{}/{}", ignored_pointer(parent), escape_pointer_token(key)),
+        Path::Some { parent } | Path::NewtypeStruct { parent } | Path::NewtypeVariant { parent } => {
+            ignored_pointer(parent)
+        }
+    }
+}
+
 /// Returns the path as a JSON Pointer (RFC 6901).
 fn pointer(path: &Path) -> String {
     let mut pointer = String::new();

@@ -5,7 +5,7 @@ use contract::ProblemKind;
 use contract::internal::ApiKeyNotice;
 use http::StatusCode;
 use service::Problem;
-use service::http::{Id, JsonBody};
+use service::http::{Id, InternalJson};
 use tenancy::KeyId;
 
 use crate::app::App;
@@ -14,7 +14,7 @@ use crate::app::App;
 pub(super) async fn put_api_key_notice(
     State(app): State<App>,
     Id(key_id): Id<KeyId>,
-    JsonBody(notice): JsonBody<ApiKeyNotice>,
+    InternalJson(notice): InternalJson<ApiKeyNotice>,
 ) -> Result<StatusCode, Problem> {
     if notice.key_id != key_id {
         return Err(ProblemKind::ValidationFailed.into());

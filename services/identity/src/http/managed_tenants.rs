@@ -5,7 +5,7 @@ use axum::{Extension, Json};
 use contract::managed::{IssuedInvite, ManagedTenant, OperatorId, Owner, StoredTenant, WrittenTenant};
 use http::StatusCode;
 use service::Problem;
-use service::http::{After, Id, JsonBody, QueryParameters, WriteError};
+use service::http::{After, Id, InternalJson, QueryParameters, WriteError};
 use tenancy::TenantId;
 
 use crate::app::App;
@@ -24,7 +24,7 @@ pub(super) async fn put(
     State(app): State<App>,
     Extension(by): Extension<OperatorId>,
     Id(tenant_id): Id<TenantId>,
-    JsonBody(desired): JsonBody<ManagedTenant>,
+    InternalJson(desired): InternalJson<ManagedTenant>,
 ) -> Result<Json<WrittenTenant>, WriteError> {
     Ok(Json(app.put_managed_tenant(&tenant_id, &by, &desired).await?))
 }
@@ -34,7 +34,7 @@ pub(super) async fn renew_invite(
     State(app): State<App>,
     Extension(by): Extension<OperatorId>,
     Id(tenant_id): Id<TenantId>,
-    JsonBody(owner): JsonBody<Owner>,
+    InternalJson(owner): InternalJson<Owner>,
 ) -> Result<Json<IssuedInvite>, WriteError> {
     Ok(Json(app.renew_managed_invite(&tenant_id, &by, owner).await?))
 }

@@ -5,7 +5,7 @@ use axum::{Extension, Json};
 use contract::managed::{ConsumerReference, ManagedConsumer, OperatorId, StoredConsumer, WrittenConsumer};
 use http::StatusCode;
 use service::Problem;
-use service::http::{After, Id, JsonBody, QueryParameters, WriteError};
+use service::http::{After, Id, InternalJson, QueryParameters, WriteError};
 use uuid::Uuid;
 
 use crate::app::App;
@@ -24,7 +24,7 @@ pub(super) async fn put(
     State(app): State<App>,
     Extension(by): Extension<OperatorId>,
     Id(uid): Id<Uuid>,
-    JsonBody(write): JsonBody<ManagedConsumer, 65_536>,
+    InternalJson(write): InternalJson<ManagedConsumer, 65_536>,
 ) -> Result<Json<WrittenConsumer>, WriteError> {
     Ok(Json(app.put_managed_consumer(uid, by, write).await?))
 }
@@ -34,7 +34,7 @@ pub(super) async fn renew_login(
     State(app): State<App>,
     Extension(by): Extension<OperatorId>,
     Id(uid): Id<Uuid>,
-    JsonBody(of): JsonBody<ConsumerReference>,
+    InternalJson(of): InternalJson<ConsumerReference>,
 ) -> Result<Json<WrittenConsumer>, WriteError> {
     Ok(Json(app.renew_managed_login(uid, &by, &of).await?))
 }

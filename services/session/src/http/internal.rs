@@ -15,7 +15,7 @@ use contract::managed::{ManagedProducer, OperatorId, ProducerDeletion, StoredPro
 use hashing::TokenDigest;
 use http::StatusCode;
 use service::Problem;
-use service::http::{After, Id, JsonBody, QueryParameters, RequestId, WriteError};
+use service::http::{After, Id, InternalJson, QueryParameters, RequestId, WriteError};
 use tenancy::{TenantId, UserId};
 use uuid::Uuid;
 
@@ -24,7 +24,7 @@ use crate::app::App;
 /// `POST /internal/v1/sessions`: 201, or 409 if the account status of the login is outdated or forbids a session.
 pub(super) async fn issue(
     State(app): State<App>,
-    JsonBody(request): JsonBody<IssueSession, 65_536>,
+    InternalJson(request): InternalJson<IssueSession, 65_536>,
 ) -> Result<Response, Problem> {
     Ok(match app.issue_session(request).await? {
         Some(session) => (StatusCode::CREATED, Json(session)).into_response(),
@@ -35,7 +35,7 @@ pub(super) async fn issue(
 /// `POST /internal/v1/introspect`: one result per digest.
 pub(super) async fn introspect(
     State(app): State<App>,
-    JsonBody(request): JsonBody<Introspect, 65_536>,
+    InternalJson(request): InternalJson<Introspect, 65_536>,
 ) -> Result<Json<Introspected>, Problem> {
     let digests: Option<Vec<TokenDigest>> =
         request.digests.iter().map(|hex| TokenDigest::from_hex(hex)).collect();
@@ -50,7 +50,7 @@ pub(super) async fn introspect(
 /// `POST /internal/v1/exports`: empty for a user without data.
 pub(super) async fn export(
     State(app): State<App>,
-    JsonBody(request): JsonBody<ExportSubject>,
+    InternalJson(request): InternalJson<ExportSubject>,
 ) -> Result<Json<SubjectExport>, Problem> {
     Ok(Json(app.export_subject(request).await?))
 }
@@ -59,7 +59,7 @@ pub(super) async fn export(
 pub(super) async fn record_change(
     State(app): State<App>,
     request_id: RequestId,
-    JsonBody(change): JsonBody<RecordChange>,
+    InternalJson(change): InternalJson<RecordChange>,
 ) -> Result<StatusCode, Problem> {
     app.record_change(change, &request_id).await?;
     Ok(StatusCode::NO_CONTENT)
@@ -69,7 +69,7 @@ pub(super) async fn record_change(
 pub(super) async fn put_subject(
     State(app): State<App>,
     Id(user_id): Id<UserId>,
-    JsonBody(record): JsonBody<SubjectRecord>,
+    InternalJson(record): InternalJson<SubjectRecord>,
 ) -> Result<StatusCode, Problem> {
     if record.user_id != user_id {
         return Err(ProblemKind::ValidationFailed.into());
@@ -82,7 +82,7 @@ pub(super) async fn put_subject(
 pub(super) async fn put_tenant(
     State(app): State<App>,
     Id(tenant_id): Id<TenantId>,
-    JsonBody(record): JsonBody<TenantRecord, 65_536>,
+    InternalJson(record): InternalJson<TenantRecord, 65_536>,
 ) -> Result<StatusCode, Problem> {
     if record.tenant_id != tenant_id {
         return Err(ProblemKind::ValidationFailed.into());
@@ -105,7 +105,7 @@ pub(super) async fn put_producer(
     State(app): State<App>,
     Extension(by): Extension<OperatorId>,
     Id(uid): Id<Uuid>,
-    JsonBody(write): JsonBody<ManagedProducer, 65_536>,
+    InternalJson(write): InternalJson<ManagedProducer, 65_536>,
 ) -> Result<StatusCode, WriteError> {
     app.put_producer(uid, &by, &write).await?;
     Ok(StatusCode::NO_CONTENT)

@@ -55,7 +55,12 @@ async fn inspect_and_decide_require_a_session_and_a_valid_body() {
         system.client().post(&path, &json!({})).await.expect_problem(401, "unauthenticated");
         admin.client.post(&path, &json!({})).await.expect_problem(422, "validation_failed");
         admin.client.post_bytes(&path, "text/plain", "x").await.expect_problem(415, "media_type");
-        let unknown = json!({"user_code": "BCDF-GHJK", "decision": "deny"});
+    }
+    for (route, unknown) in [
+        ("inspect", json!({"user_code": "BCDF-GHJK"})),
+        ("decide", json!({"user_code": "BCDF-GHJK", "decision": "deny"})),
+    ] {
+        let path = format!("/auth/device/{route}");
         admin.client.post(&path, &unknown).await.expect_problem(404, "not_found");
     }
     let invalid = json!({"user_code": "BCDF-GHJK", "decision": "perhaps"});
