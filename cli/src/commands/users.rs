@@ -207,8 +207,8 @@ impl Command for Export {
 
 /// Disable a user.
 ///
-/// Revokes the user's sessions. The user cannot log in until enabled. Requires an administrator, or the
-/// platform token and a tenant. Asks for confirmation.
+/// Revokes the user's sessions. The user cannot log in until enabled. Requires an administrator, for another administrator with a login
+/// in the last ten minutes, or the platform token and a tenant. Asks for confirmation.
 #[derive(Args)]
 pub(crate) struct Disable {
     /// E-mail address or id of the user.
@@ -251,7 +251,8 @@ impl Command for Disable {
 /// Enable a user.
 ///
 /// Enables a disabled user, and ends the lockout after too many failed logins and the lock of the second factor after too many
-/// wrong codes. Requires an administrator, or the platform token and a tenant.
+/// wrong codes. Requires an administrator, for a disabled user or an administrator with a login in the last ten minutes, or the platform
+/// token and a tenant.
 #[derive(Args)]
 pub(crate) struct Enable {
     /// E-mail address or id of the user.

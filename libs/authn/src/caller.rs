@@ -208,7 +208,7 @@ impl Caller {
     }
 
     /// Requires a session that was created with the password in the last ten minutes, and with the second factor if the user has one
-    /// now. A passkey alone is both. Sensitive actions require it, so that a stolen session cannot create credentials that outlive it.
+    /// now. A passkey alone is both. Sensitive actions require it, so that a stolen session cannot create credentials or administrators.
     ///
     /// # Errors
     /// 403 `reauthentication_required`.

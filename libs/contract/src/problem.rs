@@ -157,6 +157,8 @@ problems! {
     TenantExists = "tenant_exists", 409, "The tenant id is already used",
         "An existing or a deleted tenant has this id. Choose another one.";
     UserExists = "user_exists", 409, "The user already exists", "An active user can log in or reset the password. Enable a disabled one.";
+    EmailSimilar = "email_similar", 409, "The address looks like that of another user",
+        "Check the spelling, and compare the address with those of `GET /users`.";
     UserInvited = "user_invited", 409, "The user has not accepted the invite", "Revoke the invite, or wait until the user accepts it.";
     InvitePending = "invite_pending", 409, "An invite is already pending", "Resend or revoke the pending invite.";
     LastAdmin = "last_admin", 409, "The tenant would have no administrator", "Make another user an administrator first.";

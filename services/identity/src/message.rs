@@ -1,5 +1,7 @@
 //! The outbox messages of this service.
 
+use std::net::IpAddr;
+
 use chrono::{DateTime, Utc};
 use contract::internal::ApiKeyNotice;
 use database::outbox::{self, People};
@@ -12,8 +14,8 @@ use tenancy::{InviteId, UserId};
 pub(crate) enum Message {
     /// Mails an invite. `expires_at` identifies the term, so that a late mail does not replace the token of a resent invite.
     MailInvite { invite_id: InviteId, user_id: UserId, expires_at: DateTime<Utc> },
-    /// Mails a password reset, if there is an active account with this address.
-    MailReset { email_key: String, requested_at: DateTime<Utc> },
+    /// Mails a password reset, if there is an active account with this address. `ip` is the address of the client, for the audit.
+    MailReset { email_key: String, requested_at: DateTime<Utc>, ip: Option<IpAddr> },
     /// Pushes the account status of a user to the session service.
     PushUserStatus { user_id: UserId },
     /// Pushes the account status of the tenant to the session service.
@@ -176,7 +178,11 @@ mod tests {
         for (message, kinds) in [
             (Message::MailInvite { invite_id, user_id, expires_at: time }, INVITE_MAIL),
             (
-                Message::MailReset { email_key: "ada@example.com".to_owned(), requested_at: time },
+                Message::MailReset {
+                    email_key: "ada@example.com".to_owned(),
+                    requested_at: time,
+                    ip: Some([192, 0, 2, 1].into()),
+                },
                 SECURITY_MAIL,
             ),
             (Message::MailNotice(Notice::Password { user_id, changed_at: time }), SECURITY_MAIL),

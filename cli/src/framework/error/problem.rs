@@ -134,6 +134,9 @@ pub(crate) const fn remediation_for(kind: P) -> &'static str {
         P::UserExists => {
             "An active user can log in, or run `svc auth password reset`. Enable a disabled one: `svc users enable`."
         }
+        P::EmailSimilar => {
+            "Check the spelling: another user or invited person of the tenant has an address that looks the same."
+        }
         P::InvitePending => {
             "Run `svc invites list --status pending`, then `svc invites resend` (--delivery response prints the new token and sends \
              no mail) or `svc invites revoke`."

@@ -37,9 +37,9 @@ routes! {
     ///
     /// Absent fields are unchanged. `disabled` revokes the sessions of the user; `active` also ends a lockout after failed
     /// logins, and a lock of the second factor after wrong codes. API keys that the user created stay active unless `revoke_api_keys`
-    /// is set, which also works alone. A change of the role requires a session that was created with a password at most ten minutes
-    /// ago. The platform administrator cannot change the role. If the tenant requires a second factor of administrators, the role `admin`
-    /// revokes the sessions of the user.
+    /// is set, which also works alone. A change of the role or of an administrator, and `active` for a disabled user, require a session
+    /// that was created with a password at most ten minutes ago. The platform administrator cannot change the role. If the tenant requires
+    /// a second factor of administrators, the role `admin` revokes the sessions of the user.
     UPDATE_USER = Operation::patch("/users/{user_id}")
         .idempotent()
         .access(&[Access::Admin, Access::PlatformAdmin])
@@ -66,7 +66,7 @@ routes! {
     ///
     /// Sends the token by e-mail, or returns it with `"delivery": "response"`. An administrator needs a session that was created
     /// with a password at most ten minutes ago to invite another administrator. An API key can invite members only, and only by
-    /// e-mail. An address that looks like the address of another user is rejected with `user_exists`.
+    /// e-mail. An address that looks like the address of another user is rejected with `email_similar`.
     ///
     /// Three invites are mailed to one address, then one per 20 minutes, over all tenants; the next one is 429 `rate_limited`.
     /// The invites of a tenant per hour, its pending invites and its users are limited too.
@@ -79,6 +79,7 @@ routes! {
             ProblemKind::ReauthenticationRequired,
             ProblemKind::NotFound,
             ProblemKind::UserExists,
+            ProblemKind::EmailSimilar,
             ProblemKind::InvitePending,
             ProblemKind::TooManyInvites,
             ProblemKind::TooManyUsers,

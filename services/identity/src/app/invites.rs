@@ -347,8 +347,7 @@ fn pending_or_failed(error: Error) -> Problem {
     if error.violates(user::EMAIL_KEY) || error.violates(invite::PENDING_KEY) {
         ProblemKind::InvitePending.into()
     } else if error.violates(user::EMAIL_SKELETON_KEY) {
-        let detail = "The address of another user looks the same. Check the spelling of the address.";
-        Problem::new(ProblemKind::UserExists).detail(detail)
+        ProblemKind::EmailSimilar.into()
     } else {
         error.into()
     }

@@ -51,7 +51,8 @@ impl App {
         let source = source(address).for_account(&HEXLOWER.encode(&account.current), ACCOUNTS_PER_ADDRESS);
         self.limiter.count(&self.config.rate_limits.reset, source).await?;
         let mut tx = self.begin(tenant_id, Actor::Anonymous).await?;
-        tx.send(&Message::MailReset { email_key: email.key().as_str().to_owned(), requested_at: tx.now() });
+        let (email_key, requested_at) = (email.key().as_str().to_owned(), tx.now());
+        tx.send(&Message::MailReset { email_key, requested_at, ip: tx.kept_address() });
         Ok(tx.commit().await?)
     }
 
@@ -64,8 +65,9 @@ impl App {
         tenant_id: &TenantId,
         mail_id: OutboxId,
         email: &EmailKey,
+        ip: Option<IpAddr>,
     ) -> Result<Option<Mail>, Error> {
-        let mut tx = self.begin(tenant_id, Actor::System).await?;
+        let mut tx = self.begin(tenant_id, Actor::Anonymous).await?;
         let Some(user) = user::find_active_for_update(&mut tx, email).await? else {
             self.resets_dropped.inc();
             return Ok(None);
@@ -91,6 +93,11 @@ impl App {
             state: ResetState::Pending,
         };
         reset::insert(&mut tx, &reset).await?;
+        if !known.is_repeated {
+            let created = AuditEvent::new(EventName::AuthnTokenCreated).about("password_reset");
+            // The person gets the mail also while the audit events of the tenant wait.
+            tx.audit(AuditEvent { ip, ..created.user(user.user_id).always_recorded() });
+        }
         tx.commit().await?;
         let letter = head.reset(&Values::new(&user.email, &tenant, reset.expires_at), &token);
         let token = MailToken { digest: reset.digest, purpose: Purpose::Reset(reset.id) };

@@ -76,6 +76,7 @@ impl App {
         &self,
         tenant_id: &TenantId,
         actor: Actor,
+        recent_login: Result<(), Problem>,
         user_id: UserId,
         patch: &PatchUser,
     ) -> Result<User, Problem> {
@@ -100,6 +101,12 @@ impl App {
         let needs_login = is_promoted && tx.second_factor_policy().await?.requires(role);
         let revokes = Revocation { sessions: disables || needs_login, api_keys: patch.revoke_api_keys };
         let is_changed = (role, status) != (found.role, found.status) || patch.revoke_api_keys;
+        let enables = status == UserStatus::Active && found.status == UserStatus::Disabled;
+        // Otherwise a stolen session could restore an administrator, lock out the others, or end the lockout of guesses.
+        let is_of_admin = found.role == Role::Admin && (is_changed || patch.status.is_some());
+        if enables || is_of_admin {
+            recent_login?;
+        }
         if is_changed {
             user::mark_status(&mut tx, user_id, role, status, revokes).await?;
             tx.send(&Message::PushUserStatus { user_id });

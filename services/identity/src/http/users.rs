@@ -57,7 +57,8 @@ pub(super) async fn patch(
     if request.role.is_some() {
         manager.require_role_change()?;
     }
-    Ok(Json(app.patch_user(&manager.tenant_id, manager.actor, user_id, &request).await?))
+    let UserManager { tenant_id, actor, recent_login } = manager;
+    Ok(Json(app.patch_user(&tenant_id, actor, recent_login, user_id, &request).await?))
 }
 
 /// `DELETE /users/{user_id}`: an administrator with a recent login.

@@ -21,6 +21,31 @@ async fn disabling_a_user_revokes_sessions_and_enabling_does_not_restore_them() 
 }
 
 #[tokio::test]
+async fn a_stale_session_neither_enables_a_user_nor_changes_an_administrator() {
+    let system = TestSystem::start().await.unwrap();
+    let admin = system.create_tenant("acme").await;
+    let users = [("ada@acme.example", Role::Admin), ("ben@acme.example", Role::Member)];
+    let [ada, ben] = users.map(async |(email, role)| {
+        let user = system.add_user(&admin, email, role).await;
+        format!("/users/{}", user.user.user_id)
+    });
+    let (ada, ben) = (ada.await, ben.await);
+    system.run_sql("update session.sessions set created_at = created_at - interval '1 hour'").await;
+    let (disable, enable) = (json!({ "status": "disabled" }), json!({ "status": "active" }));
+    let operator = system.platform_admin().header("X-Tenant-ID", "acme");
+    // Enabling an active user would end its lockout.
+    for body in [&disable, &enable, &json!({ "revoke_api_keys": true })] {
+        admin.client.patch(&ada, body).await.expect_problem(403, "reauthentication_required");
+    }
+    operator.patch(&ada, &disable).await.expect::<User>(200);
+    // A member can be stopped at once.
+    admin.client.patch(&ben, &disable).await.expect::<User>(200);
+    for path in [&ada, &ben] {
+        admin.client.patch(path, &enable).await.expect_problem(403, "reauthentication_required");
+    }
+}
+
+#[tokio::test]
 async fn a_role_change_applies_to_the_next_request_of_the_same_session() {
     let system = TestSystem::start().await.unwrap();
     let admin = system.create_tenant("acme").await;

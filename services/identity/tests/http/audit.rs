@@ -133,6 +133,10 @@ async fn every_event_of_a_public_request_names_the_address_of_the_client() {
         .expect::<Value>(200);
     let events = events(&system).await;
     assert!(events.len() > 10);
+    let of_reset = |(_, event): &&(String, Value)| event["about"] == json!("password_reset");
+    let (_, reset) = events.iter().find(of_reset).unwrap();
+    assert_eq!([&reset["event"], &reset["actor"]["type"]], ["authn_token_created", "anonymous"]);
+    assert_eq!(reset["user_id"], json!(member.user.user_id));
     for (subject, event) in events {
         assert_eq!(event["ip"], json!("127.0.0.1"), "{subject}");
     }

@@ -44,8 +44,7 @@ async fn an_address_that_looks_like_that_of_another_user_cannot_be_invited() {
     for email in ["ａdmin@acme.example", "admın@acme.example", "аdmin@acme.example", "admin@аcme.example"]
     {
         let rejected = admin.client.post("/users/invite", &invite(email)).await;
-        let problem = rejected.expect_problem(409, "user_exists");
-        assert!(problem.detail.contains("looks the same"), "{}", problem.detail);
+        rejected.expect_problem(409, "email_similar");
     }
     other.client.post("/users/invite", &invite("admın@acme.example")).await.expect::<Invite>(201);
     for email in ["corn@acme.example", "com@acme.example", "jose@acme.example", "josé@acme.example"] {
