@@ -160,7 +160,7 @@ fn the_remediation_of_a_reject_that_is_cut_names_its_rest() {
     let input = format!("{{\"source_id\":\"fw\"}}\n{{\"source_id\":\"{}\n", "x".repeat(2 << 20));
     std::fs::write(client.home().join("file.ndjson"), format!("{input}{{\"source_id\":\"fw\"}}\n")).unwrap();
     for (file, expected) in
-        [("file.ndjson", "Write these events from the input to a new file"), ("-", "is lost")]
+        [("file.ndjson", "Write these events from the original input to a new file"), ("-", "is lost")]
     {
         let send = ["events", "send", "-f", file, "--rejects", "r", "-o", "json"];
         let result = client.run_with(&send, &input);
