@@ -33,7 +33,7 @@ pub(super) fn of(route: &Route) -> Option<Case> {
         "change_password" => with(json!({ "current_password": "not the one", "new_password": "another" }))
             .getting(ProblemKind::LoginFailed),
         // Delivery by e-mail: an API key never receives the token.
-        "request_password_reset" | "invite_user" | "resend_invite" => with(json!({ "email": email })),
+        "request_password_reset" | "invite_user" => with(json!({ "email": email })),
         "confirm_password_reset" => with(json!({ "token": unknown("pr"), "new_password": "another" }))
             .getting(ProblemKind::TokenInvalid),
         "accept_invite" => {
@@ -61,7 +61,7 @@ pub(super) fn of(route: &Route) -> Option<Case> {
             with(json!({ "sequences": [1] }))
         }
         // Absent fields are unchanged.
-        "start_device" | "update_tenant" | "update_user" => with(json!({})),
+        "start_device" | "update_tenant" | "update_user" | "resend_invite" => with(json!({})),
         // Otherwise the response does not end.
         "read_events" => Case { query: "?follow=false", ..plain() },
         "send_event" => with(event),
