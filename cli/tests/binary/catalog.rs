@@ -113,8 +113,7 @@ fn variables_of_a_command_are_the_ones_that_it_uses() {
         let listed = command.get("environment").map(|_| names(command, "environment", "name"));
         let required = match name {
             "users set-role" => &["SVC_TOKEN"][..],
-            "users get" => &["SVC_TOKEN", "SVC_API_KEY"],
-            "users list" => &["SVC_TOKEN", "SVC_API_KEY", "SVC_PLATFORM_TOKEN"],
+            "users get" | "users list" => &["SVC_TOKEN", "SVC_API_KEY", "SVC_PLATFORM_TOKEN"],
             "tenants list" => &["SVC_PLATFORM_TOKEN"],
             "catalog show" => &[],
             _ => continue,
