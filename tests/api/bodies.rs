@@ -3,7 +3,8 @@
 use reqwest::Method;
 use serde_json::{Value, json};
 use tenancy::UserId;
-use testsystem::TestSystem;
+use testkit::Client;
+use testsystem::{TestSystem, TestUser};
 
 /// Returns method, path and field of each optional field, and whether only the platform administrator can call the route.
 fn optional_fields(document: &Value) -> Vec<(Method, String, String, bool)> {
@@ -32,6 +33,14 @@ fn is_of_platform(operation: &Value) -> bool {
     callers.iter().all(|caller| caller.get("platform").is_some()) && !callers.is_empty()
 }
 
+/// Returns a client with the credential of an administrator, or of the platform administrator if only that one can call the route.
+fn client_of(system: &TestSystem, admin: &TestUser, operation: &Value) -> Client {
+    let bearer =
+        if is_of_platform(operation) { &*system.platform_token } else { admin.session.session_id.expose() };
+    let client = system.client().bearer(bearer).header("X-Tenant-ID", "acme");
+    client.header("X-User-ID", &admin.user.user_id.to_string())
+}
+
 #[tokio::test]
 async fn a_query_parameter_that_is_not_utf_8_is_an_error_on_every_route() {
     let system = TestSystem::start().await.unwrap();
@@ -42,13 +51,7 @@ async fn a_query_parameter_that_is_not_utf_8_is_an_error_on_every_route() {
     let paths = document["paths"].as_object().unwrap().iter().filter(|(path, _)| *path != "/pages/{name}");
     for (path, operations) in paths {
         for (method, operation) in operations.as_object().unwrap() {
-            let bearer = if is_of_platform(operation) {
-                &*system.platform_token
-            } else {
-                admin.session.session_id.expose()
-            };
-            let client = system.client().bearer(bearer).header("X-Tenant-ID", "acme");
-            let client = client.header("X-User-ID", &admin.user.user_id.to_string());
+            let client = client_of(&system, &admin, operation);
             let method = Method::from_bytes(method.to_ascii_uppercase().as_bytes()).unwrap();
             let parameters = operation["parameters"].as_array().into_iter().flatten();
             for parameter in parameters.filter(|parameter| parameter["in"] == "query") {
@@ -101,13 +104,7 @@ async fn an_unknown_field_is_an_error_on_every_route_with_a_closed_schema() {
             if schema["additionalProperties"] != false || !example.is_object() {
                 continue;
             }
-            let bearer = if is_of_platform(operation) {
-                &*system.platform_token
-            } else {
-                admin.session.session_id.expose()
-            };
-            let client = system.client().bearer(bearer).header("X-Tenant-ID", "acme");
-            let client = client.header("X-User-ID", &admin.user.user_id.to_string());
+            let client = client_of(&system, &admin, operation);
             let mut path = path.replace("{tenant_id}", "acme").replace("{consumer_name}", "c");
             for id in ["user_id", "invite_id", "factor_id", "key_id", "session_id"] {
                 path = path.replace(&format!("{{{id}}}"), &UserId::generate().to_string());
