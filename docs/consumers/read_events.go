@@ -5,6 +5,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -204,7 +205,7 @@ func run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	consumer, err := stream.Consumer(ctx, "UDM", name)
+	consumer, err := stream.Consumer(ctx, cmp.Or(os.Getenv("NATS_STREAM"), "UDM"), name)
 	if err != nil {
 		return err
 	}

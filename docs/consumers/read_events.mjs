@@ -66,7 +66,8 @@ async function process_(stream, event, types, ackWait) {
 /** Acknowledges an event, also while the broker restarts. Returns whether the broker has confirmed it. */
 async function acknowledge(event, ackWait) {
   for (const end = Date.now() + ackWait; Date.now() < end; await sleep(500)) {
-    if (await event.ackAck({ timeout: 1000 }).catch(() => false)) return true;
+    // `ackAck` sends one acknowledgement at most, also if it fails. Then `working` sends nothing either.
+    if (await broker.request(event.reply, "+ACK", { timeout: 1000 }).then(() => true, () => false)) return true;
   }
   return false;
 }

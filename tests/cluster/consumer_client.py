@@ -2,8 +2,8 @@
 
 `first`: each consumer reads one event. Prints how many did.
 `witness`: keeps connections open, and prints `open`, then the time at which the server has closed the first one.
-`declared`: connects with a Secret of the operator, prints `open`, reads one event, prints `read`, then the time at which the server has closed the
-connection.
+`declared`: connects with the variables of a Secret of the operator, prints `open`, reads one event, prints `read`, then the time at which the
+server has closed the connection.
 `survivor`: reads until it has the event with the id in the variable LAST and no event is left, whatever happens to the servers. Prints `open` at the
 start, and at the end how many events it handled, and how many different ones.
 `mover`: as an administrator, moves the leaders of the stream and of the durable MOVES (a variable) times. Prints `open` at the start, and at the
@@ -54,19 +54,14 @@ async def witness(names):
 
 
 async def declared(_):
-    login = {}
-    for key in ("url", "user", "password", "stream", "durable"):
-        with open(f"/logins/{key}") as file:
-            login[key] = file.read()
+    url, user, password, stream, durable = (os.environ[f"NATS_{key}"] for key in ("URL", "USER", "PASSWORD", "STREAM", "DURABLE"))
     closed = asyncio.Event()
 
     async def disconnected():
         closed.set()
 
-    client = await nats.connect(
-        login["url"], user=login["user"], password=login["password"], disconnected_cb=disconnected, allow_reconnect=False
-    )
-    events = await client.jetstream().pull_subscribe_bind(login["durable"], stream=login["stream"])
+    client = await nats.connect(url, user=user, password=password, disconnected_cb=disconnected, allow_reconnect=False)
+    events = await client.jetstream().pull_subscribe_bind(durable, stream=stream)
     print("open", flush=True)
     await (await events.fetch(1, timeout=60))[0].ack_sync()
     print("read", flush=True)

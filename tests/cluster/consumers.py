@@ -122,6 +122,8 @@ def start(cluster, mode, *names, namespace=None, secret=SECRET, **variables):
         "image": dependency("python"),
         "args": ["/consumer_client.py", mode, *names],
         "env": [{"name": key, "value": str(value)} for key, value in variables.items()],
+        # As docs/operator.md describes for the Secret of a resource.
+        "envFrom": [{"secretRef": {"name": secret}}] if namespace else [],
         "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
         "volumeMounts": [{"name": "logins", "mountPath": "/logins"}],
     }

@@ -9,7 +9,7 @@ use contract::paths::Upstream;
 use e2e::{Process, Services, accounts, api_client};
 use futures::future::join_all;
 use hashing::SystemEntropy;
-use rustix::process::Signal;
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 use testkit::{Client, Forwarder, NatsServer, TestResponse, wait_until};
 
@@ -31,8 +31,8 @@ async fn create(server: &NatsServer, name: &str) -> (bool, bool) {
     (is_kept, is_kept && logins.wait_until_usable(&created.durable, password.expose()).await)
 }
 
-/// Creates a consumer without a change of the accounts.
-async fn create_only(server: &NatsServer, name: &str) -> (ConsumerLogins, Created) {
+/// Connects as ingest.
+async fn connect(server: &NatsServer) -> (ConsumerLogins, Durables) {
     let config = Config {
         inbox_prefix: Some("_INBOX.ingest".to_owned()),
         ..Config::new(server.url_of("ingest"), "test")
@@ -42,13 +42,19 @@ async fn create_only(server: &NatsServer, name: &str) -> (ConsumerLogins, Create
         Durables::over(&connection, EventStreams::ONE).await.ok()
     })
     .await;
+    (ConsumerLogins::new(connection, config), durables)
+}
+
+/// Creates a consumer without a change of the accounts.
+async fn create_only(server: &NatsServer, name: &str) -> (ConsumerLogins, Created) {
+    let (logins, durables) = connect(server).await;
     let filter = DurableFilter::default().into();
     // A request can fail while the server reloads its accounts.
     let created = wait_until("the consumer is created", async || {
         durables.create(name, &filter, &SystemEntropy).await.ok()
     })
     .await;
-    (ConsumerLogins::new(connection, config), created)
+    (logins, created)
 }
 
 #[tokio::test]
@@ -81,6 +87,25 @@ async fn the_kept_accounts_follow_the_consumers_with_a_signal_or_a_command() {
     // An existing file is not replaced.
     assert!(accounts(&["init"], &file).status().unwrap().success());
     assert!(std::fs::read_to_string(&file).unwrap().contains("by-command"));
+}
+
+#[tokio::test]
+async fn a_request_during_a_reload_waits_until_the_broker_answers() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("consumers.conf");
+    std::fs::write(&file, bus::accounts_file(&[])).unwrap();
+    let server = start_server(&file).await;
+    let (_, created) = create_only(&server, "siem").await;
+    let (_, durables) = connect(&server).await;
+    let pid = Pid::from_raw(server.pid().unwrap()).unwrap();
+    let files = [bus::accounts_file(&[created.durable]), bus::accounts_file(&[])];
+    for content in files.iter().cycle().take(6) {
+        std::fs::write(&file, content).unwrap();
+        kill_process(pid, Signal::HUP).unwrap();
+        for _ in 0..500 {
+            assert!(durables.get("siem").await.unwrap().is_some());
+        }
+    }
 }
 
 #[tokio::test]

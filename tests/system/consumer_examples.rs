@@ -151,15 +151,21 @@ impl<'a> System<'a> {
         assert_eq!(output.matches(&format!("{prefix}-3 ")).count(), 1, "{name}: {output}");
     }
 
-    /// Runs an example while the stream of dead letters is full and the broker restarts.
+    /// Runs an example while the stream of dead letters is full, and kills the broker while a handler runs. The handler prints `half` and
+    /// the id of its event after half of its time. Each event must be handled once.
     async fn disturb(&self, name: &str, mut command: Command, output: &Path) {
         self.configure(&mut command);
         let mut processes = [Process::start(&mut command, output)];
         let large = json!({ "source_id": "large", "note": "x".repeat(100_000) });
         self.user.client.post("/events", &large).await.expect::<Value>(202);
-        self.send_plain(name, 5).await;
         // The large event waits.
         self.wait_until_handled(&mut processes, 1).await;
+        self.send_plain(name, 5).await;
+        wait_until("the third event is being handled", async || {
+            processes[0].expect_running();
+            (processes[0].output().matches(&format!("half {name}-")).count() >= 3).then_some(())
+        })
+        .await;
         let before = self.run.current_run_file().children.nats;
         e2e::kill(before, Signal::KILL);
         wait_until("the broker runs again", async || {
@@ -171,9 +177,15 @@ impl<'a> System<'a> {
             (self.user.client.post("/events", &event).await.status == 202).then_some(())
         })
         .await;
+        // Without the acknowledgement of the third event, this takes longer than the test waits.
         self.wait_until_handled(&mut processes, 1).await;
         let [process] = processes;
-        assert!(process.output().contains(&format!("{name}-last")), "{}", process.output());
+        let output = process.output();
+        let printed = output.lines().filter(|line| line.starts_with("demo "));
+        let mut handled: Vec<_> = printed.filter_map(|line| line.split(' ').nth(2)).collect();
+        handled.sort_unstable();
+        let sent = ["0", "1", "2", "3", "4", "last"].map(|number| format!("{name}-{number}"));
+        assert_eq!(handled, sent, "{output}");
         self.platform("POST", "/consumers/consumer/reset", json!({ "to": "new" })).await;
     }
 
@@ -239,6 +251,14 @@ pub(super) fn python(program: &Path, library: &OsStr) -> Command {
     let mut python = Command::new(variable("SVC_TEST_PYTHON").unwrap_or_else(|| "python3".into()));
     python.arg(program).env("PYTHONPATH", library);
     python
+}
+
+/// Writes the Python example with this line at the beginning of its handler.
+fn write_python_example(file: &Path, line: &str) {
+    let handler = "    if len(event.data) > MAX_PAYLOAD:\n";
+    let source = std::fs::read_to_string(documented("read_events.py")).unwrap();
+    assert!(source.contains(handler));
+    std::fs::write(file, source.replacen(handler, &format!("{line}\n{handler}"), 1)).unwrap();
 }
 
 /// The Python example with the current library.
@@ -378,10 +398,7 @@ async fn slow_handlers_in_three_processes_handle_each_event_once_and_after_a_res
     // A batch of ten takes three times as long.
     let system = System::start(&installation, 3).await;
     let slow = installation.path("slow.py");
-    let source = std::fs::read_to_string(documented("read_events.py")).unwrap();
-    let handler = "    if len(event.data) > MAX_PAYLOAD:\n";
-    std::fs::write(&slow, source.replacen(handler, &format!("    import time; time.sleep(1)\n{handler}"), 1))
-        .unwrap();
+    write_python_example(&slow, "    import time; time.sleep(1)");
     system.share("python", || python_example(&slow), &installation).await;
     system.reset("python", python_example(&slow), &installation.path("python-reset")).await;
 
@@ -407,24 +424,31 @@ async fn slow_handlers_in_three_processes_handle_each_event_once_and_after_a_res
 #[tokio::test]
 async fn the_examples_continue_while_no_dead_letter_can_be_stored_and_after_a_restart_of_the_broker() {
     let installation = Installation::new(&[]);
-    let system = System::start(&installation, 30).await;
+    // The broker delivers an event without an acknowledgement again after an hour, which no test waits for.
+    let system = System::start(&installation, 3600).await;
     let client = bus::connect(&bus::Config::new(&system.run.run_file.nats_url, "test")).await.unwrap();
     let context = async_nats::jetstream::new(client);
     let mut stream = context.get_stream("UDM_DLQ").await.unwrap();
     let config = stream.info().await.unwrap().config.clone();
     context.update_stream(async_nats::jetstream::stream::Config { max_bytes: 16, ..config }).await.unwrap();
 
-    let program = python_example(&documented("read_events.py"));
-    system.disturb("python", program, &installation.path("python")).await;
-    if let Some(program) = java_example(&installation, "") {
+    let program = installation.path("half.py");
+    let half = r#"    import time; time.sleep(0.5); print("half", event.headers["ce-id"], flush=True); time.sleep(0.5)"#;
+    write_python_example(&program, half);
+    system.disturb("python", python_example(&program), &installation.path("python")).await;
+    let half =
+        r#"Thread.sleep(500); System.out.println("half " + header(event, "ce-id")); Thread.sleep(500);"#;
+    if let Some(program) = java_example(&installation, &format!("{half}\n")) {
         system.disturb("java", program, &installation.path("java")).await;
     }
-    if let Some(program) = install_javascript_example(&installation, None, "").await {
+    let half = r#"await sleep(500); console.log("half", event.headers.get("ce-id")); await sleep(500);"#;
+    if let Some(program) = install_javascript_example(&installation, None, &format!("{half}\n")).await {
         system.disturb("javascript", node(&program), &installation.path("javascript")).await;
     }
     if let Some(go) = installed("go") {
         let home = tempfile::tempdir().unwrap();
-        let program = build_go_example(&go, home.path(), None, "").await;
+        let half = r#"time.Sleep(time.Second / 2); fmt.Println("half", event.Headers().Get("ce-id")); time.Sleep(time.Second / 2)"#;
+        let program = build_go_example(&go, home.path(), None, &format!("{half}\n")).await;
         system.disturb("go", Command::new(program), &installation.path("go")).await;
     }
 }

@@ -182,6 +182,24 @@ async fn ctrl_c_leaves_no_process_and_the_next_run_has_its_data() {
     client.get("/auth/session").await.expect::<Value>(200);
 }
 
+/// Each change reloads the broker, which answers no requests meanwhile.
+#[tokio::test]
+async fn consumers_are_created_and_deleted_one_after_another() {
+    let installation = Installation::new(&[]);
+    let run = installation.up().await;
+    let platform_token = std::fs::read_to_string(&run.run_file.platform_token_file).unwrap();
+    let platform_admin = api_client(&run.run_file.base_url).bearer(platform_token.trim());
+    let names = ["a", "b", "c", "d", "e", "f"];
+    for name in names {
+        let consumer = json!({ "name": name, "all_tenants": true });
+        let created: Value = platform_admin.post("/consumers", &consumer).await.expect(201);
+        assert_eq!(created["login"]["active"], true, "{created}");
+    }
+    for name in names {
+        platform_admin.delete(&format!("/consumers/{name}")).await.expect_empty(204);
+    }
+}
+
 #[tokio::test]
 async fn the_log_of_the_broker_is_bounded_although_each_forged_acknowledgement_is_a_line() {
     let installation = Installation::new(&[]);

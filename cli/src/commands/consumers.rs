@@ -17,7 +17,9 @@ use crate::framework::catalog::{Errors, Examples, Names, Routes};
 use crate::framework::command::{Command, ended, group};
 use crate::framework::context::Context;
 use crate::framework::error::{ErrorKind, Result};
-use crate::framework::output::{Cell, CommandOutput, ItemList, Row, Table, duration, optional, text, time};
+use crate::framework::output::{
+    Cell, CommandOutput, ItemList, Row, Table, duration, name, optional, text, time,
+};
 
 use control::{Config, Pause, Reset, Resume};
 use create::{Create, RotateLogin};
@@ -83,15 +85,15 @@ impl Row for Consumer {
 
     fn columns(&self) -> Vec<(&'static str, Cell)> {
         vec![
-            ("CONSUMER", text(format!("{}{}", self.name, state(self)))),
+            ("CONSUMER", name(format!("{}{}", self.name, state(self)))),
             ("TENANT", text(tenant(self))),
-            ("EVENT TYPES", text(event_types(self))),
-            ("START", start(self)),
             ("PENDING", text(self.pending)),
-            ("UNACKED", text(self.ack_pending)),
-            ("REDELIVERED", text(self.redelivered)),
             ("BEHIND", optional(oldest_unread(self))),
             ("LAST ACK", optional(self.last_acknowledged_at.as_ref().map(time))),
+            ("UNACKED", text(self.ack_pending)),
+            ("EVENT TYPES", text(event_types(self))),
+            ("START", start(self)),
+            ("REDELIVERED", text(self.redelivered)),
         ]
     }
 }

@@ -359,7 +359,14 @@ impl Durables {
     async fn find(&self, stream: &str, name: &str) -> Result<Option<Info>, DurableError> {
         let subject = format!("CONSUMER.INFO.{stream}.{name}");
         let (body, absent) = (json!({}), ErrorCode::CONSUMER_NOT_FOUND);
-        request_optional(&self.context, subject, &body, absent).await.map_err(failed(stream))
+        let request = || request_optional(&self.context, subject.clone(), &body, absent);
+        let mut found = request().await;
+        // The reload of an earlier change can begin after `over`.
+        if found.as_ref().is_err_and(|error| has_no_responder(error.downcast_ref())) {
+            let _ = timeout(RELOAD_TIMEOUT, accepts_requests(&self.context)).await;
+            found = request().await;
+        }
+        found.map_err(failed(stream))
     }
 
     async fn create_in(&self, stream: &str, config: impl IntoConsumerConfig) -> Result<Info, DurableError> {
@@ -407,11 +414,15 @@ async fn accepts_requests(context: &Context) {
     let request = async || {
         let response: Result<Response<serde_json::Value>, RequestError> =
             context.request("STREAM.NAMES", &json!({})).await;
-        response.err().is_some_and(|error| error.kind() == RequestErrorKind::NoResponders)
+        has_no_responder(response.as_ref().err())
     };
     while request().await {
         sleep(RELOAD_POLL).await;
     }
+}
+
+fn has_no_responder(error: Option<&RequestError>) -> bool {
+    error.is_some_and(|error| error.kind() == RequestErrorKind::NoResponders)
 }
 
 fn pull_config(

@@ -161,10 +161,10 @@ impl Debug for Config {
 
 impl Config {
     /// Returns the settings of the variables `NATS_URL`, `NATS_USER` (the name of the durable) and `NATS_PASSWORD`, with which
-    /// `svc consumers create` prints the login.
+    /// `svc consumers create` prints the login, and of `NATS_STREAM` (names of streams with commas; default: `UDM`).
     ///
     /// # Errors
-    /// [`ConsumerError::Options`] if one of them is not set, or not UTF-8.
+    /// [`ConsumerError::Options`] if one of the first three is not set, or not UTF-8.
     #[expect(clippy::disallowed_methods, reason = "the caller asks for the environment")]
     pub fn from_env() -> Result<Self, ConsumerError> {
         let read = |name: &str| match std::env::var(name) {
@@ -174,7 +174,11 @@ impl Config {
             }
             Err(error) => Err(ConsumerError::Options(format!("{name}: {error}").into())),
         };
-        Ok(Self::new(read("NATS_URL")?, read("NATS_USER")?, read("NATS_PASSWORD")?))
+        let mut config = Self::new(read("NATS_URL")?, read("NATS_USER")?, read("NATS_PASSWORD")?);
+        if let Ok(streams) = read("NATS_STREAM") {
+            config.streams = streams.split(',').map(str::to_owned).collect();
+        }
+        Ok(config)
     }
 
     /// Returns the default settings. The NATS user has the name of the durable.

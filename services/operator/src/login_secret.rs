@@ -11,8 +11,8 @@ use kube::ResourceExt as _;
 
 /// Label of the Secrets: the name of the consumer.
 pub(crate) const LABEL: &str = "svc.internal/consumer";
-/// The keys of a Secret. `url` is the address of NATS, if it is configured.
-const KEYS: [&str; 5] = ["url", "user", "password", "stream", "durable"];
+/// The keys of a Secret: the variables that clients read. `NATS_URL` is the address of NATS, if it is configured.
+const KEYS: [&str; 5] = ["NATS_URL", "NATS_USER", "NATS_PASSWORD", "NATS_STREAM", "NATS_DURABLE"];
 
 /// The values of a Secret by their keys.
 #[derive(Clone, Default, PartialEq, Eq)]
@@ -51,7 +51,7 @@ impl LoginSecret {
 
     /// Returns the password, if it is that of the stored login.
     pub(crate) fn password_of(&self, stored: &StoredConsumer) -> Option<&str> {
-        let password = std::str::from_utf8(&self.0.get("password")?.0).ok()?;
+        let password = std::str::from_utf8(&self.0.get("NATS_PASSWORD")?.0).ok()?;
         let digest = TokenDigest::from_text(password).to_hex();
         (stored.login_digest.as_ref() == Some(&digest)).then_some(password)
     }
@@ -61,5 +61,28 @@ impl LoginSecret {
 pub(crate) fn trim(secret: &mut Secret) {
     if let Some(data) = &mut secret.data {
         data.retain(|key, value| KEYS.contains(&key.as_str()) && value.0.len() <= 1024);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_variables_that_the_library_and_the_examples_read_are_keys_of_the_secret() {
+        for (name, program) in [
+            ("Rust", include_str!("../../../libs/consumer/src/lib.rs")),
+            ("Python", include_str!("../../../docs/consumers/read_events.py")),
+            ("Go", include_str!("../../../docs/consumers/read_events.go")),
+            ("JavaScript", include_str!("../../../docs/consumers/read_events.mjs")),
+            ("Java", include_str!("../../../docs/consumers/ReadEvents.java")),
+        ] {
+            let words = program.split(|character: char| !character.is_ascii_uppercase() && character != '_');
+            let mut read: Vec<_> = words.filter(|word| word.starts_with("NATS_")).collect();
+            read.sort_unstable();
+            read.dedup();
+            assert_eq!(read, ["NATS_PASSWORD", "NATS_STREAM", "NATS_URL", "NATS_USER"], "{name}");
+            assert!(read.iter().all(|variable| KEYS.contains(variable)), "{name}");
+        }
     }
 }

@@ -113,12 +113,14 @@ pub(crate) struct Summary<'a> {
 
 impl fmt::Display for Summary<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let RunFile { base_url, tenant, admin_email, .. } = self.run_file;
+        let RunFile { base_url, nats_url, tenant, admin_email, .. } = self.run_file;
+        let broker = nats_url.rsplit('@').next().unwrap_or(nats_url);
         writeln!(f, "\nThe system is ready.\n")?;
         writeln!(f, "  API             {base_url}/api/v1")?;
         writeln!(f, "  API docs        {base_url}/api/v1/docs")?;
         writeln!(f, "  readiness       {}/readyz", self.admin_url)?;
         writeln!(f, "  metrics         {}/metrics", self.admin_url)?;
+        writeln!(f, "  NATS            nats://{broker} (for the logins of `svc consumers create`)")?;
         writeln!(f, "  data            {}", self.data.display())?;
         if self.sends_mails {
             writeln!(f, "  mails           sent through SVC_SMTP_URL")?;
@@ -140,13 +142,15 @@ impl fmt::Display for Summary<'_> {
                 "  {svc} users accept-invite   # asks for the invite token above and for a password"
             )?;
         }
+        writeln!(f, "\nLog in:\n")?;
         writeln!(f, "  {svc} auth login --email {admin_email} --tenant {tenant}")?;
+        writeln!(f, "\nInvite a member, send an event and list the sessions:\n")?;
         writeln!(f, "  {svc} users invite --email member@{tenant}.example --tenant {tenant}")?;
-        writeln!(f, "  {svc} auth sessions list")?;
         let event = r#"{"source_id":"demo","metadata":{"event_type":"USER_LOGIN"}}"#;
         writeln!(f, "  echo '{event}' | {svc} events send -f -")?;
+        writeln!(f, "  {svc} auth sessions list")?;
         writeln!(f, "\nTo revoke a session, use an id from the list:\n")?;
-        writeln!(f, "  {svc} auth sessions revoke <session-id>")
+        writeln!(f, "  {svc} auth sessions revoke '<session-id>'")
     }
 }
 
@@ -217,13 +221,24 @@ mod tests {
             data: Path::new("/d"),
         };
         let text = summary.to_string();
-        for part in ["http://127.0.0.1:8080/api/v1/docs", "/d/secrets/platform-token", "/d/mails/*.eml"] {
+        let parts = [
+            "http://127.0.0.1:8080/api/v1/docs",
+            "/d/secrets/platform-token",
+            "/d/mails/*.eml",
+            "nats://127.0.0.1:1 ",
+        ];
+        for part in parts {
             assert!(text.contains(part), "{text}");
         }
         let link = "http://127.0.0.1:8080/api/v1/pages/accept-invite#token=svc_iv_x";
         let lines = ["  invite token    svc_iv_x\n".to_owned(), format!("  invite link     {link}\n")];
         assert!(lines.iter().all(|line| text.contains(line)), "{text}");
         assert_eq!(text.matches("svc_iv_x").count(), lines.len(), "{text}");
+        // A command that asks would read a line that is pasted after it.
+        for asking in [" users accept-invite ", " auth login "] {
+            let (_, after) = text.split_once(asking).unwrap();
+            assert_eq!(after.lines().nth(1), Some(""), "{text}");
+        }
     }
 
     #[test]

@@ -57,7 +57,11 @@ impl Command for Resume {
 
     async fn run(self, context: &Context) -> Result<Self::Output> {
         let api = context.connect(Self::REQUIRES).await?;
-        api.call(&routes::RESUME_CONSUMER, &[&self.name]).fetch().await
+        let consumer = api.call(&routes::RESUME_CONSUMER, &[&self.name]).fetch().await?;
+        context.notice_later(
+            "A program that waits gets the stored events with the next event or with its next request, after a minute at most.",
+        );
+        Ok(consumer)
     }
 }
 

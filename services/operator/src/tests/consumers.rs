@@ -33,14 +33,14 @@ impl Cluster {
         let data: Value = data.map(|(key, value)| (key.clone(), Value::String(decoded(value)))).collect();
         let operator = self.running.at_ingest(BLUE);
         let stored: Value = operator.get(contract::managed::CONSUMERS).await.expect(200);
-        let digest = TokenDigest::from_text(data["password"].as_str()?).to_hex();
+        let digest = TokenDigest::from_text(data["NATS_PASSWORD"].as_str()?).to_hex();
         (stored[0]["login_digest"] == digest).then_some(data)
     }
 
     /// Waits until the Secret has the login with another password than the given one.
     async fn login_after(&self, password: &Value) -> Value {
         wait_until("the Secret has another login", async || {
-            self.login().await.filter(|data| data["password"] != *password)
+            self.login().await.filter(|data| data["NATS_PASSWORD"] != *password)
         })
         .await
     }
@@ -63,12 +63,12 @@ async fn a_consumer_has_a_login_in_a_secret_while_its_tenant_allows_its_namespac
     cluster.apply_consumer(&spec);
     cluster.wait(SIEM, "True", "Provisioned").await;
     let data = cluster.login_after(&Value::Null).await;
-    let expected = json!({ "url": "nats://nats.example", "user": "siem", "password": data["password"], "stream": "UDM",
-        "durable": "siem" });
+    let expected = json!({ "NATS_URL": "nats://nats.example", "NATS_USER": "siem",
+        "NATS_PASSWORD": data["NATS_PASSWORD"], "NATS_STREAM": "UDM", "NATS_DURABLE": "siem" });
     assert_eq!(data, expected);
     let secret = cluster.api.get(LOGIN).unwrap();
     assert_eq!(secret["metadata"]["ownerReferences"][0]["kind"], "SvcConsumer");
-    assert!(!cluster.api.get(SIEM).unwrap().to_string().contains(data["password"].as_str().unwrap()));
+    assert!(!cluster.api.get(SIEM).unwrap().to_string().contains(data["NATS_PASSWORD"].as_str().unwrap()));
     let consumer = cluster.consumer().await;
     assert_eq!((consumer.event_types, consumer.max_ack_pending), (vec!["USER_LOGIN".to_owned()], 7));
     assert_eq!(consumer.partitions, Some(Partitions { first: 0, last: 31 }));
@@ -81,10 +81,10 @@ async fn a_consumer_has_a_login_in_a_secret_while_its_tenant_allows_its_namespac
     assert_eq!(kept.created_at, consumer.created_at, "its position remains");
 
     cluster.apply_consumer(&spec);
-    let again = cluster.login_after(&data["password"]).await;
+    let again = cluster.login_after(&data["NATS_PASSWORD"]).await;
     cluster.wait(SIEM, "True", "Provisioned").await;
     assert!(cluster.has_user().await);
-    assert_ne!(again["password"], data["password"]);
+    assert_ne!(again["NATS_PASSWORD"], data["NATS_PASSWORD"]);
     cluster.api.delete(SIEM);
     wait_until("the login is removed", async || (!cluster.has_user().await).then_some(())).await;
     let platform = cluster.running.system.platform_admin();
@@ -96,17 +96,17 @@ async fn a_lost_or_changed_secret_and_a_login_that_someone_else_has_replaced_are
     let cluster = Cluster::start().await;
     cluster.apply_consumer(&json!({}));
     cluster.wait(SIEM, "True", "Provisioned").await;
-    let mut password = cluster.login_after(&Value::Null).await["password"].clone();
+    let mut password = cluster.login_after(&Value::Null).await["NATS_PASSWORD"].clone();
     cluster.api.delete(LOGIN);
-    password = cluster.login_after(&password).await["password"].clone();
-    cluster.api.apply(LOGIN, &json!({ "data": { "password": "b3RoZXI=" } }));
-    password = cluster.login_after(&password).await["password"].clone();
-    cluster.api.apply(LOGIN, &json!({ "data": { "durable": "b3RoZXI=" } }));
+    password = cluster.login_after(&password).await["NATS_PASSWORD"].clone();
+    cluster.api.apply(LOGIN, &json!({ "data": { "NATS_PASSWORD": "b3RoZXI=" } }));
+    password = cluster.login_after(&password).await["NATS_PASSWORD"].clone();
+    cluster.api.apply(LOGIN, &json!({ "data": { "NATS_DURABLE": "b3RoZXI=" } }));
     let same = wait_until("the durable is restored", async || {
-        cluster.login().await.filter(|data| data["durable"] == "siem")
+        cluster.login().await.filter(|data| data["NATS_DURABLE"] == "siem")
     })
     .await;
-    assert_eq!(same["password"], password, "its login is not replaced");
+    assert_eq!(same["NATS_PASSWORD"], password, "its login is not replaced");
     let platform = cluster.running.system.platform_admin();
     platform.post("/consumers/siem/rotate-login", &json!({})).await.expect::<CreatedConsumer>(200);
     cluster.login_after(&password).await;
@@ -134,7 +134,8 @@ async fn a_consumer_of_another_owner_and_a_secret_of_someone_else_are_left_as_th
     let platform = cluster.running.system.platform_admin();
     let request = json!({ "name": "siem", "tenant_id": "acme" });
     let created: CreatedConsumer = platform.post("/consumers", &request).await.expect(201);
-    let foreign = json!({ "metadata": { "labels": { "app": "other" } }, "data": { "password": "b3RoZXI=" } });
+    let foreign =
+        json!({ "metadata": { "labels": { "app": "other" } }, "data": { "NATS_PASSWORD": "b3RoZXI=" } });
     cluster.api.apply(LOGIN, &foreign);
     cluster.apply_consumer(&json!({}));
     cluster.wait(SIEM, "False", "SecretTaken").await;
