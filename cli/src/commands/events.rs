@@ -9,9 +9,12 @@ mod item;
 mod progress;
 mod ranges;
 mod rejects;
+mod remarks;
 mod send;
 mod source;
 mod tail;
+
+use std::sync::Arc;
 
 #[cfg(fuzzing)]
 pub use checkpoint::fuzzed as fuzzed_checkpoint;
@@ -19,6 +22,7 @@ use clap::Args;
 use contract::ProblemKind;
 #[cfg(fuzzing)]
 pub use input::fuzzed as fuzzed_events;
+use parking_lot::Mutex;
 use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::Value;
@@ -26,6 +30,7 @@ use udm::ParseError;
 
 use self::input::EventReader;
 use self::item::{InputItem, described};
+use self::remarks::Remarks;
 use self::source::{Input, InputSource};
 use crate::framework::catalog::{Errors, Examples, Names, SchemaOf, schema_of};
 use crate::framework::command::{Command, group};
@@ -130,16 +135,20 @@ impl Command for Validate {
     const SEE_ALSO: Names = &["events send"];
     const INPUT_SCHEMA: Option<SchemaOf> = Some(schema_of::<udm::UdmEvent>);
 
-    async fn run(self, _: &Context) -> Result<Self::Output> {
+    async fn run(self, context: &Context) -> Result<Self::Output> {
+        let Input { file, source_id } = self.input;
+        let (source, remarks) = (source_id.clone(), Arc::<Mutex<Remarks>>::default());
+        let added = Arc::clone(&remarks);
         let validate = move || {
             let mut result = ValidationResult::default();
-            let Input { file, source_id } = self.input;
-            for item in EventReader::new(InputSource::open(&file)?.into_reader(), source_id)? {
+            let events = EventReader::new(InputSource::open(&file)?.into_reader(), source_id)?;
+            for item in events.with_remarks(added) {
                 result.add(&item?);
             }
             Ok(result)
         };
         let result = run_blocking(validate).await?;
+        remarks.lock().print(context.out(), source.as_deref());
         if result.total == 0 {
             return Err(ErrorKind::InputInvalid.with_message("the input contains no events"));
         }

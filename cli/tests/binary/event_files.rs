@@ -266,10 +266,32 @@ fn an_export_of_a_search_is_sent_with_one_command_and_its_bytes_are_unchanged() 
 }
 
 #[test]
+fn members_that_are_not_sent_and_objects_of_other_formats_are_a_warning() {
+    let stub = Stub::new(service);
+    let hec = r#"{"time":1,"host":"web-1","event":{"metadata":{"event_type":"USER_LOGIN"}}}"#;
+    let otlp = r#"{"resourceLogs":[{"scopeLogs":[]}]}"#;
+    for command in ["send", "validate"] {
+        let warnings = |input: &str| {
+            let result = client(&stub).run_with(&["events", command, "-f", "-", "--source-id", "fw"], input);
+            assert_eq!(result.code, Some(0), "{result:?}");
+            result.stderr
+        };
+        let both = warnings(&format!("{hec}\n{otlp}\n"));
+        let ignored = "members next to wrapped events are not sent with them: host, time\n";
+        assert!(both.contains(ignored), "{both}");
+        assert!(both.contains("objects without a known field of an event: 1;"), "{both}");
+        let none = warnings(r#"{"udm":{"metadata":{"event_type":"USER_LOGIN"}},"name":"a"}"#);
+        assert!(!none.contains("members next to") && !none.contains("known field"), "{none}");
+        let long = warnings(&hec.replace("host", &"h".repeat(65)));
+        assert!(long.contains(&format!("with them: {}, time\n", "h".repeat(64))), "{long}");
+    }
+}
+
+#[test]
 fn the_error_of_the_first_line_of_csv_requests_an_export_as_json() {
     let stub = Stub::new(service);
     let client = client(&stub);
-    let expected = "line 2: malformed_json: not JSON: expected ident at column 2; CSV is not read";
+    let expected = "line 2: malformed_json: not JSON: expected a value (NaN, Infinity, None and single quotes are not JSON) at column 2; CSV is not read";
     for separator in [",", ";", "\t"] {
         let csv = "\ntimestamp,source\nlogin,fw-1\n".replace(',', separator);
         let result = client.run_with(&["events", "send", "-f", "-"], &csv);

@@ -271,7 +271,7 @@ fn partial_success_is_exit_status_10_with_a_rejects_file() {
         first[1],
         json!({
             "line": 3, "item": null, "event_id": null, "code": "malformed_json",
-            "message": "not JSON: expected ident at column 2"
+            "message": "not JSON: expected a value (NaN, Infinity, None and single quotes are not JSON) at column 2"
         })
     );
     assert_valid_output("events send", &summary);

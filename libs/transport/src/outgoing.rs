@@ -3,7 +3,7 @@
 use std::str::FromStr;
 
 use serde_json::value::{RawValue, to_raw_value};
-use udm::{find_event_id, with_text};
+use udm::{find_event_id, json_error, with_text};
 use uuid::Uuid;
 
 use crate::{TransportError, TransportErrorKind, UdmEvent};
@@ -30,7 +30,7 @@ impl OutgoingEvent {
     /// [`TransportErrorKind::InvalidEvent`] if the JSON is not an object, or `event_id` is not a string, occurs twice or is
     /// misspelled, as in `Event_id`.
     pub fn from_json(body: Box<RawValue>, new_id: impl FnOnce() -> String) -> Result<Self, TransportError> {
-        let found = find_event_id(body.get()).map_err(|error| invalid(error.to_string()))?;
+        let found = find_event_id(body.get()).map_err(|error| invalid(json_error(&error)))?;
         if let Some(written) = found.event_id.filter(|id| id.get() != "null").or(found.metadata_id) {
             let event_id =
                 serde_json::from_str(written.get()).map_err(|_| invalid("event_id is not a string"))?;
@@ -155,9 +155,9 @@ mod tests {
     #[test]
     fn rejects_json_that_cannot_have_an_id() {
         for (text, message) in [
-            (r#"["a"]"#, "invalid type: sequence, expected an event, which is a JSON object"),
-            ("7", "invalid type: integer `7`, expected an event, which is a JSON object"),
-            ("null", "invalid type: null, expected an event, which is a JSON object"),
+            (r#"["a"]"#, "expected an event, which is a JSON object"),
+            ("7", "expected an event, which is a JSON object"),
+            ("null", "expected an event, which is a JSON object"),
             (r#"{"event_id":7}"#, "event_id is not a string"),
             (r#"{"eventId":7}"#, "event_id is not a string"),
             (r#"{"event_id":"a","event_id":"a"}"#, "the event has more than one event_id"),

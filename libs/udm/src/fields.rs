@@ -16,6 +16,14 @@ pub(crate) const MAX_SOURCE_ID_BYTES: usize = 256;
 pub(crate) const MAX_EVENT_ID_BYTES: usize = 128;
 pub(crate) const MAX_TYPE_BYTES: usize = 64;
 
+/// Returns whether the text is an event type.
+pub(crate) fn is_event_type(text: &str) -> bool {
+    let is_allowed = |byte: u8| byte.is_ascii_uppercase() || byte.is_ascii_digit() || byte == b'_';
+    text.len() <= MAX_TYPE_BYTES
+        && text.starts_with(|first: char| first.is_ascii_uppercase())
+        && text.bytes().all(is_allowed)
+}
+
 /// The names of the event types and their numbers, in ascending order.
 pub(crate) const EVENT_TYPES: &[(i32, &str)] = &include!("fields/event_types.udm");
 

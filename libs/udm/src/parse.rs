@@ -25,6 +25,8 @@ pub(crate) use rules::{event_type, instant, integer, integral, is_event_id, time
 pub const MAX_EVENT_BYTES: usize = 256 * 1024;
 /// Maximum nesting of an event. The event itself is the first level.
 pub const MAX_DEPTH: usize = 32;
+/// Text of [`json_error`] for bytes of another encoding.
+pub const NOT_UTF_8: &str = "text that is not UTF-8";
 /// Type of an event without `event_type`.
 pub const DEFAULT_EVENT_TYPE: &str = "GENERIC_EVENT";
 
@@ -102,6 +104,29 @@ pub fn parse(bytes: &[u8]) -> Result<Event<'_>, ParseError> {
 pub fn is_followed_by_object(text: &[u8]) -> bool {
     let mut values = serde_json::Deserializer::from_slice(text).into_iter::<IgnoredAny>();
     matches!(values.next(), Some(Ok(_))) && text[values.byte_offset()..].trim_ascii_start().starts_with(b"{")
+}
+
+/// Returns the text of an error of the JSON parser without its position.
+pub fn json_error(error: &serde_json::Error) -> String {
+    let text = error.to_string();
+    let text = text.rsplit_once(" at line ").map_or(text.as_str(), |(text, _)| text);
+    let plain = match text {
+        "expected ident" | "expected value" => {
+            "expected a value (NaN, Infinity, None and single quotes are not JSON)"
+        }
+        "invalid number" => "invalid number (leading zeros, NaN and Infinity are not JSON)",
+        "invalid unicode code point" => NOT_UTF_8,
+        "key must be a string" => "a name must be text in double quotes",
+        "trailing characters" => "characters after the end of the value",
+        _ if error.is_eof() => return text.replace("EOF while parsing", "it ends inside of"),
+        _ => text.rfind("expected an event").map_or(text, |start| &text[start..]),
+    };
+    plain.to_owned()
+}
+
+/// Returns the text of an error of the JSON parser with its position.
+pub(crate) fn located_error(error: &serde_json::Error) -> String {
+    format!("{} at line {} column {}", json_error(error), error.line(), error.column())
 }
 
 /// Returns why bytes are not JSON: their encoding if it is not UTF-8, else the error of the parser.

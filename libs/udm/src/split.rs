@@ -6,7 +6,7 @@ use serde::de::IgnoredAny;
 use serde_json::Deserializer;
 use serde_json::value::RawValue;
 
-use crate::parse::{is_followed_by_object, not_json};
+use crate::parse::{NOT_UTF_8, is_followed_by_object, json_error, located_error, not_json};
 
 /// Maximum number of events in a batch. Shippers that limit only the bytes of a request send up to 2 MB at once.
 pub const MAX_BATCH_EVENTS: usize = 10_000;
@@ -92,7 +92,12 @@ impl<'a> List<'a> {
         let item = match values.next() {
             Some(Ok(item)) => item.get().as_bytes(),
             Some(Err(error)) => {
-                return Err(self.not_json(format!("item with index {index}: {error} of the item")));
+                let item = format!("item with index {index}: ");
+                // The first such byte of the body is in this item. After another error, it can be in a later one.
+                if json_error(&error) == NOT_UTF_8 {
+                    return Err(SplitError::NotJson(item + &not_json(self.body, error)));
+                }
+                return Err(self.not_json(format!("{item}{} of the item", located_error(&error))));
             }
             None => {
                 return Err(self.not_json(format!("the body ends before the item with index {index}")));
@@ -132,9 +137,10 @@ impl<'a> List<'a> {
         match serde_json::from_str::<IgnoredAny>(text) {
             Ok(_) => SplitError::NotAList,
             Err(error) if is_followed_by_object(self.body) => self.not_json(format!(
-                "{error}; send several events as lines with Content-Type: application/x-ndjson"
+                "{}; send several events as lines with Content-Type: application/x-ndjson",
+                located_error(&error)
             )),
-            Err(error) => self.not_json(error),
+            Err(error) => self.not_json(located_error(&error)),
         }
     }
 
@@ -190,13 +196,16 @@ mod tests {
     #[test]
     fn error_names_the_malformed_item() {
         for (body, expected) in [
-            ("[{}, {\"a\":}]", "item with index 1: expected value at line 1 column 6 of the item"),
+            (
+                "[{}, {\"a\":}]",
+                "item with index 1: expected a value (NaN, Infinity, None and single quotes are not JSON) at line 1 column 6 of the item",
+            ),
             ("[{} {}]", "expected `,` or `]` after the item with index 0"),
             ("[{}, ", "the body ends before the item with index 1"),
             ("[{}] []", "there are characters after the list"),
             (
                 "{\"a\":1}\n{\"a\":2}",
-                "trailing characters at line 2 column 1; send several events as lines with Content-Type: application/x-ndjson",
+                "characters after the end of the value at line 2 column 1; send several events as lines with Content-Type: application/x-ndjson",
             ),
         ] {
             assert_eq!(list_items(body.as_bytes()), Err(SplitError::NotJson(expected.to_owned())), "{body}");
@@ -204,10 +213,12 @@ mod tests {
     }
 
     #[test]
-    fn error_names_the_first_byte_of_the_body_that_is_not_utf_8() {
+    fn error_names_the_first_byte_of_the_body_that_is_not_utf_8_and_its_item() {
         let utf_16: Vec<u8> = "[{}]".encode_utf16().flat_map(u16::to_le_bytes).collect();
         for (body, expected) in [
-            (&b"[{\"a\":\"\xfc\"}]"[..], "it is not UTF-8 at byte 8; send UTF-8"),
+            (&b"[{\"a\":\"\xfc\"}]"[..], "item with index 0: it is not UTF-8 at byte 8; send UTF-8"),
+            (b"[{}, {\"a\":\"\xfc\"}]", "item with index 1: it is not UTF-8 at byte 12; send UTF-8"),
+            (b"[{\"a\":}, \"\xfc\"]", "it is not UTF-8 at byte 11; send UTF-8"),
             (&b"{\"a\":\"\xfc\"}"[..], "it is not UTF-8 at byte 7; send UTF-8"),
             (&utf_16[..], "it is not UTF-8 at byte 2, and looks like UTF-16; send UTF-8"),
             (&b"\xff\xfe["[..], "it is not UTF-8 at byte 1, and looks like UTF-16; send UTF-8"),

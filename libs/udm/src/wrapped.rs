@@ -1,13 +1,15 @@
 //! Events inside of another document, such as the result of a search, the body of an import, or a line of `svc events tail`.
 
 use std::borrow::Cow;
+use std::collections::BTreeSet;
 use std::fmt;
 
+use chrono::DateTime;
 use contract::escape_pointer_token;
 use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
-use crate::fields::{EVENT, Field, Meaning, Name, Rule, TextRule, find, is_same_name};
+use crate::fields::{EVENT, Field, Meaning, Name, Rule, TextRule, find, is_event_type, is_same_name};
 
 /// The members that contain events in the documents of Google SecOps and of this service, and the other members that the same objects have
 /// in these documents. The other members are no part of an event.
@@ -76,8 +78,9 @@ pub enum Document<'a> {
     Other,
     /// An object that is no event: `{}`, or the error message of an API.
     NoEvent,
-    /// An object that contains these events, in their order. The result of a search that has found nothing contains none.
-    Wrapper(Vec<WrappedEvent<'a>>),
+    /// An object that contains these events, in their order, and other members with these names next to them, which are no part of an
+    /// event and that no known document has there. The result of a search that has found nothing contains no event.
+    Wrapper(Vec<WrappedEvent<'a>>, BTreeSet<Cow<'a, str>>),
     /// An object that contains these events, and other members that can be a part of an event: it has a field of an event, or an event in
     /// it has no event type, and no known document has these members.
     Mixed(Vec<WrappedEvent<'a>>),
@@ -98,8 +101,9 @@ pub struct WrappedEvent<'a> {
     pub is_event: bool,
 }
 
-/// Returns the events that a JSON object contains. They are objects with known fields in members such as `udm`, `event` or `events`, and,
-/// if the document has no field of an event itself, objects with `metadata.event_type` in any other member.
+/// Returns the events that a JSON object contains. They are objects with known fields in members such as `udm`, `event` or `events`, and
+/// objects with `metadata.event_type` or `metadata.event_timestamp` in any other member: at any depth, or, if the document has a
+/// `source_id` or an `event_id`, as its value or as an item of it.
 ///
 /// An object with a known field other than `source_id`, `event_id` and `additional` is an event itself, whatever its other members are.
 pub fn unwrap_events(document: &str) -> Document<'_> {
@@ -112,7 +116,7 @@ pub fn unwrap_events(document: &str) -> Document<'_> {
         return if search.has_others {
             Document::Mixed(search.events)
         } else {
-            Document::Wrapper(search.events)
+            Document::Wrapper(search.events, search.others)
         };
     }
     if members.has_field() {
@@ -121,7 +125,7 @@ pub fn unwrap_events(document: &str) -> Document<'_> {
     match members.0.as_slice() {
         [] => Document::NoEvent,
         [error] if error.name == "error" && error.value.get().starts_with('{') => Document::NoEvent,
-        _ if members.is_empty_result() => Document::Wrapper(Vec::new()),
+        _ if members.is_empty_result() => Document::Wrapper(Vec::new(), BTreeSet::new()),
         _ => Document::Other,
     }
 }
@@ -157,10 +161,6 @@ impl Member<'_> {
 }
 
 impl<'a> Members<'a> {
-    fn metadata(&self) -> Option<&Member<'a>> {
-        self.0.iter().find(|member| member.field.is_some_and(|field| field.name == "metadata"))
-    }
-
     /// Whether the object is an event itself. Other documents have the ids and `additional` too.
     fn is_event(&self) -> bool {
         let is_own = |field: &Field| !matches!(field.rule, Rule::Text(_)) && field.name != "additional";
@@ -172,16 +172,28 @@ impl<'a> Members<'a> {
         self.0.iter().any(|member| member.field.is_some_and(|field| field.name != "additional"))
     }
 
+    /// Whether `metadata` has a field that is wanted.
+    fn has_metadata(&self, is_wanted: impl Fn(&Member<'_>) -> bool) -> bool {
+        let metadata = self.0.iter().filter(|member| is_same_name("metadata", &member.name));
+        let mut objects =
+            metadata.filter_map(|member| serde_json::from_str::<Members<'_>>(member.value.get()).ok());
+        objects.any(|object| object.0.iter().any(&is_wanted))
+    }
+
     /// Whether the type of an event is known.
     fn has_event_type(&self) -> bool {
-        let Some(Member { value, field: Some(Field { rule: Rule::Object(metadata), .. }), .. }) =
-            self.metadata()
-        else {
-            return false;
-        };
-        let is_type = |member: &Member<'_>| matches!(find(metadata, &member.name), Meaning::Known(field, _) if field.name == "event_type");
-        let members = serde_json::from_str::<Members<'_>>(value.get());
-        members.is_ok_and(|members| members.0.iter().any(is_type))
+        self.has_metadata(|field| is_same_name("event_type", &field.name))
+    }
+
+    /// Whether the object is an event in a member with any name: `metadata` has a type or a time as UDM defines them. Logs of other
+    /// products have `metadata` too.
+    fn is_marked(&self) -> bool {
+        self.has_metadata(|field| {
+            let text: String = serde_json::from_str(field.value.get()).unwrap_or_default();
+            is_same_name("event_type", &field.name) && is_event_type(&text)
+                || is_same_name("event_timestamp", &field.name)
+                    && (DateTime::parse_from_rfc3339(&text).is_ok() || field.value.get().starts_with('{'))
+        })
     }
 
     /// The text of a field.
@@ -274,7 +286,9 @@ struct Search<'a> {
     events: Vec<WrappedEvent<'a>>,
     /// Whether one of them has no event type, so that it can be a part of another one.
     has_untyped: bool,
-    /// Whether an object around them has other members that can be a part of an event.
+    /// The other members of the objects around them that would be lost.
+    others: BTreeSet<Cow<'a, str>>,
+    /// Whether one of these can be a part of an event.
     has_others: bool,
 }
 
@@ -314,7 +328,7 @@ impl<'a> Search<'a> {
     }
 
     fn object(&mut self, object: &'a RawValue, members: &Members<'a>, place: Place<'a>) -> bool {
-        let is_event = members.has_event_type() || place.is_named && members.is_event();
+        let is_event = members.is_marked() || place.is_named && members.is_event();
         if !is_event && self.members(members, &place) {
             return true;
         }
@@ -332,7 +346,10 @@ impl<'a> Search<'a> {
         let (source_id, event_id) = (ids[0].or(place.source_id), ids[1].or(place.event_id));
         let (wrappers, others): (Vec<_>, Vec<_>) = members.0.iter().partition(|member| {
             let is_named = is_wrapper(&member.name);
-            if !can_contain(member.value) || member.field.is_some() || !is_named && has_field {
+            if !can_contain(member.value)
+                || member.field.is_some()
+                || !is_named && has_field && !contains_event(member.value)
+            {
                 return false;
             }
             let below = place.below(escape_pointer_token(&member.name));
@@ -345,8 +362,11 @@ impl<'a> Search<'a> {
                 || member.is_neighbor(&wrappers)
         };
         let can_be_event = self.has_untyped || others.iter().any(|member| member.field.is_some());
-        self.has_others |=
-            !wrappers.is_empty() && can_be_event && !others.iter().all(|member| is_kept(member));
+        if !wrappers.is_empty() {
+            let lost: Vec<_> = others.iter().filter(|member| !is_kept(member)).collect();
+            self.has_others |= can_be_event && !lost.is_empty();
+            self.others.extend(lost.into_iter().map(|member| member.name.clone()));
+        }
         !wrappers.is_empty()
     }
 
@@ -360,12 +380,19 @@ fn can_contain(value: &RawValue) -> bool {
     value.get().starts_with(['{', '['])
 }
 
+/// Whether the value, or an item of it, is an event in a member with any name.
+fn contains_event(value: &RawValue) -> bool {
+    let items = serde_json::from_str::<Vec<&RawValue>>(value.get()).unwrap_or_else(|_| vec![value]);
+    let mut objects = items.iter().filter_map(|item| serde_json::from_str::<Members<'_>>(item.get()).ok());
+    objects.any(|members| members.is_marked())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     fn unwrapped(document: &str) -> Vec<(String, &str)> {
-        let (Document::Wrapper(events) | Document::Mixed(events)) = unwrap_events(document) else {
+        let (Document::Wrapper(events, _) | Document::Mixed(events)) = unwrap_events(document) else {
             return Vec::new();
         };
         events.into_iter().map(|found| (found.pointer, found.event.get())).collect()
@@ -411,6 +438,8 @@ mod tests {
             (r#"{"hits":{"total":1,"hits":[{"_id":"x","_source":EVENT}]}}"#, &["/hits/hits/0/_source"]),
             (r#"{"results":[EVENT,EVENT],"additional":{}}"#, &["/results/0", "/results/1"]),
             (r#"{"a~/b":[[EVENT]]}"#, &["/a~0~1b/0/0"]),
+            (r#"{"source_id":"fw","record":EVENT}"#, &["/record"]),
+            (r#"{"event_id":"7","records":[EVENT,EVENT]}"#, &["/records/0", "/records/1"]),
         ] {
             let document = document.replace("EVENT", EVENT);
             let found = unwrapped(&document);
@@ -463,6 +492,9 @@ mod tests {
             (r#"{"source_id":"fw","event_id":7,"udm":EVENT}"#, false),
             (r#"{"source_id":"fw","event_id":"7","events":[EVENT]}"#, false),
             (r#"{"source_id":"fw","host":"web-1","event":{"network":{}}}"#, false),
+            (r#"{"source_id":"fw","record":EVENT}"#, true),
+            (r#"{"source_id":"fw","host":"web-1","record":EVENT}"#, false),
+            (r#"{"host":"web-1","record":{"Metadata":{"EventTimestamp":"2026-01-01T00:00:00Z"}}}"#, false),
             (r#"{"source_id":"fw","event_type":"USER_LOGIN","event":{"network":{}}}"#, false),
             (r#"{"events":[{"udm":EVENT},{"udm":EVENT,"host":"web-1"}]}"#, true),
             (r#"{"events":[{"udm":{"network":{}}},{"udm":{"network":{}},"host":"web-1"}]}"#, false),
@@ -473,14 +505,36 @@ mod tests {
         ] {
             let document = document.replace("EVENT", EVENT);
             let found = unwrap_events(&document);
-            assert_eq!(matches!(found, Document::Wrapper(_)), is_wrapper, "{document}");
+            assert_eq!(matches!(found, Document::Wrapper(..)), is_wrapper, "{document}");
             assert_eq!(matches!(found, Document::Mixed(_)), !is_wrapper, "{document}");
         }
     }
 
     #[test]
+    fn the_names_of_members_next_to_events_are_returned_unless_known_documents_have_them() {
+        for (document, names) in [
+            (
+                r#"{"time":1,"sourcetype":"x","host":"web-1","event":EVENT}"#,
+                &["host", "sourcetype", "time"][..],
+            ),
+            (
+                r#"{"hits":{"total":2,"hits":[{"_id":"a","_source":EVENT},{"_id":"b","_source":EVENT}]}}"#,
+                &["_id", "total"],
+            ),
+            (
+                r#"{"source_id":"fw","events":[{"name":"a","udm":EVENT,"tags":[]}],"moreDataAvailable":true}"#,
+                &[],
+            ),
+        ] {
+            let document = document.replace("EVENT", EVENT);
+            let Document::Wrapper(_, found) = unwrap_events(&document) else { panic!("{document}") };
+            assert!(found.iter().eq(names), "{document}: {found:?}");
+        }
+    }
+
+    #[test]
     fn items_of_a_list_with_events_are_not_lost_and_are_no_events() {
-        let Document::Wrapper(found) =
+        let Document::Wrapper(found, _) =
             unwrap_events(r#"{"events":[{"udm":{"metadata":{}}},{"other":1},null]}"#)
         else {
             panic!("no event");
@@ -510,7 +564,7 @@ mod tests {
             (r#"{"event_id":7,"source_id":null,"event":EVENT}"#, None, None),
         ] {
             let document = document.replace("EVENT", EVENT);
-            let (Document::Wrapper(found) | Document::Mixed(found)) = unwrap_events(&document) else {
+            let (Document::Wrapper(found, _) | Document::Mixed(found)) = unwrap_events(&document) else {
                 panic!("{document}")
             };
             let text = |value: Option<&RawValue>| value.map(|value| value.get().to_owned());
@@ -531,7 +585,7 @@ mod tests {
             r#"{"complete":true}"#,
         ] {
             assert!(
-                matches!(unwrap_events(document), Document::Wrapper(events) if events.is_empty()),
+                matches!(unwrap_events(document), Document::Wrapper(events, _) if events.is_empty()),
                 "{document}"
             );
         }

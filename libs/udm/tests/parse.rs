@@ -175,6 +175,16 @@ fn a_wrapped_event_is_rejected_with_the_pointer_of_the_inner_object() {
     );
     expect(r#"{"Event_id":7,"event":{"source_id":"a"}}"#, &[("/event", "wrapped_event")]);
     expect(r#"{"source_id":"a","host":"h","event":{"network":{}}}"#, &[("/event", "wrapped_event")]);
+    for event in [
+        r#"{"metadata":{"eventType":"USER_LOGIN"}}"#,
+        r#"{"Metadata":{"EVENT_TIMESTAMP":"2026-01-01T00:00:00Z"},"principal":{}}"#,
+    ] {
+        for (member, pointer) in
+            [(event.to_owned(), "/record"), (format!(r#"[{{"n":1}},{event}]"#), "/record/1")]
+        {
+            expect(&format!(r#"{{"source_id":"a","n":1,"record":{member}}}"#), &[(pointer, "wrapped_event")]);
+        }
+    }
     let items = r#"{"udm":{"metadata":{}}},"#.repeat(20);
     let import = format!(r#"{{"inlineSource":{{"events":[{items}{{}}]}}}}"#);
     let found = errors(&import);
@@ -185,6 +195,12 @@ fn a_wrapped_event_is_rejected_with_the_pointer_of_the_inner_object() {
         r#"{"source_id":"a","principal":{},"event":{"target":{}},"detections":[{"security_result":{}}]}"#,
         r#"{"source_id":"a","event":{"kind":"alert"},"idm":7,"events":[]}"#,
         r#"{"source_id":"a","additional":{"udm":{"metadata":{}}}}"#,
+        r#"{"source_id":"a","additional":{"metadata":{"event_type":"USER_LOGIN"}}}"#,
+        r#"{"source_id":"a","principal":{},"cause":{"metadata":{"event_type":"USER_LOGIN"}}}"#,
+        r#"{"source_id":"a","case":{"evidence":{"metadata":{"event_type":"USER_LOGIN"}}}}"#,
+        r#"{"source_id":"a","pod":{"metadata":{"name":"web-1"}},"items":[{"metadata":{"labels":{}}}]}"#,
+        r#"{"source_id":"a","data":{"metadata":{"event_type":"push"}}}"#,
+        r#"{"source_id":"a","message":{"metadata":{"eventType":"DetectionSummaryEvent","eventTimestamp":7}}}"#,
     ] {
         assert!(parse(event.as_bytes()).is_ok(), "{event}");
     }
@@ -492,6 +508,26 @@ fn malformed_json_is_distinguished_from_an_invalid_event() {
     }
     for other in ["[]", "null", "1", "\"fw\""] {
         expect(other, &[("", "invalid_type")]);
+    }
+}
+
+#[test]
+fn the_error_of_text_that_is_not_json_has_no_words_of_the_parser() {
+    let value = "expected a value (NaN, Infinity, None and single quotes are not JSON)";
+    for (text, expected) in [
+        (r#"{"a":NaN}"#, value),
+        (r#"{"a":Infinity}"#, value),
+        ("nan", value),
+        ("{\"a\":'x'}", value),
+        (r#"{"a":-Infinity}"#, "invalid number (leading zeros, NaN and Infinity are not JSON)"),
+        (r"{'a':1}", "a name must be text in double quotes"),
+        (r#"{"a":1}}"#, "characters after the end of the value"),
+        (r#"{"a":[1"#, "it ends inside of a list"),
+        (r#"{"a":"#, "it ends inside of a value"),
+    ] {
+        let Err(ParseError::NotJson(error)) = parse(text.as_bytes()) else { panic!("{text}") };
+        let message = error.rsplit_once(" at line 1 column ").map(|(message, _)| message);
+        assert_eq!(message, Some(expected), "{text}: {error}");
     }
 }
 

@@ -22,7 +22,9 @@ use crate::framework::catalog::{Errors, Examples, Names, Requirement, Routes};
 use crate::framework::command::{Command, group};
 use crate::framework::context::Context;
 use crate::framework::error::{CliError, ErrorKind, Result};
-use crate::framework::output::{Cell, CommandOutput, ItemList, Row, Streamed, Table, optional, text, time};
+use crate::framework::output::{
+    Cell, CommandOutput, ItemList, Row, Streamed, Table, name, optional, text, time,
+};
 
 group!(
     /// Dead letters of consumers, and quarantined items.
@@ -93,11 +95,11 @@ impl Row for DeadLetter {
             ("SEQUENCE", text(self.sequence)),
             ("FAILED", time(&self.failed_at)),
             ("TENANT", text(&self.tenant_id)),
+            ("REASON", optional(reason(self).map(name))),
             ("SOURCE", optional(self.source_id.as_ref().map(text))),
-            ("EVENT ID", optional(self.event_id.as_ref().map(text))),
             ("TYPE", optional(self.event_type.as_ref().map(text))),
             ("ATTEMPTS", optional(self.attempts.map(text))),
-            ("REASON", optional(reason(self).map(text))),
+            ("EVENT ID", optional(self.event_id.as_ref().map(text))),
         ]
     }
 }

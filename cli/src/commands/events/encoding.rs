@@ -2,7 +2,7 @@
 
 use std::io::{self, BufRead, BufReader, Cursor, Read};
 
-use flate2::bufread::MultiGzDecoder;
+use flate2::bufread::GzDecoder;
 
 use crate::framework::error::{ErrorKind, Result};
 
@@ -49,7 +49,7 @@ pub(super) fn decoded(reader: Reader) -> Result<Reader> {
     let unreadable = |error: io::Error| ErrorKind::InputUnreadable.with_message(error.to_string());
     let (encoding, reader) = recognized(reader).map_err(unreadable)?;
     let reader: Box<dyn Read + Send> = match encoding {
-        Encoding::Gzip => Box::new(Decoder("gzip", MultiGzDecoder::new(reader))),
+        Encoding::Gzip => Box::new(Decoder("gzip", Gzip(GzDecoder::new(reader)))),
         Encoding::Zstd => Box::new(Decoder("zstd", zstd::Decoder::with_buffer(reader).map_err(unreadable)?)),
         encoding => return text(encoding, reader),
     };
@@ -144,6 +144,25 @@ impl<R: Read> Read for Decoder<R> {
             UnexpectedEof => io::Error::new(UnexpectedEof, format!("the {} data is not complete", self.0)),
             _ => error,
         })
+    }
+}
+
+/// The members of a gzip file. Zeros after the last one are padding, as for `gzip -d`.
+struct Gzip(GzDecoder<Reader>);
+
+impl Read for Gzip {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        loop {
+            let length = self.0.read(buffer)?;
+            let rest = self.0.get_mut();
+            while length == 0 && rest.fill_buf()?.first() == Some(&0) {
+                rest.consume(1);
+            }
+            if length > 0 || rest.fill_buf()?.is_empty() {
+                return Ok(length);
+            }
+            self.0 = GzDecoder::new(std::mem::replace(rest, Box::new(io::empty())));
+        }
     }
 }
 
@@ -242,12 +261,14 @@ mod tests {
     }
 
     #[test]
-    fn damaged_and_incomplete_data_is_an_error_after_its_events() {
+    fn damaged_and_incomplete_data_is_an_error_after_its_events_and_padding_is_not() {
         let gzip = gzip(TEXT.as_bytes());
         assert_eq!(read(&gzip[..gzip.len() - 4]).unwrap_err(), "the gzip data is not complete");
         let mut damaged = gzip.clone();
         *damaged.last_mut().unwrap() ^= 1;
         assert!(read(&damaged).unwrap_err().starts_with("the gzip data is damaged: "));
+        assert_eq!(read(&[&gzip[..], &gzip, &vec![0; 1 << 20]].concat()).unwrap(), TEXT.repeat(2));
+        assert!(read(&[&gzip[..], &[0, 7]].concat()).unwrap_err().starts_with("the gzip data is "));
         let zstd = zstd::encode_all(TEXT.as_bytes(), 3).unwrap();
         assert_eq!(read(&zstd[..zstd.len() - 4]).unwrap_err(), "the zstd data is not complete");
         assert_eq!(read(&utf16(TEXT)[..31]).unwrap_err(), "the UTF-16 text is not complete");

@@ -3,8 +3,10 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io::{self, BufRead};
+use std::sync::Arc;
 
 use data_encoding::BASE64;
+use parking_lot::Mutex;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 use serde_json::Deserializer;
@@ -15,10 +17,11 @@ use super::encoding::decoded;
 use super::item::{InputItem, InvalidJson, MAX_EVENT_BYTES, MAX_PREFIX_BYTES, Place};
 use super::ranges::ItemRanges;
 use super::rejects::Reject;
+use super::remarks::Remarks;
 use crate::framework::error::{CliError, ErrorKind, Result};
 
 /// Maximum length of a list or a wrapper, which is read into memory. The number of objects one after another has no limit.
-const MAX_LIST_BYTES: usize = 256 * 1024 * 1024;
+const MAX_LIST_BYTES: usize = if cfg!(test) { 8 } else { 256 } * 1024 * 1024;
 /// What to do about an input that is a single value and not JSON.
 const DAMAGED: &str = "Correct the input at this position, or get it again if it is not complete.";
 /// Separates the values of a JSON text sequence (RFC 7464).
@@ -44,6 +47,7 @@ pub(super) struct EventReader {
     queue: VecDeque<Entry>,
     /// Numbers of events that are not returned.
     skipped: ItemRanges,
+    remarks: Arc<Mutex<Remarks>>,
 }
 
 /// An event without its number.
@@ -56,7 +60,8 @@ struct Entry {
 impl EventReader {
     /// Recognizes the encoding. Events without a source get `source_id`, if there is one.
     pub(super) fn new(reader: Box<dyn BufRead + Send>, source_id: Option<String>) -> Result<Self> {
-        let (buffer, start, at_end, lines, columns, last_line, count, queue, skipped) = Default::default();
+        let (buffer, start, at_end, lines, columns, last_line, count, queue, skipped, remarks) =
+            Default::default();
         let reader = decoded(reader)?;
         Ok(Self {
             reader,
@@ -70,12 +75,18 @@ impl EventReader {
             count,
             queue,
             skipped,
+            remarks,
         })
     }
 
     /// Skips the events with these numbers, whatever they contain.
     pub(super) fn skipping(self, skipped: ItemRanges) -> Self {
         Self { skipped, ..self }
+    }
+
+    /// Where the reader adds its remarks.
+    pub(super) fn with_remarks(self, remarks: Arc<Mutex<Remarks>>) -> Self {
+        Self { remarks, ..self }
     }
 
     fn next_item(&mut self) -> Result<Option<InputItem>> {
@@ -109,7 +120,9 @@ impl EventReader {
                     self.add(json, line, is_line);
                     return Ok(true);
                 }
-                Err(list) if first == b'[' && self.count == 0 => return Err(self.invalid_list(&list)),
+                Err(list) if self.count == 0 && (first == b'[' || self.is_too_long()) => {
+                    return Err(self.invalid_list(&list));
+                }
                 Err(value) => error = Some(value),
             }
         }
@@ -143,13 +156,23 @@ impl EventReader {
         Ok(true)
     }
 
-    /// The error of a list that is not JSON. None of its events is used.
+    /// Whether the value at `start`, which is not complete, is longer than the maximum.
+    fn is_too_long(&self) -> bool {
+        self.buffer.len() - self.start > MAX_LIST_BYTES
+    }
+
+    /// The error of a list that is not JSON, or of a value that is too long. None of its events is used.
     fn invalid_list(&self, error: &serde_json::Error) -> CliError {
-        if self.buffer.len() - self.start > MAX_LIST_BYTES {
-            let message = format!("the list of events is larger than {} MiB", MAX_LIST_BYTES >> 20);
-            return ErrorKind::InputInvalid.with_message(message).with_remediation(
-                "Send the events as NDJSON (one event per line), which has no size limit: jq -c .[] FILE",
-            );
+        if self.is_too_long() {
+            let message =
+                format!("a list or an object in the input is larger than {} MiB", MAX_LIST_BYTES >> 20);
+            let events = match self.buffer[self.start] {
+                b'[' => "jq -c '.[]' FILE",
+                _ => "jq -c '.events[]' FILE, where `events` is the member with the events",
+            };
+            return ErrorKind::InputInvalid.with_message(message).with_remediation(format!(
+                "Send the events as NDJSON (one event per line), which has no size limit: {events}"
+            ));
         }
         let InvalidJson { message, .. } = InvalidJson::not_json(b"", error, self.lines, self.columns);
         ErrorKind::InputInvalid
@@ -162,7 +185,8 @@ impl EventReader {
         if let Some(reject) = Reject::parse(json.get().as_bytes()) {
             return self.add_reject(reject, line, is_line);
         }
-        let events = match contents(json.get()) {
+        let found = contents(json.get(), &mut self.remarks.lock());
+        let events = match found {
             Contents::Events(events) => events,
             Contents::Event(wrapped) => {
                 let json = match wrapped {
@@ -337,12 +361,13 @@ enum Contents<'a> {
     Events(Vec<WrappedEvent<'a>>),
 }
 
-fn contents(json: &str) -> Contents<'_> {
+fn contents<'a>(json: &'a str, remarks: &mut Remarks) -> Contents<'a> {
     if json.starts_with('[') {
         let items: Vec<&RawValue> = serde_json::from_str(json).unwrap_or_default();
         // An object without a field of an event is one only if the list has no documents with events.
-        let is_wrapper =
-            |item: &&RawValue| matches!(unwrap_events(item.get()), Document::Wrapper(_) | Document::Mixed(_));
+        let is_wrapper = |item: &&RawValue| {
+            matches!(unwrap_events(item.get()), Document::Wrapper(..) | Document::Mixed(_))
+        };
         let has_wrapper = items.iter().any(is_wrapper);
         let items = items.into_iter().map(|event| WrappedEvent {
             pointer: String::new(),
@@ -354,14 +379,21 @@ fn contents(json: &str) -> Contents<'_> {
         return Contents::Events(items.collect());
     }
     match unwrap_events(json) {
-        Document::Event | Document::Other => Contents::Event(None),
+        Document::Event => Contents::Event(None),
+        Document::Other => {
+            remarks.add_unknown();
+            Contents::Event(None)
+        }
         // The service rejects an object with events and other members, so that none is lost.
         Document::Mixed(events) => {
             let first = events.into_iter().find(|event| event.is_event);
             Contents::Event(first.map(|event| event.pointer))
         }
         Document::NoEvent => Contents::NoEvent,
-        Document::Wrapper(events) => Contents::Events(events),
+        Document::Wrapper(events, others) => {
+            remarks.add_ignored(others);
+            Contents::Events(events)
+        }
     }
 }
 
@@ -370,7 +402,7 @@ fn event_in_member(event: &str) -> Option<String> {
     let members: BTreeMap<String, &RawValue> = serde_json::from_str(event).ok()?;
     members.into_iter().find_map(|(name, value)| {
         let document = format!("{{{}:{value}}}", serde_json::to_string(&name).ok()?);
-        let (Document::Wrapper(events) | Document::Mixed(events)) = unwrap_events(&document) else {
+        let (Document::Wrapper(events, _) | Document::Mixed(events)) = unwrap_events(&document) else {
             return None;
         };
         events.into_iter().find(|event| event.is_event).map(|event| event.pointer)
@@ -458,15 +490,18 @@ mod tests {
             b"{\"a\":1}\n  {\"b\":\nnonsense\n{\"c\":\"\xff\"}\n{\"d\":4}\n{\"e\":5},\n{\"f\":\n{\"g\":7}\n",
             &[
                 ("line 1", "{\"a\":1}"),
-                ("line 2", "not complete JSON: EOF while parsing a value at column 7"),
-                ("line 3", "not JSON: expected ident at column 2"),
+                ("line 2", "not complete JSON: it ends inside of a value at column 7"),
+                (
+                    "line 3",
+                    "not JSON: expected a value (NaN, Infinity, None and single quotes are not JSON) at column 2",
+                ),
                 (
                     "line 4",
-                    "not JSON: invalid unicode code point at column 7; convert text that is not UTF-8 first: iconv -f WINDOWS-1252 -t UTF-8 FILE",
+                    "not JSON: text that is not UTF-8 at column 7; convert it first: iconv -f WINDOWS-1252 -t UTF-8 FILE",
                 ),
                 ("line 5", "{\"d\":4}"),
-                ("line 6", "not JSON: trailing characters at column 8"),
-                ("line 7", "not complete JSON: EOF while parsing a value at column 5"),
+                ("line 6", "not JSON: characters after the end of the value at column 8"),
+                ("line 7", "not complete JSON: it ends inside of a value at column 5"),
                 ("line 8", "{\"g\":7}"),
             ],
         );
@@ -494,7 +529,7 @@ mod tests {
             &[
                 ("line 1", "not JSON: expected `,` or `}` at line 3 column 3"),
                 ("line 5", "{\"c\":3}"),
-                ("line 6", "not complete JSON: EOF while parsing a value at line 8 column 6"),
+                ("line 6", "not complete JSON: it ends inside of a value at line 8 column 6"),
             ],
         );
         let rest: Vec<_> = reader(b"{\n 1\n}\n{\"a\":1}").unwrap().map(|item| item.unwrap()).collect();
@@ -512,7 +547,10 @@ mod tests {
         let error = items(b"[{\"a\":1},\n{},,]").unwrap_err();
         assert_eq!(
             (&*error.code, &*error.message),
-            ("input_invalid", "the list of events is not JSON: expected value at line 2 column 4")
+            (
+                "input_invalid",
+                "the list of events is not JSON: expected a value (NaN, Infinity, None and single quotes are not JSON) at line 2 column 4"
+            )
         );
     }
 
@@ -536,6 +574,32 @@ mod tests {
             assert!(invalid.bytes == text.as_bytes()[..length], "{} bytes", invalid.bytes.len());
             assert_eq!(items[1].json.as_ref().unwrap().get(), "{\"b\":2}");
         }
+    }
+
+    #[test]
+    fn a_value_that_is_too_long_to_be_read_is_named_and_does_not_stay_in_memory() {
+        let long = "x".repeat(3 * MAX_LIST_BYTES);
+        let reader = |text: String| {
+            let parts = io::BufReader::with_capacity(256 * 1024, Cursor::new(text.into_bytes()));
+            EventReader::new(Box::new(parts), None).unwrap()
+        };
+        for (text, remedy) in [
+            (format!("{{\"a\":\"{long}\"}}"), "jq -c '.events[]' FILE"),
+            (format!("[\"{long}\"]"), "jq -c '.[]' FILE"),
+        ] {
+            let error = reader(text).next().unwrap().unwrap_err();
+            assert_eq!(error.message, "a list or an object in the input is larger than 8 MiB");
+            assert!(error.remediation.contains(remedy), "{}", error.remediation);
+        }
+        let mut events = reader(format!("{{\"a\":1}}\n{{\"a\":\"{long}\"}}\n{{\"b\":2}}"));
+        let read: Vec<_> = events.by_ref().map(|item| item.unwrap().json).collect();
+        let message = &read[1].as_ref().unwrap_err().message;
+        assert!(
+            message.ends_with("longer than 1024 KiB, so the rest is not kept with the rejects"),
+            "{message}"
+        );
+        assert_eq!(read[2].as_ref().unwrap().get(), "{\"b\":2}");
+        assert!(events.buffer.capacity() <= 2 * MAX_EVENT_BYTES, "{} bytes", events.buffer.capacity());
     }
 
     #[test]
@@ -581,11 +645,14 @@ mod tests {
         let expected = [
             ("line 1", r#"{"n":1.50e+2,"b" : 2}"#),
             ("line 2", r#"{"corrected": 1}"#),
-            ("line 3", "not JSON: expected value at column 1"),
+            (
+                "line 3",
+                "not JSON: expected a value (NaN, Infinity, None and single quotes are not JSON) at column 1",
+            ),
             ("line 4", r#"{"x": 1}"#),
             (
                 "line 5",
-                "not JSON: invalid unicode code point at column 2; convert text that is not UTF-8 first: iconv -f WINDOWS-1252 -t UTF-8 FILE",
+                "not JSON: text that is not UTF-8 at column 2; convert it first: iconv -f WINDOWS-1252 -t UTF-8 FILE",
             ),
             ("line 6", r#"{"source_id":"fw"}"#),
         ];
@@ -659,7 +726,11 @@ mod tests {
         let document = format!(r#"{{"events":[{}"#, event.repeat(30_000));
         let error = items(document.as_bytes()).unwrap_err();
         assert_eq!(error.code, "input_invalid");
-        assert!(error.message.starts_with("the input is not complete JSON: EOF"), "{}", error.message);
+        assert!(
+            error.message.starts_with("the input is not complete JSON: it ends inside of "),
+            "{}",
+            error.message
+        );
         let read = items(format!("{event}\n{document}").replace("}},\n", "}}\n").as_bytes()).unwrap();
         assert!(read[1].1.ends_with("not kept with the rejects"), "{read:.500?}");
     }

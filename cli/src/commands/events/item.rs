@@ -116,12 +116,9 @@ impl InvalidJson {
 
     /// `error` is that of a parser that started after this number of lines, and of bytes of the next one.
     pub(super) fn not_json(bytes: &[u8], error: &serde_json::Error, lines: u64, columns: usize) -> Self {
-        let text = error.to_string();
-        let text = text.rsplit_once(" at line ").map_or(text.as_str(), |(text, _)| text);
-        let convert = match text {
-            "invalid unicode code point" => {
-                "; convert text that is not UTF-8 first: iconv -f WINDOWS-1252 -t UTF-8 FILE"
-            }
+        let text = udm::json_error(error);
+        let convert = match text.as_str() {
+            udm::NOT_UTF_8 => "; convert it first: iconv -f WINDOWS-1252 -t UTF-8 FILE",
             _ => "",
         };
         let what = if error.is_eof() { "not complete JSON" } else { "not JSON" };

@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use clap::{Args, ValueEnum};
 use contract::{ProblemKind, routes};
 use data_encoding::HEXLOWER;
+use parking_lot::Mutex;
 use schemars::JsonSchema;
 use serde::Serialize;
 use transport::{HttpTransport, HttpTransportConfig, TransportError, TransportErrorKind};
@@ -20,6 +21,7 @@ use super::progress::Progress;
 use super::rejects::{
     Reject, RejectLog, RejectedLine, RejectsPath, check_names, error_code, error_message, local_kind,
 };
+use super::remarks::Remarks;
 use super::source::{Input, InputSource};
 use crate::framework::api::UNTRUSTED_CERTIFICATE;
 use crate::framework::arguments::up_to;
@@ -224,7 +226,8 @@ impl Command for Send {
         let has_stable_ids = source.has_stable_ids();
         let progress = Progress::new(context.out(), source.bytes(), before);
         let (source_id, stop) = (self.input.source_id.clone(), Arc::<AtomicBool>::default());
-        let items = source.read(settled.clone(), source_id, progress.bytes_read(), Arc::clone(&stop));
+        let (bytes, remarks) = (progress.bytes_read(), Arc::<Mutex<Remarks>>::default());
+        let items = source.read(settled.clone(), source_id, bytes, Arc::clone(&stop), Arc::clone(&remarks));
         let batches = Batches::new(items, stop, self.batch_size, has_stable_ids);
         let pipeline = transport.pipeline(self.concurrency);
         let delivery = EventDelivery::new(batches, pipeline, any_sent, checkpoint, rejects, progress);
@@ -247,6 +250,7 @@ impl Command for Send {
             first_rejects: rejects.take_first(),
             error: None,
         };
+        remarks.lock().print(context.out(), self.input.source_id.as_deref());
         if summary.quarantined > 0 {
             let list = "`svc events dlq list _ingest` lists the quarantined events";
             context.out().notice(list);

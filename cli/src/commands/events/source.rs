@@ -17,6 +17,7 @@ use super::input::EventReader;
 use super::item::{InputItem, Place};
 use super::ranges::ItemRanges;
 use super::rejects::{Reject, error_code, on_one_line};
+use super::remarks::Remarks;
 use crate::framework::error::{CliError, ErrorKind, Result};
 use crate::framework::input_file::InputFile;
 
@@ -134,6 +135,7 @@ impl InputSource {
         source_id: Option<String>,
         read: Arc<AtomicU64>,
         stop: Arc<AtomicBool>,
+        remarks: Arc<Mutex<Remarks>>,
     ) -> mpsc::Receiver<Result<Vec<SourceItem>>> {
         let (sender, receiver) = mpsc::channel(READ_AHEAD);
         let chunk = Chunk(Arc::new(Mutex::new(Vec::new())), sender);
@@ -143,7 +145,8 @@ impl InputSource {
                 READ_BYTES,
                 ChunkedReader { reader, chunk: chunk.clone(), read, stop },
             );
-            let events = EventReader::new(Box::new(reader), source_id).map(|events| events.skipping(settled));
+            let events = EventReader::new(Box::new(reader), source_id);
+            let events = events.map(|events| events.skipping(settled).with_remarks(remarks));
             let result = events.and_then(|events| prepare_all(events, &mut ids, &chunk));
             // An error means that the delivery has ended.
             let _ = chunk.hand_over();
@@ -316,7 +319,8 @@ mod tests {
         let events = format!("{{\"source_id\":\"{}\"}}\n", "x".repeat(1000)).repeat(32 * 1024);
         std::fs::write(file.path(), zstd::encode_all(events.as_bytes(), 3).unwrap()).unwrap();
         let source = InputSource::open(file.path()).unwrap();
-        let mut chunks = source.read(ItemRanges::default(), None, Arc::default(), Arc::default());
+        let mut chunks =
+            source.read(ItemRanges::default(), None, Arc::default(), Arc::default(), Arc::default());
         let mut count = 0;
         while let Some(chunk) = chunks.recv().await {
             let chunk = chunk.unwrap();

@@ -8,8 +8,10 @@ use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess,
 
 use super::errors::{Errors, Location};
 use super::rules::{self, UNKNOWN_EVENT_TYPE};
-use super::{MAX_DEPTH, ParseError, not_json};
-use crate::fields::{EVENT, Field, INSTANT, Integer, Meaning, Name, Object, Rule, Spelling, TextRule, find};
+use super::{MAX_DEPTH, ParseError, located_error, not_json};
+use crate::fields::{
+    EVENT, Field, INSTANT, Integer, Meaning, Name, Object, Rule, Spelling, TextRule, find, is_same_name,
+};
 use crate::wrapped::{Document, is_wrapper, unwrap_events};
 
 /// The valid fields for routing, and the names of those that errors of the service refer to.
@@ -60,7 +62,7 @@ pub(super) struct CheckedEvent<'a> {
     instant: (Option<i128>, Option<i128>),
     /// The first value that is nested too deep.
     too_deep_at: Option<String>,
-    /// Whether the event has a member that can contain an event.
+    /// Whether the event has a member that can contain an event: one with the name of a wrapper, or an unknown one with `metadata`.
     has_wrapper: bool,
     /// The innermost location at which the JSON parser failed.
     failed_at: Option<String>,
@@ -92,7 +94,7 @@ impl<'a> CheckedEvent<'a> {
     fn add_unreadable(&mut self, text: &str, error: &serde_json::Error) -> Result<(), ParseError> {
         // Checks the grammar only.
         serde_json::from_str::<IgnoredAny>(text)
-            .map_err(|error| ParseError::NotJson(not_json(text.as_bytes(), error)))?;
+            .map_err(|error| ParseError::NotJson(not_json(text.as_bytes(), located_error(&error))))?;
         let message = if error.to_string().starts_with("number out of range") {
             "the number exceeds the range of a 64-bit float"
         } else {
@@ -104,7 +106,7 @@ impl<'a> CheckedEvent<'a> {
 
     /// Reports only the events that the document contains, because other errors would be those of the wrapper.
     fn reject_wrapped(&mut self, text: &str) {
-        let (Document::Wrapper(wrapped) | Document::Mixed(wrapped)) = unwrap_events(text) else { return };
+        let (Document::Wrapper(wrapped, _) | Document::Mixed(wrapped)) = unwrap_events(text) else { return };
         if !wrapped.is_empty() {
             self.errors = Errors::default();
         }
@@ -271,7 +273,12 @@ impl<'a> Check<'_, 'a> {
                 (Rule::Any, false)
             }
             Meaning::Unknown => {
-                self.event.has_wrapper |= self.depth == 0 && is_wrapper(name);
+                self.event.has_wrapper |= match self.depth {
+                    0 => is_wrapper(name),
+                    // In the value of a member of the event, or in an item of it.
+                    1 | 2 => object.is_none() && is_same_name("metadata", name),
+                    _ => false,
+                };
                 (Rule::Any, false)
             }
         };

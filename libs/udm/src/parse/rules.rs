@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv6Addr};
 
 use chrono::{DateTime, Datelike as _, Timelike as _, Utc};
 
-use crate::fields::{EVENT_TYPES, MAX_EVENT_ID_BYTES, MAX_SOURCE_ID_BYTES, MAX_TYPE_BYTES, Rule, TextRule};
+use crate::fields::{EVENT_TYPES, MAX_EVENT_ID_BYTES, MAX_SOURCE_ID_BYTES, Rule, TextRule, is_event_type};
 
 /// Code and message of an error.
 pub(super) type RuleError = (&'static str, Cow<'static, str>);
@@ -91,13 +91,6 @@ pub fn is_source_id(text: &str) -> bool {
 pub(crate) fn is_event_id(text: &str) -> bool {
     let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"._:/+=-".contains(&byte);
     (1..=MAX_EVENT_ID_BYTES).contains(&text.len()) && text.bytes().all(is_allowed)
-}
-
-fn is_event_type(text: &str) -> bool {
-    let is_allowed = |byte: u8| byte.is_ascii_uppercase() || byte.is_ascii_digit() || byte == b'_';
-    text.len() <= MAX_TYPE_BYTES
-        && text.starts_with(|first: char| first.is_ascii_uppercase())
-        && text.bytes().all(is_allowed)
 }
 
 /// Returns the name of the event type with this number.

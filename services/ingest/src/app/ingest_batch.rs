@@ -141,8 +141,7 @@ impl App {
             Plan::Duplicate { ids, message } => event(ids, message, true),
             Plan::Quarantined { ids, dead_letters, result } => {
                 let stored = outcomes.dead_letters.get(dead_letters).unwrap_or_default();
-                let outcome = stored.iter().find(|outcome| outcome.is_err()).or_else(|| stored.last());
-                match (outcome, &outcomes.over_quota) {
+                match (outcome_of_parts(stored), &outcomes.over_quota) {
                     (None, Some(over_quota)) => rejected_by_quota(index, ids, over_quota),
                     (outcome, _) => self.quarantined(tenant_id, ids, outcome.unwrap_or(&unavailable), result),
                 }
@@ -178,6 +177,12 @@ impl App {
     }
 }
 
+/// Returns the outcome of an item with these outcomes of its parts: the first error, or a part that was not stored before. A repeated
+/// request stores only the parts that are missing.
+fn outcome_of_parts(parts: &[Result<Ack, PublishError>]) -> Option<&Result<Ack, PublishError>> {
+    parts.iter().min_by_key(|part| part.as_ref().map_or(0, |ack| 1 + u8::from(ack.duplicate)))
+}
+
 fn published(
     index: usize,
     ids: EventIds,
@@ -205,4 +210,28 @@ fn published(
 
 fn rejected_by_quota(index: usize, ids: EventIds, over_quota: &OverQuota) -> EventResult {
     rejected(index, Some(ids.event_id), over_quota.limit.kind(), over_quota.to_string(), None)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_item_in_parts_fails_with_a_part_and_is_a_duplicate_only_with_all_of_them() {
+        let part = |duplicate| -> Result<Ack, PublishError> {
+            Ok(Ack { stream: "UDM_DLQ".into(), sequence: 1, duplicate })
+        };
+        let (stored, duplicate) = (part(false), part(true));
+        let failed: Result<Ack, PublishError> = Err(PublishError::AckTimeout);
+        for (parts, outcome) in [
+            ([duplicate.clone(), stored.clone()], &stored),
+            ([stored.clone(), duplicate.clone()], &stored),
+            ([duplicate.clone(), duplicate.clone()], &duplicate),
+            ([stored.clone(), failed.clone()], &failed),
+            ([failed.clone(), Err(PublishError::StreamFull)], &failed),
+        ] {
+            assert_eq!(outcome_of_parts(&parts), Some(outcome), "{parts:?}");
+        }
+        assert_eq!(outcome_of_parts(&[]), None);
+    }
 }

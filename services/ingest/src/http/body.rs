@@ -250,13 +250,13 @@ fn decompress_inline(encoding: Encoding, body: &[u8], max: usize) -> (Vec<u8>, i
     (bytes, read)
 }
 
-/// Decompresses the members of a file (RFC 1952, section 2.2).
+/// Decompresses the members of a file (RFC 1952, section 2.2). Zeros after the last one are padding, as for `gzip -d`.
 fn gunzip(mut body: &[u8], limit: u64, bytes: &mut Vec<u8>) -> io::Result<()> {
     for _ in 0..MAX_FRAMES {
         let mut member = GzDecoder::new(body);
         (&mut member).take(limit - bytes.len() as u64).read_to_end(bytes)?;
         body = member.into_inner();
-        if body.is_empty() || bytes.len() as u64 == limit {
+        if body.iter().all(|byte| *byte == 0) || bytes.len() as u64 == limit {
             return Ok(());
         }
     }
@@ -491,6 +491,17 @@ mod tests {
         let problem = result.err().unwrap();
         assert_eq!(problem.kind(), ProblemKind::MalformedEncoding);
         assert!(format!("{problem:?}").contains("window of more than 8 MiB"), "{problem:?}");
+    }
+
+    #[tokio::test]
+    async fn zeros_after_gzip_are_padding_and_other_bytes_are_an_error() {
+        let event = br#"{"source_id":"s"}"#;
+        let padded = |padding: &[u8]| [&gzip(event)[..], padding].concat();
+        assert_eq!(send("gzip", padded(&[0; 4096])).await.unwrap(), &event[..]);
+        for padding in [&[0, 0, 7][..], b"{}"] {
+            assert_eq!(send("gzip", padded(padding)).await, Err("malformed_encoding"), "{padding:?}");
+        }
+        assert_eq!(send("gzip", vec![0; 4096]).await, Err("malformed_encoding"));
     }
 
     #[tokio::test]
