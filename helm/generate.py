@@ -49,10 +49,16 @@ QUANTITY = {
     "exclusiveMinimum": 0,
     "pattern": "^[0-9]*([1-9][0-9]*([.][0-9]*)?|[.][0-9]*[1-9][0-9]*)([numkMGTPE]|[KMGTPE]i|[eE][-+]?[0-9]+)?$",
 }
+# Without a unit, a memory is in bytes: below 1 MiB, the unit is missing.
+MEMORY = {
+    **QUANTITY,
+    "minimum": 2**20,
+    "pattern": "^[0-9]*([1-9][0-9]*([.][0-9]*)?|[.][0-9]*[1-9][0-9]*)([numkMGTPE]|[KMGTPE]i|[eE][-+]?[0-9]+)$|^[1-9][0-9]{6,}$",
+}
 RESOURCES = {
     "type": "object",
     "properties": {
-        kind: {"type": "object", "additionalProperties": QUANTITY}
+        kind: {"type": "object", "properties": {"memory": MEMORY}, "additionalProperties": QUANTITY}
         for kind in ("requests", "limits")
     },
     "additionalProperties": False,

@@ -388,7 +388,7 @@ class Nats(unittest.TestCase):
     def test_documented_upgrades_have_the_options_of_the_installation(self):
         def command(text, verb):
             found = re.search(rf"helm {verb} nats .*?accounts\.conf'", re.sub(r"\\\n[# ]*", "", text), re.S)
-            return found and found[0].replace(f"helm {verb}", "helm").replace(" --version <version>", "")
+            return found and found[0].replace(f"helm {verb}", "helm").replace(" --version '<version>'", "")
 
         installation = command((EXAMPLES / "nats-values.yaml").read_text(), "install")
         sections = (chart.ROOT / "docs/nats.md").read_text().split("\n## ")

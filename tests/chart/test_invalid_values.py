@@ -71,6 +71,10 @@ CONTRADICTIONS = {
     "no database": ({"database": {"existingSecret": ""}}, "--set database.existingSecret=svc-database"),
     "no broker": ({"nats": {"existingSecret": ""}}, "--set nats.existingSecret=svc-nats"),
     "two CAs": ({"nats": {"ca": {"secret": "a", "configMap": "b"}}}, "type --set nats.ca.secret="),
+    "certificates that are not checked": (
+        {"database": {"sslMode": "require", "ca": {"secret": "ca"}}},
+        "database.ca has no effect with database.sslMode=require: use verify-full or verify-ca",
+    ),
     "duplicate variable of the database library": (
         {"database": {"sslMode": "require"}, "session": {"extraEnv": [{"name": "PGSSLMODE", "value": "disable"}]}},
         "session.extraEnv contains PGSSLMODE, which is already set",
@@ -190,6 +194,10 @@ CONTRADICTIONS = {
         {"identity": {"extraEnv": [{"name": "SVC_LOG", "value": "debug"}]}},
         "remove it from extraEnv",
     ),
+    "a duration without a unit": (
+        {"identity": {"env": {"SVC_INVITE_TTL": 48}}},
+        "identity.env.SVC_INVITE_TTL is 48, but needs a unit, as in 30s, 48h or 64MiB",
+    ),
     "duplicate extra variable": ({"identity": {"extraEnv": [{"name": "A"}, {"name": "A"}]}}, "remove it from extraEnv"),
     "no session service": ({"session": {"enabled": False}}, "--set ingest.env.SVC_SESSION_URL=http://"),
     "no identity service": ({"identity": {"enabled": False}}, "--set session.env.SVC_IDENTITY_URL=http://"),
@@ -228,6 +236,12 @@ MALFORMED = {
     "CPU request of zero": ({"ingest": {"resources": {"requests": {"cpu": "0"}}}}, "cpu"),
     "CPU request of zero as a number": ({"ingest": {"resources": {"requests": {"cpu": 0}}}}, "cpu"),
     "memory with an unknown unit": ({"migrations": {"resources": {"limits": {"memory": "512MB"}}}}, "memory"),
+    "memory without a unit": ({"identity": {"resources": {"limits": {"memory": "768"}}}}, "memory"),
+    "memory without a unit as a number": ({"identity": {"resources": {"requests": {"memory": 768}}}}, "memory"),
+    "proxy with a prefix that is too long": ({"trustedProxies": ["10.0.0.0/33"]}, "trustedProxies"),
+    "sender that is no mailbox": ({"mail": {"from": "svc"}}, "from"),
+    "support address that is a name": ({"branding": {"supportAddress": "help desk"}}, "supportAddress"),
+    "collector without a scheme": ({"monitoring": {"traces": {"endpoint": "collector:4318"}}}, "endpoint"),
     "listen address that is not a wildcard": ({"listenAddress": "10.0.0.1"}, "listenAddress"),
 }
 

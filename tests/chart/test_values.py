@@ -134,6 +134,10 @@ class Values(unittest.TestCase):
         self.assertEqual([found["SVC_MAIL_COMMANDS"], found["SVC_LIMIT_LOGIN"], found["SVC_DEFAULT_EVENTS_PER_SECOND"]], ["on", "off", "off"])
         self.assertFalse({"true", "false"} & set(found.values()))
 
+    def test_a_slash_at_the_end_of_the_public_address_is_no_path(self):
+        found = test_operator.environment(chart.render({"publicUrl": "https://svc.example.com/"}), "session")
+        self.assertEqual(found["SVC_PUBLIC_URL"], "https://svc.example.com")
+
     def test_a_number_that_a_float_cannot_hold_is_rejected(self):
         for value in (2**53, -(2**53), 2**64):
             self.assertIn("SVC_MAX_USERS", chart.error({"identity": {"env": {"SVC_MAX_USERS": value}}}))

@@ -67,6 +67,26 @@ async fn an_internal_url_has_a_scheme_and_a_host() {
 }
 
 #[tokio::test]
+async fn the_listeners_of_a_service_have_different_ports() {
+    let services = Services::prepare().await;
+    for (public, other, address, code) in [
+        ("127.0.0.1:8080", "SVC_LISTEN_INTERNAL", "127.0.0.1:8080", 64),
+        ("127.0.0.1:8080", "SVC_LISTEN_INTERNAL", "[::]:8080", 64),
+        ("0.0.0.0:8080", "SVC_LISTEN_ADMIN", "127.0.0.1:8080", 64),
+        ("127.0.0.2:8080", "SVC_LISTEN_ADMIN", "127.0.0.1:8080", 0),
+        ("127.0.0.1:0", "SVC_LISTEN_ADMIN", "127.0.0.1:0", 0),
+    ] {
+        let mut command = services.command(Upstream::Session);
+        command.arg("--check-config").env("SVC_LISTEN", public).env(other, address);
+        let output = output_of(command).await;
+        assert_eq!(output.status.code(), Some(code), "{output:?}");
+        let stderr = String::from_utf8(output.stderr).unwrap();
+        let expected = format!("SVC_LISTEN and {other} have the same port: use different ones");
+        assert_eq!(stderr.contains(&expected), code == 64, "{stderr}");
+    }
+}
+
+#[tokio::test]
 async fn check_config_warns_about_unknown_variables() {
     let services = Services::prepare().await;
     for (service, (name, value), warning) in [
@@ -98,7 +118,7 @@ async fn a_service_reports_all_configuration_errors_at_once_without_secrets() {
         ("SVC_LOG", "bogus=foo=bar"),
         ("SVC_NATS_URL", "http://too-short"),
         ("SVC_PUBLIC_URL", "ftp://svc.example/path"),
-        ("SVC_TRUSTED_PROXIES", "10.0.0.1"),
+        ("SVC_TRUSTED_PROXIES", "10.0.0.1/33"),
         ("SVC_CONNECTIONS_PER_ADDRESS", "0"),
     ];
     const IDENTITY: [&str; 10] = [

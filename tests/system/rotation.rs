@@ -343,6 +343,16 @@ async fn connections_follow_the_database_url_and_no_request_fails_with_a_second_
     postgres.terminate_connections(&second).await;
     load.succeeds().await;
 
+    // Nor is a role to which row-level security does not apply.
+    mounted.write(&services.superuser_url());
+    wait_until("the superuser is rejected", async || {
+        session.process.output().contains("is a superuser, so row-level security").then_some(())
+    })
+    .await;
+    postgres.terminate_connections(&second).await;
+    load.succeeds().await;
+    assert!(switched(2), "{}", session.process.output());
+
     // A password that was changed before the file.
     postgres.execute(&format!("alter role {second} password 'four'")).await;
     postgres.terminate_connections(&second).await;
@@ -358,6 +368,25 @@ async fn connections_follow_the_database_url_and_no_request_fails_with_a_second_
 fn nats_users(password: &str) -> String {
     let is_service = |user: &str| ALL_SERVICES.iter().any(|service| service.name() == user);
     testkit::nats::accounts(|user| if is_service(user) { password } else { "a" }.to_owned())
+}
+
+#[tokio::test]
+async fn a_service_that_nats_rejects_logs_the_server_and_the_cause_and_not_each_attempt() {
+    let nats = NatsServer::start_with(&nats_users("one")).await.unwrap();
+    let url = nats.url.clone();
+    let services = Services::prepare_with(nats).await;
+    let mounted = Mounted::new(&url.replace("//", "//ingest:two@"));
+    let ingest = mounted.start(&services, Ingest, "SVC_NATS_URL_FILE");
+    let server = format!(r#""server":"{}"#, url.trim_start_matches("nats://"));
+    let line = wait_until("the rejection is logged", async || {
+        let output = ingest.process.output();
+        output.lines().find(|line| line.contains(&server)).map(str::to_owned)
+    })
+    .await;
+    assert!(line.contains("failed to connect to NATS; retrying"), "{line}");
+    assert!(line.contains("authorization violation"), "{line}");
+    let output = ingest.process.output();
+    assert!(!output.contains("event: client error"), "{output}");
 }
 
 #[tokio::test]

@@ -207,6 +207,11 @@ fn another_server_at_the_base_url_is_found() {
         assert!(message.contains("not as the service"), "{message}");
         assert!(remediation.contains("svc config set base-url URL"), "{remediation}");
     }
+    let unavailable =
+        "HTTP/1.1 503 Service Unavailable\r\ncontent-type: text/html\r\ncontent-length: 6\r\n\r\n<html>";
+    let report = Report::of(&Client::for_url(&raw_server(unavailable)), &[]);
+    let (_, remediation) = report.expect_failed("connection", 1, "unexpected_response");
+    assert!(remediation.starts_with("If it is the address of a reverse proxy, "), "{remediation}");
     let moved = "HTTP/1.1 308 Permanent Redirect\r\nlocation: https://svc.example/api/v1/version\r\ncontent-length: 0\r\n\r\n";
     let report = Report::of(&Client::for_url(&raw_server(moved)), &[]);
     let (_, remediation) = report.expect_failed("connection", 1, "unexpected_response");

@@ -117,6 +117,10 @@
 {{- $errors := list -}}
 {{- $values := .Values -}}
 {{- $namespace := .Release.Namespace -}}
+{{- $ca := $values.database.ca -}}
+{{- if and (or $ca.secret $ca.configMap) (not (has $values.database.sslMode (list "" "verify-ca" "verify-full"))) -}}
+{{- $errors = append $errors (printf "database.ca has no effect with database.sslMode=%s: use verify-full or verify-ca" $values.database.sslMode) -}}
+{{- end -}}
 {{- if not (include "svc.trial" .) -}}
 {{- if not $values.secrets.existingSecret -}}
 {{- $errors = append $errors (printf "secrets.existingSecret is empty: create the Secret with `kubectl --namespace %s create secret generic svc-tokens --from-literal=service-token=\"$(openssl rand -hex 32)\" --from-literal=platform-token=\"$(svc-identity platform-token)\" --from-literal=limiter-key=\"$(openssl rand -hex 32)\" --from-literal=factor-key=\"$(openssl rand -hex 32)\"`, then type --set secrets.existingSecret=svc-tokens" $namespace) -}}
@@ -310,13 +314,15 @@
 {{- $own := index .root.Values $name -}}
 {{- $known := index (.root.Files.Get "files/variables.json" | fromJson) $name -}}
 {{- $taken := concat (keys (include "svc.settings" . | fromJson)) (list "SVC_OPERATOR" "SVC_POD_NAME" "SVC_INGEST_URL" "SVC_CONSUMER_NATS_URL") -}}
-{{- range $variable, $_ := $own.env -}}
+{{- range $variable, $value := $own.env -}}
 {{- if has $variable $known.secret -}}
 {{- $errors = append $errors (printf "%s.env.%s is a secret and is read from a Secret only: use the values database, nats, secrets or mail" $name $variable) -}}
 {{- else if has $variable $taken -}}
 {{- $errors = append $errors (printf "%s.env.%s is set by another value: remove it, and see the README of the chart" $name $variable) -}}
 {{- else if not (has $variable $known.plain) -}}
 {{- $errors = append $errors (printf "%s.env.%s is not a variable of %s: use one of %s" $name $variable $name (join ", " $known.plain)) -}}
+{{- else if and (has $variable $known.unit) (regexMatch "^[0-9.]+$" (toString $value)) -}}
+{{- $errors = append $errors (printf "%s.env.%s is %v, but needs a unit, as in 30s, 48h or 64MiB" $name $variable $value) -}}
 {{- end -}}
 {{- end -}}
 {{- $taken = concat $taken (keys $own.env) -}}

@@ -40,7 +40,7 @@
 
 {{/* Public origin; in a trial, by default the address of `kubectl port-forward`. */}}
 {{- define "svc.publicUrl" -}}
-{{- ternary "http://localhost:8080" "" (eq (include "svc.trial.proxy" .) "true") | default .Values.publicUrl -}}
+{{- ternary "http://localhost:8080" "" (eq (include "svc.trial.proxy" .) "true") | default .Values.publicUrl | trimSuffix "/" -}}
 {{- end -}}
 
 {{/* Image and settings of the container of a server; takes (dict "root" $ "own" values). */}}

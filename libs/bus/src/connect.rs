@@ -4,6 +4,7 @@ use std::fmt;
 use std::future::ready;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
@@ -12,11 +13,13 @@ use async_nats::jetstream::{self, Context};
 use async_nats::{Auth, AuthError, Client, ConnectOptions, Event, ReconnectToServer, ServerAddr, ServerInfo};
 use futures::FutureExt as _;
 use nkeys::KeyPair;
+use parking_lot::Mutex;
 use percent_encoding::percent_decode_str;
 use service::config::{Live, Login, Reader, Variable, Variables};
 use service::{LogThrottle, chain};
 use tokio::sync::watch;
 use tokio::task::unconstrained;
+use tokio::time::Instant;
 
 service::variables! {
     /// Connection of a service to NATS. Each service has its own NATS user (`deploy/nats/accounts.conf`).
@@ -105,6 +108,8 @@ const REQUEST_TIMEOUT: Duration = Duration::from_secs(3);
 /// Delay before the second attempt to connect. It doubles up to the maximum.
 const FIRST_BACK_OFF: Duration = Duration::from_millis(20);
 const MAX_BACK_OFF: Duration = Duration::from_secs(1);
+/// An outage is logged when it has lasted this long. A restart of a server takes less time.
+const SHORT_OUTAGE: Duration = Duration::from_secs(5);
 /// Files of a client certificate, with the names of Kubernetes Secrets of the type `kubernetes.io/tls`.
 pub(crate) const CERTIFICATE: &str = "tls.crt";
 pub(crate) const KEY: &str = "tls.key";
@@ -256,6 +261,10 @@ impl Connection {
         let (options, servers) = connect_options(config)?;
         // The servers in turn: the client library would use the same one again while it is reachable.
         let (attempts, log_throttle) = (AtomicUsize::new(0), LogThrottle::default());
+        // The client library logs each attempt, so its log lines are off.
+        let (tried, failed, reported) =
+            (Arc::new(Mutex::new(String::new())), LogThrottle::default(), LogThrottle::default());
+        let (server, failing_since) = (Arc::clone(&tried), Mutex::new(None));
         let client = options
             .retry_on_initial_connect()
             .reconnect_to_server_callback(move |servers, last| {
@@ -269,11 +278,25 @@ impl Connection {
                     tracing::warn!(error = chain(error), "NATS server skipped");
                 }
                 let delay = old.map(|_| MAX_BACK_OFF);
+                if let Some(next) = next {
+                    *tried.lock() = format!("{}:{}", next.addr.host(), next.addr.port());
+                }
                 ready(next.map(|server| ReconnectToServer { addr: server.addr.clone(), delay }))
             })
             .event_callback(move |event| {
-                if matches!(event, Event::Disconnected) {
-                    sender.send_replace(());
+                match event {
+                    Event::Connected => *failing_since.lock() = None,
+                    Event::Disconnected => sender.send_replace(()),
+                    Event::ClientError(error) => {
+                        let since: Instant = *failing_since.lock().get_or_insert_with(Instant::now);
+                        if since.elapsed() > SHORT_OUTAGE && failed.is_due() {
+                            tracing::warn!(server = *server.lock(), %error, "failed to connect to NATS; retrying");
+                        }
+                    }
+                    error @ (Event::ServerError(_) | Event::SlowConsumer(_)) if reported.is_due() => {
+                        tracing::warn!(server = *server.lock(), %error, "NATS connection has an error");
+                    }
+                    _ => {}
                 }
                 ready(())
             })

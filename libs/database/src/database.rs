@@ -31,7 +31,7 @@ service::variables! {
             Variable::new("SVC_DATABASE_CONNECTIONS", "number, 4 to 100").default("6").between(4, 100),
         /// Maximum number of audit events of a tenant that wait to be published, for each kind of outbox message.
         max_waiting: i64 =
-            Variable::new("SVC_AUDIT_MAX_WAITING", "number, at least 1000").default("500000").between(1_000, i64::MAX),
+            Variable::new("SVC_AUDIT_MAX_WAITING", "number, 1000 to 1000000000").default("500000").between(1_000, 1_000_000_000),
     }
 }
 

@@ -431,39 +431,8 @@ impl Migrations {
             (database.pool().acquire().await?, database.pool().acquire().await?);
         check_pooler(&mut connection, &mut second).await?;
         drop(second);
-        self.check_runtime_role(&mut connection).await?;
+        check_runtime_role(self.schema, &mut connection).await?;
         Ok(self.version(&mut connection).await?)
-    }
-
-    /// Checks that row-level security applies to the role of a service: policies of the owner of the schema are for all tenants.
-    async fn check_runtime_role(&self, connection: &mut PgConnection) -> Result<(), MigrationError> {
-        let privileged: Option<(String, String)> = sqlx::query_as(
-            "select
-                rolname::text,
-                case
-                    when rolsuper then 'is a superuser'
-                    when rolbypassrls then 'has BYPASSRLS'
-                    else 'has the privileges of the migrator role'
-                end
-            from pg_catalog.pg_roles
-            where rolname = current_user and (
-                rolsuper or rolbypassrls
-                or exists (select from pg_catalog.pg_namespace where nspname = $1 and pg_has_role(nspowner, 'usage'))
-                or exists (
-                    select from pg_catalog.pg_roles as migrator
-                    where migrator.rolname = format('svc_%s_migrator', $1) and pg_has_role(migrator.oid, 'usage')
-                )
-            )",
-        )
-        .bind(self.schema)
-        .fetch_optional(connection)
-        .await?;
-        match privileged {
-            Some((role, privilege)) => {
-                Err(MigrationError::PrivilegedRole { role, privilege, schema: self.schema })
-            }
-            None => Ok(()),
-        }
     }
 
     /// Checks that the tables of a migration will belong to the owner of the schema.
@@ -508,6 +477,38 @@ impl Migrations {
             }
             tokio::time::sleep(POLL).await;
         }
+    }
+}
+
+/// Checks that row-level security applies to the role of a service: policies of the owner of the schema are for all tenants.
+pub(crate) async fn check_runtime_role(
+    schema: &'static str,
+    connection: &mut PgConnection,
+) -> Result<(), MigrationError> {
+    let privileged: Option<(String, String)> = sqlx::query_as(
+        "select
+            rolname::text,
+            case
+                when rolsuper then 'is a superuser'
+                when rolbypassrls then 'has BYPASSRLS'
+                else 'has the privileges of the migrator role'
+            end
+        from pg_catalog.pg_roles
+        where rolname = current_user and (
+            rolsuper or rolbypassrls
+            or exists (select from pg_catalog.pg_namespace where nspname = $1 and pg_has_role(nspowner, 'usage'))
+            or exists (
+                select from pg_catalog.pg_roles as migrator
+                where migrator.rolname = format('svc_%s_migrator', $1) and pg_has_role(migrator.oid, 'usage')
+            )
+        )",
+    )
+    .bind(schema)
+    .fetch_optional(connection)
+    .await?;
+    match privileged {
+        Some((role, privilege)) => Err(MigrationError::PrivilegedRole { role, privilege, schema }),
+        None => Ok(()),
     }
 }
 

@@ -1,7 +1,7 @@
 //! Rotation of the credential: connections follow the files of URL, user and password.
 //!
-//! A changed credential is used as soon as the database accepts it; until then, the last one remains. Each older connection is then
-//! replaced before its next use, so that no request fails and the old credential can be removed.
+//! A changed credential is used as soon as the database accepts it and row-level security applies to its role; until then, the last one
+//! remains. Each older connection is then replaced before its next use, so that no request fails and the old credential can be removed.
 
 use std::convert::Infallible;
 use std::time::Duration;
@@ -10,9 +10,10 @@ use service::chain;
 use sqlx::{ConnectOptions as _, Connection as _};
 use tokio::time::{sleep, timeout};
 
+use crate::Database;
 use crate::database::{ACQUIRE_TIMEOUT, connect_options};
+use crate::migrations::{MigrationError, check_runtime_role};
 use crate::pool::timed_out;
-use crate::{Database, Error};
 
 /// Interval of checks for a change.
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
@@ -48,10 +49,14 @@ impl Database {
         }
     }
 
-    async fn switch(&self) -> Result<(), Error> {
+    async fn switch(&self) -> Result<(), MigrationError> {
         let options = connect_options(&self.access, self.schema())?;
-        let connecting = timeout(ACQUIRE_TIMEOUT, options.connect()).await;
-        connecting.unwrap_or_else(|_| Err(timed_out()))?.close().await?;
+        let connecting = async {
+            let mut connection = options.connect().await?;
+            check_runtime_role(self.schema(), &mut connection).await?;
+            connection.close().await.map_err(MigrationError::from)
+        };
+        timeout(ACQUIRE_TIMEOUT, connecting).await.unwrap_or_else(|_| Err(timed_out().into()))?;
         self.pool().set_options(options.clone());
         self.relay_pool().set_options(options);
         Ok(())

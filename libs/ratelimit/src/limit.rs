@@ -60,7 +60,9 @@ pub const DEFAULT: Variable = variable(
 );
 
 const fn variable(name: &'static str, default: &'static str, meaning: &'static str) -> Variable {
-    Variable::new(name, "count per s, min or h, as in `30/min`, or `off`").default(default).meaning(meaning)
+    Variable::new(name, "count, 1 to 10000, per s, min or h, as in `30/min`, or `off`")
+        .default(default)
+        .meaning(meaning)
 }
 
 /// A named rate limit.

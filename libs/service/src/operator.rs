@@ -35,7 +35,7 @@ crate::variables! {
         pub ingest_token: PathBuf = Variable::new("SVC_INGEST_TOKEN_FILE", "file")
             .default("/var/run/secrets/svc/ingest-token")
             .required(),
-        /// Address of NATS for consumers, such as `nats://nats.example.com:4222`. The Secret of each consumer contains it as `url`.
+        /// Address of NATS for consumers, such as `nats://nats.example.com:4222`. The Secret of each consumer contains it as `NATS_URL`.
         pub consumer_nats_url: Option<String> = Variable::new("SVC_CONSUMER_NATS_URL", "URLs, separated by commas")
             .optional_with(parse_nats_urls),
         /// Namespace of the operator: of its lease and of the Secrets with invites.
@@ -49,7 +49,7 @@ crate::variables! {
         /// Number of tenants, of producers, and of consumers, that a new leader may release because their resources are missing or not
         /// allowed. Without it, a new leader holds the releases of a kind if they are more than 3 and more than a tenth. The log message
         /// of the held releases contains the number.
-        pub confirmed_releases: usize = Variable::new("SVC_CONFIRMED_RELEASES", "number").default("0").required(),
+        pub confirmed_releases: usize = Variable::new("SVC_CONFIRMED_RELEASES", "number, 0 to 1000000").default("0").between(0, 1_000_000),
         /// Name of the pod, which identifies the holder of the lease.
         pub pod_name: String = Variable::new("SVC_POD_NAME", "name").required(),
         /// Name of the lease. All replicas of an installation have the same.

@@ -85,7 +85,7 @@ crate::variables! {
     pub(crate) struct ProcessSettings {
         /// CPU cores of the process: the number of threads for requests (at least two, at most one per core of the machine) and for
         /// password hashes. Without it, all cores. The chart sets it to the CPU request of the pod.
-        cpus: Option<NonZeroUsize> = Variable::new("SVC_CPUS", "number").optional(),
+        cpus: Option<usize> = Variable::new("SVC_CPUS", "number, 1 to 4096").optional_between(1, 4096),
         admin: SocketAddr = LISTEN_ADMIN.required(),
         log: String = LOG.required_with(telemetry::parse_directives),
         traces: TraceSettings,
@@ -208,8 +208,8 @@ fn cores() -> usize {
 }
 
 /// The number of threads of a process. One thread would let a long request delay all others.
-fn threads(cpus: Option<NonZeroUsize>, cores: usize) -> usize {
-    cpus.map_or(cores, |cpus| cpus.get().max(2).min(cores))
+fn threads(cpus: Option<usize>, cores: usize) -> usize {
+    cpus.map_or(cores, |cpus| cpus.max(2).min(cores))
 }
 
 /// Checks the configuration of a service.
@@ -267,6 +267,20 @@ fn load<P: Program>(environment: &Environment) -> Result<Loaded<P>, ConfigErrors
     let mut reader = Reader::new(environment);
     let listen = if P::HAS_API { Listen::read(&mut reader).map(Some) } else { Some(None) };
     let (settings, config) = (ProcessSettings::read(&mut reader), P::Config::read(&mut reader));
+    let apis = listen
+        .iter()
+        .flatten()
+        .flat_map(|it| [(LISTEN.name, it.public), (LISTEN_INTERNAL.name, it.internal)]);
+    let addresses: Vec<_> = apis.chain(settings.iter().map(|it| (LISTEN_ADMIN.name, it.admin))).collect();
+    for (index, (name, address)) in addresses.iter().enumerate() {
+        let is_same = |other: &SocketAddr| {
+            let is_any = address.ip().is_unspecified() || other.ip().is_unspecified();
+            address.port() != 0 && address.port() == other.port() && (is_any || address.ip() == other.ip())
+        };
+        for (other, _) in addresses[index + 1..].iter().filter(|(_, other)| is_same(other)) {
+            reader.error(format!("{name} and {other} have the same port: use different ones"));
+        }
+    }
     reader.finish(|| Some((listen?, settings?, config?)))
 }
 
@@ -375,9 +389,8 @@ mod tests {
 
     #[test]
     fn threads_follow_the_cpus_of_the_process_not_those_of_the_machine() {
-        let threads = |cpus, cores| super::threads(NonZeroUsize::new(cpus), cores);
-        assert_eq!((threads(0, 64), threads(1, 64), threads(4, 64)), (64, 2, 4));
-        assert_eq!((threads(1, 1), threads(100, 8)), (1, 8));
+        assert_eq!((threads(None, 64), threads(Some(1), 64), threads(Some(4), 64)), (64, 2, 4));
+        assert_eq!((threads(Some(1), 1), threads(Some(100), 8)), (1, 8));
     }
 
     #[test]

@@ -42,7 +42,7 @@ service::variables! {
         pub(crate) argon2: Argon2,
         /// Number of passwords that are hashed in parallel. The default is one per core (`SVC_CPUS`), but at most as many as fit
         /// into half of the memory limit.
-        hash_workers: Option<usize> = Variable::new("SVC_HASH_WORKERS", "number").optional(),
+        hash_workers: Option<usize> = Variable::new("SVC_HASH_WORKERS", "number, 1 to 256").optional_between(1, 256),
         /// Implementation of Argon2id. `auto` uses AVX2, if the processor has it, and checks results with the `argon2` crate;
         /// `crate` uses only the crate.
         pub(crate) hash_kernel: HashKernel = Variable::new("SVC_HASH_KERNEL", "`auto` or `crate`")

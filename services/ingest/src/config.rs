@@ -24,10 +24,10 @@ service::variables! {
         pub(crate) stream: EventStreamSettings,
         /// Quota of each tenant that has no own quota of events per second.
         pub(crate) default_events_per_second: Option<u32> =
-            Variable::new("SVC_DEFAULT_EVENTS_PER_SECOND", "number, or `off`").default("off").required_with(parse_events),
+            Variable::new("SVC_DEFAULT_EVENTS_PER_SECOND", "number, 1 to 2147483647, or `off`").default("off").required_with(parse_events),
         /// Quota of each tenant that has no own quota of bytes per second.
         pub(crate) default_bytes_per_second: Option<u32> =
-            Variable::new("SVC_DEFAULT_BYTES_PER_SECOND", "size, as in `10MiB`, or `off`").default("off").required_with(parse_rate),
+            Variable::new("SVC_DEFAULT_BYTES_PER_SECOND", "size, 1B to 2047MiB, or `off`").default("off").required_with(parse_rate),
         /// Share of the event stream that one tenant can fill; 100 disables the limit.
         pub(crate) tenant_stream_share: u8 =
             Variable::new("SVC_TENANT_STREAM_SHARE", "percentage, 1 to 100").default("25").between(1, 100),
@@ -52,7 +52,7 @@ service::variables! {
         pub(crate) max_items: u64 = Variable::new("SVC_QUARANTINE_MAX_ITEMS", "number, 0 to 10000").default("10000").between(0, 10_000),
         /// Maximum size of the quarantined items of a tenant. Above it, invalid items are rejected.
         pub(crate) max_bytes: u64 =
-            Variable::new("SVC_QUARANTINE_MAX_BYTES", "size, as in `64MiB`").default("64MiB").required_with(parse_bytes),
+            Variable::new("SVC_QUARANTINE_MAX_BYTES", "size, 64KiB to 1TiB").default("64MiB").bytes(64 << 10, 1 << 40),
     }
 }
 

@@ -99,7 +99,7 @@ pub(crate) async fn start(options: StartOptions<'_>, tasks: &Tasks) -> anyhow::R
 /// # Errors
 /// All errors of the configuration.
 pub(crate) fn check(environment: &Environment) -> Result<(), ConfigErrors> {
-    let (database, nats) = ("postgres://localhost/svc".to_owned(), "nats://localhost".to_owned());
+    let (database, nats) = ("postgres://svc@localhost/svc".to_owned(), "nats://localhost".to_owned());
     let secret = "x".repeat(32);
     let placeholders = Settings {
         public_url: environment.get(PUBLIC_URL.name).unwrap_or("http://localhost").to_owned(),

@@ -56,12 +56,17 @@ async fn explain(context: &Context, service: &BaseUrl, result: Result<ApiRespons
         return response.error_for_status().err().unwrap_or_else(|| ErrorKind::UnexpectedResponse.into());
     }
     let kind = response.header("content-type").unwrap_or("no content type").to_owned();
+    let gateway = if matches!(status.as_u16(), 502..=504) {
+        "If it is the address of a reverse proxy, the proxy does not reach the service: check that the service runs. Otherwise: "
+    } else {
+        ""
+    };
     let error = ErrorKind::UnexpectedResponse
         .with_message(format!("{service} answers with HTTP {status} ({kind}), but not as the service"))
-        .with_remediation(
-            "Correct the address: `svc config set base-url URL`, --base-url or SVC_BASE_URL. `svc config list` shows which \
-             one is used.",
-        );
+        .with_remediation(format!(
+            "{gateway}Correct the address: `svc config set base-url URL`, --base-url or SVC_BASE_URL. `svc config list` shows \
+             which one is used."
+        ));
     with_proxy(context, error)
 }
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use async_nats::jetstream::Context;
 use service::chain;
-use service::config::{Setting, Variable, parse_bytes};
+use service::config::{Setting, Variable};
 use tokio::time::sleep;
 
 use super::{StreamDefinition, StreamError};
@@ -35,7 +35,7 @@ service::variables! {
         pub replicas: usize = Variable::new("SVC_STREAM_REPLICAS", "number, 1 to 5").default("3").between(1, 5),
         /// Maximum size of the stored events. The streams `UDM_DLQ` (of ingest) and `AUDIT` (of identity) get an eighth of it each,
         /// `AUDIT_ANONYMOUS` a 64th. At most 75 % of `max_file_store` of a server.
-        pub max_bytes: u64 = Variable::new("SVC_STREAM_MAX_BYTES", "size, as in `20GiB`").required_with(parse_bytes),
+        pub max_bytes: u64 = Variable::new("SVC_STREAM_MAX_BYTES", "size, 8MiB to 1024TiB, as in `20GiB`").bytes(8 << 20, 1 << 50),
         /// Compression of stored messages by the broker. The maximum sizes apply to the sizes before compression.
         pub compression: bool = Variable::new("SVC_STREAM_COMPRESSION", "`none` or `s2`")
             .default("none")

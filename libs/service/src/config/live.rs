@@ -105,11 +105,11 @@ impl<T> LiveFile<T> {
     }
 }
 
-/// Reads the file of a secret without surrounding white space.
+/// Reads the file of a secret without surrounding white space and without a byte order mark, which some editors write.
 pub(super) fn read(path: &Path) -> Result<String, String> {
-    match std::fs::read_to_string(path) {
-        Ok(text) if text.trim().is_empty() => Err(format!("the file {} is empty", path.display())),
-        Ok(text) => Ok(text.trim().to_owned()),
+    match std::fs::read_to_string(path).map(|text| text.trim_start_matches('\u{feff}').trim().to_owned()) {
+        Ok(text) if text.is_empty() => Err(format!("the file {} is empty", path.display())),
+        Ok(text) => Ok(text),
         Err(error) => Err(format!("cannot read {}: {error}", path.display())),
     }
 }
@@ -178,6 +178,18 @@ mod tests {
         assert_eq!(now(&live), 2);
         write("3");
         assert_eq!(now(&live), 3);
+    }
+
+    #[test]
+    fn a_secret_has_no_byte_order_mark_and_no_surrounding_white_space() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("key");
+        for text in ["\u{feff}1\r\n", " 1 \n", "\u{feff} 1"] {
+            std::fs::write(&file, text).unwrap();
+            assert_eq!(read(&file).as_deref(), Ok("1"), "{text:?}");
+        }
+        std::fs::write(&file, "\u{feff}\r\n").unwrap();
+        assert!(read(&file).unwrap_err().ends_with("is empty"));
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! Reads typed values and records every error.
 
+use std::any::Any;
 use std::fmt::Display;
 use std::path::Path;
 use std::time::Duration;
@@ -42,7 +43,7 @@ impl<'e> Reader<'e> {
     }
 
     /// Reads a required value with a parser.
-    pub fn required_with<T, E: Display>(
+    pub fn required_with<T, E: Display + 'static>(
         &mut self,
         variable: &Variable,
         parse: impl Fn(&str) -> Result<T, E>,
@@ -57,7 +58,7 @@ impl<'e> Reader<'e> {
     }
 
     /// Reads an optional value with a parser: `Some(None)` if it is unset, `None` after an error.
-    pub fn optional_with<T, E: Display>(
+    pub fn optional_with<T, E: Display + 'static>(
         &mut self,
         variable: &Variable,
         parse: impl Fn(&str) -> Result<T, E>,
@@ -68,9 +69,15 @@ impl<'e> Reader<'e> {
         };
         match parse(&text) {
             Ok(value) => return Some(Some(value)),
-            // The parser's message can contain the value.
-            Err(_) if variable.secret => {
-                self.error(format!("{}: invalid value (expected {})", variable.name, variable.form));
+            // The parser's message can contain the value, unless it is a constant.
+            Err(error) if variable.secret => {
+                let constant = (&error as &dyn Any).downcast_ref::<&'static str>();
+                self.error(format!(
+                    "{}: {} (expected {})",
+                    variable.name,
+                    constant.unwrap_or(&"invalid value"),
+                    variable.form
+                ));
             }
             Err(error) => {
                 self.error(format!("{}={text}: {error} (expected {})", variable.name, variable.form));
@@ -117,7 +124,10 @@ pub fn parse_duration(text: &str) -> Result<Duration, String> {
     if text.len() > MAX_DURATION_TEXT {
         return Err("the text of a duration is too long".to_owned());
     }
-    humantime::parse_duration(text).map_err(|error| error.to_string())
+    humantime::parse_duration(text).map_err(|error| match error {
+        humantime::DurationError::UnknownUnit { .. } => "the unit must be s, m, h or d".to_owned(),
+        error => error.to_string(),
+    })
 }
 
 /// humantime panics when seconds and fractions together exceed the largest duration by a nanosecond. That needs a longer text.
@@ -227,10 +237,34 @@ mod tests {
             assert_eq!(ttl(text), Ok(Duration::from_mins(minutes)), "{text}");
         }
         let ConfigErrors(errors) = ttl("4m").unwrap_err();
-        assert_eq!(errors, ["SVC_TTL=4m: must be 5m to 30days (expected duration, 5m to 30d)"]);
+        assert_eq!(errors, ["SVC_TTL=4m: must be 5m to 30d (expected duration, 5m to 30d)"]);
+        assert_eq!(parse_duration("48").unwrap_err(), "the unit must be s, m, h or d");
         for bad in ["", "5", "s", "-1s", "99999999999999999999s", "18446744073709551615d"] {
             assert!(parse_duration(bad).is_err(), "{bad}");
         }
+    }
+
+    #[test]
+    fn checks_the_bounds_of_a_size_and_of_an_optional_number() {
+        const SIZE: Variable = Variable::new("SVC_SIZE", "size, 8MiB to 1TiB");
+        const JOBS: Variable = Variable::new("SVC_JOBS", "number, 1 to 9");
+        let read = |size: &str, jobs: &str| {
+            let environment = Environment::from_pairs([("SVC_SIZE", size), ("SVC_JOBS", jobs)]);
+            let mut read = Reader::new(&environment);
+            let size = SIZE.bytes(8 << 20, 1 << 40).read(&mut read);
+            let jobs = JOBS.optional_between(1_u8, 9).read(&mut read);
+            read.finish(|| Some((size?, jobs?)))
+        };
+        assert_eq!(read("8MiB", ""), Ok((8 << 20, None)));
+        assert_eq!(read("1TiB", "9"), Ok((1 << 40, Some(9))));
+        assert_eq!(
+            read("1B", "0").unwrap_err().0,
+            [
+                "SVC_SIZE=1B: must be 8MiB to 1TiB (expected size, 8MiB to 1TiB)",
+                "SVC_JOBS=0: must be 1 to 9 (expected number, 1 to 9)",
+            ]
+        );
+        assert!(read("2TiB", "10").is_err());
     }
 
     #[test]

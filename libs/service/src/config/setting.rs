@@ -4,7 +4,7 @@ use std::fmt::Display;
 use std::str::FromStr;
 use std::time::Duration;
 
-use super::{ConfigErrors, Environment, Live, Reader, Variable, parse_duration};
+use super::{ConfigErrors, Environment, Live, Reader, Variable, parse_bytes, parse_duration};
 
 /// A configuration, or a part of one, that is read from variables. [`variables!`](crate::variables) implements it.
 pub trait Variables: Sized {
@@ -65,12 +65,15 @@ impl Variable {
     }
 
     /// Requires a value, parsed by a function.
-    pub fn required_with<T, E: Display>(self, parse: impl Fn(&str) -> Result<T, E> + 'static) -> Setting<T> {
+    pub fn required_with<T, E: Display + 'static>(
+        self,
+        parse: impl Fn(&str) -> Result<T, E> + 'static,
+    ) -> Setting<T> {
         Setting::new(self, move |reader, variable| reader.required_with(variable, &parse))
     }
 
     /// Requires a secret that follows its file, parsed by a function.
-    pub fn required_live<T: 'static, E: Display>(
+    pub fn required_live<T: 'static, E: Display + 'static>(
         self,
         parse: impl Fn(&str) -> Result<T, E> + Clone + Send + Sync + 'static,
     ) -> Setting<Live<T>> {
@@ -81,7 +84,7 @@ impl Variable {
     }
 
     /// Accepts a missing secret. One that is set follows its file and is parsed by a function.
-    pub fn optional_live<T: 'static, E: Display>(
+    pub fn optional_live<T: 'static, E: Display + 'static>(
         self,
         parse: impl Fn(&str) -> Result<T, E> + Clone + Send + Sync + 'static,
     ) -> Setting<Option<Live<T>>> {
@@ -96,11 +99,15 @@ impl Variable {
     where
         T: FromStr<Err: Display> + PartialOrd + Display + 'static,
     {
-        self.required_with(move |text| match T::from_str(text) {
-            Ok(value) if (&min..=&max).contains(&&value) => Ok(value),
-            Ok(_) => Err(format!("must be {min} to {max}")),
-            Err(error) => Err(error.to_string()),
-        })
+        self.required_with(within(min, max))
+    }
+
+    /// Accepts a missing value. One that is set is between two bounds, both included.
+    pub fn optional_between<T>(self, min: T, max: T) -> Setting<Option<T>>
+    where
+        T: FromStr<Err: Display> + PartialOrd + Display + 'static,
+    {
+        self.optional_with(within(min, max))
     }
 
     /// Requires a duration between two bounds, both included.
@@ -110,8 +117,15 @@ impl Variable {
             if (min..=max).contains(&value) {
                 return Ok(value);
             }
-            let (min, max) = (humantime::format_duration(min), humantime::format_duration(max));
-            Err(format!("must be {min} to {max}"))
+            Err(format!("must be {} to {}", duration_text(min), duration_text(max)))
+        })
+    }
+
+    /// Requires a size in bytes between two bounds, both included.
+    pub fn bytes(self, min: u64, max: u64) -> Setting<u64> {
+        self.required_with(move |text| match parse_bytes(text)? {
+            bytes if (min..=max).contains(&bytes) => Ok(bytes),
+            _ => Err(format!("must be {} to {}", size_text(min), size_text(max))),
         })
     }
 
@@ -129,12 +143,39 @@ impl Variable {
     }
 
     /// Accepts a missing value. A function parses a value that is set.
-    pub fn optional_with<T, E: Display>(
+    pub fn optional_with<T, E: Display + 'static>(
         self,
         parse: impl Fn(&str) -> Result<T, E> + 'static,
     ) -> Setting<Option<T>> {
         Setting::new(self, move |reader, variable| reader.optional_with(variable, &parse))
     }
+}
+
+/// Returns a parser of values between two bounds, both included.
+fn within<T>(min: T, max: T) -> impl Fn(&str) -> Result<T, String>
+where
+    T: FromStr<Err: Display> + PartialOrd + Display,
+{
+    move |text| match T::from_str(text) {
+        Ok(value) if (&min..=&max).contains(&&value) => Ok(value),
+        Ok(_) => Err(format!("must be {min} to {max}")),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+/// Returns a duration in whole seconds as [`parse_duration`] accepts it, with the largest unit of which it is a multiple.
+fn duration_text(duration: Duration) -> String {
+    with_unit(duration.as_secs(), [(86_400, "d"), (3_600, "h"), (60, "m"), (1, "s")])
+}
+
+/// Returns a size as [`parse_bytes`] accepts it, with the largest unit of which it is a multiple.
+fn size_text(bytes: u64) -> String {
+    with_unit(bytes, [(1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"), (1, "B")])
+}
+
+fn with_unit<const N: usize>(value: u64, units: [(u64, &str); N]) -> String {
+    let unit = units.into_iter().find(|(unit, _)| value.is_multiple_of(*unit));
+    unit.map(|(unit, name)| format!("{}{name}", value / unit)).unwrap_or_default()
 }
 
 fn with_text<T, E>(text: &str, parse: impl Fn(&str) -> Result<T, E>) -> Result<(T, String), E> {

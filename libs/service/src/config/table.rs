@@ -21,7 +21,7 @@ const CLIENT: [&str; 12] = [
     "SVC_TOKEN",
     "SVC_TOKEN_FILE",
 ];
-/// Variables of all services, plain ones and secrets. `make gen` writes the file from their declarations.
+/// Variables of all services, plain ones and secrets, and those with a unit. `make gen` writes the file from their declarations.
 const SERVICES: &str = include_str!("../../../../helm/svc/files/variables.json");
 /// Prefix of all names.
 const PREFIX: &str = "SVC_";

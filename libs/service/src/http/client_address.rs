@@ -15,11 +15,12 @@ use crate::config::{Reader, Variable, Variables};
 
 /// Networks of the proxies.
 const TRUSTED_PROXIES: Variable =
-    Variable::new("SVC_TRUSTED_PROXIES", "networks in CIDR notation, separated by commas").meaning(
-        "Reverse proxies in front of the services. The client address is the rightmost entry of \
+    Variable::new("SVC_TRUSTED_PROXIES", "addresses, or networks in CIDR notation, separated by commas")
+        .meaning(
+            "Reverse proxies in front of the services. The client address is the rightmost entry of \
             X-Forwarded-For that is not one of them. Without `SVC_TRUSTED_PROXIES` and \
             `SVC_TRUSTED_PROXY_HOPS`, the client address is the peer of the connection.",
-    );
+        );
 /// Number of the proxies.
 const TRUSTED_PROXY_HOPS: Variable = Variable::new("SVC_TRUSTED_PROXY_HOPS", "number, 1 to 10").meaning(
     "Number of reverse proxies between clients and services, instead of `SVC_TRUSTED_PROXIES`. The client \
@@ -86,7 +87,9 @@ impl From<Trust> for TrustedProxies {
 }
 
 fn parse_networks(text: &str) -> Result<Trust, ipnet::AddrParseError> {
-    text.split(',').map(|network| network.trim().parse()).collect::<Result<_, _>>().map(Trust::Networks)
+    // An address is a network of one.
+    let parse = |network: &str| network.parse::<IpAddr>().map(IpNet::from).or_else(|_| network.parse());
+    text.split(',').map(|network| parse(network.trim())).collect::<Result<_, _>>().map(Trust::Networks)
 }
 
 fn parse_hops(text: &str) -> Result<Trust, String> {
@@ -236,8 +239,10 @@ mod tests {
         let peer = IpAddr::from([10, 0, 0, 1]);
         assert!(!load(&[]).unwrap().is_proxy(peer));
         assert!(load(&[("SVC_TRUSTED_PROXIES", "10.0.0.0/8,fd00::/8")]).unwrap().is_proxy(peer));
+        assert!(load(&[("SVC_TRUSTED_PROXIES", "fd00::1, 10.0.0.1")]).unwrap().is_proxy(peer));
+        assert!(!load(&[("SVC_TRUSTED_PROXIES", "10.0.0.2")]).unwrap().is_proxy(peer));
         assert!(load(&[("SVC_TRUSTED_PROXY_HOPS", "1")]).unwrap().is_proxy(peer));
-        for bad in ["10.0.0.0/8,", "10.0.0.0", "10.0.0.0/33", "proxy.example", "1"] {
+        for bad in ["10.0.0.0/8,", "10.0.0", "10.0.0.0/33", "proxy.example", "1"] {
             assert!(load(&[("SVC_TRUSTED_PROXIES", bad)]).is_err(), "{bad}");
         }
         for bad in ["0", "11", "-1", "one", "10.0.0.0/8"] {

@@ -45,10 +45,11 @@ pub fn parse_directives(text: &str) -> Result<String, String> {
     EnvFilter::try_new(text).map(|_| text.to_owned()).map_err(|error| error.to_string())
 }
 
-/// Creates the filter of levels. A certificate that is rejected is logged by the caller, so the log line of the library is off, except
-/// if a directive names it.
+/// Creates the filter of levels. Rejected certificates and failed connections to NATS are logged by the caller, so the log lines of the
+/// libraries are off, except if a directive names them.
 pub(super) fn levels(directives: &str) -> EnvFilter {
-    let with_defaults = |directives: &str| format!("rustls_platform_verifier=off,{directives}");
+    let with_defaults =
+        |directives: &str| format!("rustls_platform_verifier=off,async_nats=off,{directives}");
     EnvFilter::try_new(with_defaults(directives)).unwrap_or_else(|_| EnvFilter::new(with_defaults("info")))
 }
 
@@ -118,7 +119,8 @@ fn with_ids(object: &str, request: &RequestContext) -> Result<String, fmt::Error
 /// Interval in which a [`LogThrottle`] counts lines.
 const THROTTLE_INTERVAL: Duration = Duration::from_mins(1);
 
-/// Returns an error and all its sources as one line. The `Display` of an error does not contain its source.
+/// Returns an error and all its sources as one line. The `Display` of an error does not contain its source. sqlx appends the line in the
+/// source code of Postgres to its messages, which is omitted.
 pub fn chain(error: &dyn Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();
@@ -131,7 +133,12 @@ pub fn chain(error: &dyn Error) -> String {
         }
         source = error.source();
     }
-    text
+    match text.rsplit_once(" at line ") {
+        Some((message, line)) if message.contains("from database: ") && line.parse::<u32>().is_ok() => {
+            message.to_owned()
+        }
+        _ => text,
+    }
 }
 
 /// Limits lines that clients can cause, by default to one per minute.
@@ -246,12 +253,37 @@ mod tests {
     }
 
     #[test]
+    fn a_chain_omits_the_line_in_the_source_code_of_postgres() {
+        let chain = |text: &str| super::chain(&std::io::Error::other(text));
+        let message = "error returned from database: password authentication failed";
+        assert_eq!(chain(&format!("{message} at line 321")), message);
+        for other in ["invalid directive at line 3", "error returned from database: no table at line three"] {
+            assert_eq!(chain(other), other);
+        }
+    }
+
+    #[test]
     fn log_directives_name_levels() {
         for good in ["info", "off", "warn,identity=debug", "info,identity::http=trace"] {
             assert_eq!(parse_directives(good).as_deref(), Ok(good));
         }
         for bad in ["inf", "bogus=foo=bar", "info,identity", "identity=loud", "info, identity=debug"] {
             assert!(parse_directives(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn log_lines_of_the_nats_client_are_off_unless_a_directive_names_it() {
+        for (directives, is_logged) in [("info", false), ("debug", false), ("info,async_nats=info", true)] {
+            let lines = Lines::default();
+            let subscriber = tracing_subscriber::fmt()
+                .with_env_filter(levels(directives))
+                .with_writer(lines.clone())
+                .finish();
+            tracing::subscriber::with_default(subscriber, || {
+                tracing::info!(target: "async_nats::connector", "event: client error");
+            });
+            assert_eq!(!lines.0.lock().is_empty(), is_logged, "{directives}");
         }
     }
 

@@ -40,18 +40,18 @@ pub(super) fn routes() -> String {
     format!("{table:#}\n")
 }
 
-/// Returns the variables of each service, plain ones and secrets (`helm/svc/files/variables.json`).
+/// Returns the variables of each service, plain ones and secrets, and those with a unit (`helm/svc/files/variables.json`).
 pub(super) fn variables() -> String {
     let services = documented_variables().into_iter().map(|(service, mut variables)| {
         variables.sort_by_key(|variable| variable.name);
-        let names = |secret: bool| -> Vec<_> {
-            variables
-                .iter()
-                .filter(|variable| variable.secret == secret)
-                .map(|variable| variable.name)
-                .collect()
+        let names = |is_listed: fn(&Variable) -> bool| -> Vec<_> {
+            variables.iter().filter(|variable| is_listed(variable)).map(|variable| variable.name).collect()
         };
-        (service.to_owned(), json!({ "plain": names(false), "secret": names(true) }))
+        let has_unit = |variable: &Variable| {
+            ["duration", "size", "bytes per second"].iter().any(|kind| variable.form.starts_with(kind))
+        };
+        let (plain, secret) = (names(|variable| !variable.secret), names(|variable| variable.secret));
+        (service.to_owned(), json!({ "plain": plain, "secret": secret, "unit": names(has_unit) }))
     });
     format!("{:#}\n", Value::Object(services.collect::<Map<_, _>>()))
 }
@@ -71,6 +71,23 @@ mod tests {
             .map(|(service, _)| *service)
             .collect();
         assert_eq!(readers, ["identity", "session", "ingest"]);
+    }
+
+    #[test]
+    fn each_number_and_size_has_a_documented_range() {
+        let kinds = ["number", "count", "percentage", "size", "bytes", "duration"];
+        for (service, variables) in super::documented_variables() {
+            for variable in variables {
+                let kind = variable.form.split([',', ' ']).next().unwrap_or_default();
+                let has_range = variable.form.contains(" to ");
+                assert!(
+                    !kinds.contains(&kind) || has_range,
+                    "{service}: {}: {}",
+                    variable.name,
+                    variable.form
+                );
+            }
+        }
     }
 
     #[test]
