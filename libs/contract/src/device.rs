@@ -23,7 +23,7 @@ pub struct StartDevice {
     /// Device name that the approving user sees. Truncated to 64 characters.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub client_name: Option<String>,
-    /// Used as the name if `client_name` is absent. Clients are not registered.
+    /// Used as the name if `client_name` is absent. Clients are not registered, so the id proves nothing and is not bound to the codes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub client_id: Option<String>,
     /// Ignored. A session has the permissions of its user; the token response lists them.
@@ -66,7 +66,7 @@ pub struct PollDevice {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(required)]
     pub device_code: Option<Secret>,
-    /// Ignored.
+    /// Ignored, also if it is not that of the request for codes: clients are not registered, and the device code is the only proof.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub client_id: Option<String>,
 }

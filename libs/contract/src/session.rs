@@ -96,8 +96,9 @@ pub struct Session {
     pub user_agent: Option<String>,
     /// Name of the device that the user approved, of a session of a device login. The device chose it.
     pub client_name: Option<String>,
-    /// Whether this session sent the request.
-    pub current: bool,
+    /// Whether this session sent the request. Absent in an export.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub current: Option<bool>,
 }
 
 /// Query parameters of `DELETE /auth/sessions`.

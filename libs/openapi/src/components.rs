@@ -10,6 +10,8 @@ use schemars::{JsonSchema, Schema};
 use serde_json::{Map, Value, json};
 use tenancy::TenantId;
 
+/// End of the name of a closed copy.
+const COPY: &str = "Request";
 const UUID: &str = "^[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}$";
 
 /// Collects the components while operations are generated.
@@ -73,17 +75,21 @@ impl Components {
     }
 
     /// Returns all components. For a type in both requests and responses, the request schema is used: it is less strict,
-    /// so it is correct for both.
+    /// so it is correct for both. A response can have further fields later and a request cannot, so requests have a closed copy.
     pub(crate) fn finish(mut self) -> Value {
         let parameters = self.parameters();
         let mut schemas = self.responses.take_definitions(true);
-        for (name, mut schema) in self.requests.take_definitions(true) {
-            // A response can have further fields later.
-            if !schemas.contains_key(&name)
-                && let Some(object) = schema.as_object_mut()
-                && object.contains_key("properties")
-            {
-                object.entry("additionalProperties").or_insert(Value::Bool(false));
+        let requests = self.requests.take_definitions(true);
+        let shared = requests.iter().filter(|(name, schema)| schemas.contains_key(*name) && is_open(schema));
+        let copied: Vec<_> = shared.map(|(name, _)| name.clone()).collect();
+        for (mut name, mut schema) in requests {
+            if copied.contains(&name) {
+                schemas.insert(name.clone(), schema.clone());
+                name.push_str(COPY);
+            }
+            if is_open(&schema) {
+                schema["additionalProperties"] = Value::Bool(false);
+                refer_to_copies(&mut schema, &copied);
             }
             schemas.insert(name, schema);
         }
@@ -147,6 +153,26 @@ impl Components {
             let description = schema["description"].take().as_str().unwrap_or_default().to_owned();
             Field { name, required, description, schema: without_null(schema) }
         })
+    }
+}
+
+/// Returns whether an object can have further fields.
+fn is_open(schema: &Value) -> bool {
+    schema.get("properties").is_some() && schema.get("additionalProperties").is_none()
+}
+
+/// Replaces the references to schemas that have a closed copy.
+fn refer_to_copies(schema: &mut Value, copied: &[String]) {
+    if let Some(Value::String(target)) = schema.get_mut("$ref") {
+        let name = target.strip_prefix("#/components/schemas/");
+        if name.is_some_and(|name| copied.iter().any(|copy| copy == name)) {
+            target.push_str(COPY);
+        }
+    }
+    match schema {
+        Value::Object(parts) => parts.values_mut().for_each(|part| refer_to_copies(part, copied)),
+        Value::Array(parts) => parts.iter_mut().for_each(|part| refer_to_copies(part, copied)),
+        _ => {}
     }
 }
 

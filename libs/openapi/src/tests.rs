@@ -49,6 +49,25 @@ fn every_example_matches_its_schema() {
 }
 
 #[test]
+fn an_unknown_field_in_a_part_of_a_request_is_invalid_also_if_responses_have_the_part() {
+    let document = document();
+    for (name, field, mut part, is_open) in [
+        ("CreateTenant", "quota", json!({ "events_per_second": 5 }), false),
+        ("PatchTenant", "quota", json!({ "events_per_second": 5 }), false),
+        ("Tenant", "quota", json!({ "events_per_second": 5 }), true),
+        ("CreateConsumer", "partitions", json!({ "first": 0, "last": 1 }), false),
+        ("Consumer", "partitions", json!({ "first": 0, "last": 1 }), true),
+    ] {
+        let mut whole = json!({ "components": document["components"] });
+        whole["$ref"] = format!("#/components/schemas/{name}/properties/{field}").into();
+        let validator = jsonschema::validator_for(&whole).unwrap();
+        assert!(validator.is_valid(&part), "{name}");
+        part["unknown"] = 1.into();
+        assert_eq!(validator.is_valid(&part), is_open, "{name}");
+    }
+}
+
+#[test]
 fn every_field_and_response_has_a_description() {
     let document = document();
     let mut fields = 0;

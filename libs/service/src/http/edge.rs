@@ -19,17 +19,19 @@ use contract::routes::{Method, Route};
 use contract::{API_PREFIX, ProblemKind, problem};
 use futures::FutureExt as _;
 use http::header::{
-    ACCEPT, CACHE_CONTROL, CONTENT_TYPE, HOST, RETRY_AFTER, STRICT_TRANSPORT_SECURITY, TRANSFER_ENCODING,
-    WWW_AUTHENTICATE, X_CONTENT_TYPE_OPTIONS,
+    ACCEPT, AUTHORIZATION, CACHE_CONTROL, CONTENT_TYPE, HOST, RETRY_AFTER, STRICT_TRANSPORT_SECURITY,
+    TRANSFER_ENCODING, WWW_AUTHENTICATE, X_CONTENT_TYPE_OPTIONS,
 };
 use http::uri::Authority;
-use http::{HeaderMap, HeaderValue, StatusCode, Version};
+use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, Version};
+use tenancy::{X_SESSION_ID, X_TENANT_ID, X_USER_ID};
 use tokio::time::{Instant, timeout_at};
 use tower::Layer as _;
 use tower::layer::layer_fn;
 use tracing::Instrument as _;
 
 use super::connections::Connection;
+use super::extract::single_value;
 use super::measure::Endpoint;
 use super::oauth::OAuthError;
 use super::problem::Problem;
@@ -45,6 +47,17 @@ const HSTS: HeaderValue = HeaderValue::from_static("max-age=31536000");
 /// timeouts. This one limits their sum, and steps that have none. The body has its own limit ([`BodyPace`](super::pace::BodyPace)). The
 /// time to send the body of the response is not limited.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Headers of which one value would be ignored if there were two.
+static SINGLE_HEADERS: [HeaderName; 7] = [
+    AUTHORIZATION,
+    CONTENT_TYPE,
+    HOST,
+    HeaderName::from_static("last-event-id"),
+    X_SESSION_ID,
+    X_TENANT_ID,
+    X_USER_ID,
+];
 
 /// Renders a problem as a page, for a person who opened an address with these request headers.
 pub type ErrorPage = Arc<dyn Fn(ProblemKind, &HeaderMap) -> Response + Send + Sync>;
@@ -142,7 +155,7 @@ impl Edge {
         let connection = request.extensions().get::<Arc<Connection>>().cloned();
         let error_page = self.error_page.as_ref().filter(|_| is_opened(&request));
         let error_page = error_page.map(|page| (page, request.headers().clone()));
-        let response = match check_host(&request).and_then(|()| check_transfer_encoding(request.headers())) {
+        let response = match check_head(&request) {
             Err(problem) => problem.into_response(),
             Ok(()) => respond(next.run(request), connection.as_deref()).await,
         };
@@ -279,20 +292,24 @@ fn is_opened(request: &Request) -> bool {
     html && !json
 }
 
+/// Checks the headers of every request.
+fn check_head(request: &Request) -> Result<(), Problem> {
+    SINGLE_HEADERS.iter().try_for_each(|name| single_value(request.headers(), name).map(drop))?;
+    check_host(request)?;
+    check_transfer_encoding(request.headers())
+}
+
 /// Checks `Host` (RFC 9112, section 3.2). A request without a connection, which a test sends to the router, needs none.
 fn check_host(request: &Request) -> Result<(), Problem> {
-    let mut hosts = request.headers().get_all(HOST).iter();
     let is_valid = |host: &HeaderValue| {
         host.is_empty() || Authority::try_from(host.as_bytes()).is_ok_and(|host| !host.as_str().contains('@'))
     };
-    match (hosts.next(), hosts.next()) {
-        (Some(host), None) if is_valid(host) => Ok(()),
-        (Some(_), _) => {
-            Err(HeaderError::Invalid(HOST, "send one host with an optional port".to_owned()).into())
-        }
-        (None, _) if request.version() < Version::HTTP_11 => Ok(()),
-        (None, _) if request.extensions().get::<PeerAddress>().is_none() => Ok(()),
-        (None, _) => Err(HeaderError::Missing(HOST).into()),
+    match request.headers().get(HOST) {
+        Some(host) if is_valid(host) => Ok(()),
+        Some(_) => Err(HeaderError::Invalid(HOST, "send one host with an optional port".to_owned()).into()),
+        None if request.version() < Version::HTTP_11 => Ok(()),
+        None if request.extensions().get::<PeerAddress>().is_none() => Ok(()),
+        None => Err(HeaderError::Missing(HOST).into()),
     }
 }
 
@@ -460,6 +477,25 @@ mod tests {
         }
         let old = Request::builder().uri("/x").extension(peer).version(Version::HTTP_10);
         assert_eq!(send(old).await.1.code, "not_found");
+    }
+
+    #[tokio::test]
+    async fn a_header_that_must_be_single_is_rejected_if_it_is_repeated() {
+        for name in [
+            "Authorization",
+            "Content-Type",
+            "Host",
+            "X-Tenant-ID",
+            "X-User-ID",
+            "X-Session-ID",
+            "Last-Event-ID",
+        ] {
+            let (_, problem) = send(Request::builder().uri("/x").header(name, "a").header(name, "a")).await;
+            let expected = format!("The header {name} was sent more than once. Send it once.");
+            assert_eq!((&*problem.code, &*problem.detail), ("header_invalid", &*expected));
+        }
+        let twice = Request::builder().uri("/x").header("Accept", "a/b").header("Accept", "a/c");
+        assert_eq!(send(twice).await.1.code, "not_found");
     }
 
     /// RFC 6749, section 5.2, and RFC 8628, section 3.5.

@@ -10,7 +10,7 @@ use contract::session::MAX_USER_AGENT;
 use contract::{Page, PageQuery, ProblemKind};
 use http::header::USER_AGENT;
 use http::request::Parts;
-use http::{HeaderMap, HeaderName, Uri};
+use http::{HeaderMap, HeaderName, HeaderValue, Uri};
 use percent_encoding::percent_decode_str;
 use serde::de::{DeserializeOwned, Deserializer, Visitor};
 use tenancy::{TenantId, UserId, X_SESSION_ID, X_TENANT_ID, X_USER_ID};
@@ -25,7 +25,10 @@ pub enum HeaderError {
     /// The route requires the header.
     #[error("Send the header {}.", documented_name(.0))]
     Missing(HeaderName),
-    /// The header occurs more than once, or its value is malformed.
+    /// The header occurs more than once.
+    #[error("The header {} was sent more than once. Send it once.", documented_name(.0))]
+    Repeated(HeaderName),
+    /// The value of the header is malformed.
     #[error("The header {} is malformed: {}.", documented_name(.0), .1)]
     Invalid(HeaderName, String),
 }
@@ -36,7 +39,10 @@ fn documented_name(name: &HeaderName) -> &str {
         "x-tenant-id" => "X-Tenant-ID",
         "x-user-id" => "X-User-ID",
         "x-session-id" => "X-Session-ID",
+        "authorization" => "Authorization",
+        "content-type" => "Content-Type",
         "host" => "Host",
+        "last-event-id" => "Last-Event-ID",
         other => other,
     }
 }
@@ -45,7 +51,7 @@ impl From<HeaderError> for Problem {
     fn from(error: HeaderError) -> Self {
         let kind = match error {
             HeaderError::Missing(_) => ProblemKind::HeaderMissing,
-            HeaderError::Invalid(..) => ProblemKind::HeaderInvalid,
+            HeaderError::Repeated(_) | HeaderError::Invalid(..) => ProblemKind::HeaderInvalid,
         };
         Self::new(kind).detail(error.to_string())
     }
@@ -108,20 +114,24 @@ pub fn user_agent(headers: &HeaderMap) -> Option<String> {
     Some(headers.get(USER_AGENT)?.as_bytes().iter().map(visible).take(MAX_USER_AGENT).collect())
 }
 
+/// Returns the value of a header that may occur at most once.
+pub(super) fn single_value<'a>(
+    headers: &'a HeaderMap,
+    name: &HeaderName,
+) -> Result<Option<&'a HeaderValue>, HeaderError> {
+    let mut values = headers.get_all(name).iter();
+    let value = values.next();
+    if values.next().is_some() { Err(HeaderError::Repeated(name.clone())) } else { Ok(value) }
+}
+
 /// Parses a header that may occur at most once.
 fn single<T>(
     parts: &Parts,
     name: &HeaderName,
     parse: impl Fn(&str) -> Result<T, String>,
 ) -> Result<Option<T>, HeaderError> {
-    let mut values = parts.headers.get_all(name).iter();
-    let Some(value) = values.next() else {
-        return Ok(None);
-    };
+    let Some(value) = single_value(&parts.headers, name)? else { return Ok(None) };
     let invalid = |reason: String| HeaderError::Invalid(name.clone(), reason);
-    if values.next().is_some() {
-        return Err(invalid("send it only once".to_owned()));
-    }
     let text = value.to_str().map_err(|_| invalid("it must be visible ASCII".to_owned()))?;
     parse(text).map(Some).map_err(invalid)
 }
@@ -255,12 +265,15 @@ fn invalid_parameters() -> Problem {
 const DEFAULT_LIMIT: u32 = 50;
 const MAX_LIMIT: u32 = 200;
 
-/// Requested page: `limit` (default 50, at most 200) and an opaque `cursor`. The cursor is the key of the last item of the previous page.
+/// Requested page: `limit` (default 50, at most 200) and an opaque `cursor`. The cursor is the name of the list and the key of the last
+/// item of the previous page, so that the cursor of another list is rejected.
 #[derive(Clone, Debug)]
 pub struct Paging<K> {
     /// List the items after this key.
     pub after: Option<K>,
     limit: u32,
+    /// The last segment of the path.
+    list: String,
 }
 
 impl<K: FromStr, S: Send + Sync> FromRequestParts<S> for Paging<K> {
@@ -283,11 +296,13 @@ impl<K: FromStr> Paging<K> {
                 format!("must be 1 to {MAX_LIMIT}"),
             ));
         }
-        let after = cursor.map(|text| text.parse()).transpose().map_err(|_| {
-            let message = "must be a `next_cursor` of an earlier response";
+        let list = uri.path().rsplit('/').next().unwrap_or_default().to_owned();
+        let key = |text: String| text.strip_prefix(&*list)?.strip_prefix('.')?.parse().ok();
+        let after = cursor.map(|text| key(text).ok_or(())).transpose().map_err(|()| {
+            let message = "must be a `next_cursor` of an earlier response of this list";
             invalid_parameters().field("/cursor", "invalid_value", message)
         })?;
-        Ok(Self { after, limit })
+        Ok(Self { after, limit, list })
     }
 }
 
@@ -302,12 +317,17 @@ impl<K: Display> Paging<K> {
         i64::from(self.limit) + 1
     }
 
+    /// Returns the cursor of the items after a key.
+    pub fn cursor(&self, key: impl Display) -> String {
+        format!("{}.{key}", self.list)
+    }
+
     /// Creates the page from the rows.
     pub fn page<T>(&self, mut items: Vec<T>, key: impl Fn(&T) -> K) -> Page<T> {
         let limit = self.limit as usize;
         let more = items.len() > limit;
         items.truncate(limit);
-        let next_cursor = items.last().filter(|_| more).map(|item| key(item).to_string());
+        let next_cursor = items.last().filter(|_| more).map(|item| self.cursor(key(item)));
         Page { items, next_cursor }
     }
 }
@@ -342,12 +362,13 @@ mod tests {
         assert_eq!(missing, HeaderError::Missing(X_TENANT_ID));
         assert_eq!(missing.to_string(), "Send the header X-Tenant-ID.");
         assert!(matches!(tenant(&["Not a label"]).await, Err(HeaderError::Invalid(..))));
-        assert!(matches!(tenant(&["acme", "other"]).await, Err(HeaderError::Invalid(..))));
+        let repeated = tenant(&["acme", "acme"]).await.unwrap_err();
+        assert_eq!(repeated.to_string(), "The header X-Tenant-ID was sent more than once. Send it once.");
     }
 
     #[test]
     fn a_user_agent_is_kept_also_with_bytes_that_are_not_ascii() {
-        let agent = http::HeaderValue::from_bytes(b"M\xfcller/1.0 (X11)").unwrap();
+        let agent = HeaderValue::from_bytes(b"M\xfcller/1.0 (X11)").unwrap();
         let headers = HeaderMap::from_iter([(USER_AGENT, agent)]);
         assert_eq!(user_agent(&headers).unwrap(), "M?ller/1.0 (X11)");
         assert_eq!(user_agent(&HeaderMap::new()), None);
@@ -362,9 +383,9 @@ mod tests {
     async fn only_a_page_with_a_successor_has_a_next_cursor() {
         let two = paging("/x?limit=2").await.unwrap();
         assert_eq!(two.rows(), 3);
-        assert_eq!(two.page(vec![1, 2, 3], |i| *i).next_cursor.as_deref(), Some("2"));
+        assert_eq!(two.page(vec![1, 2, 3], |i| *i).next_cursor.as_deref(), Some("x.2"));
         assert_eq!(two.page(vec![1, 2], |i| *i).next_cursor, None);
-        assert_eq!(paging("/x?cursor=2").await.unwrap().after, Some(2));
+        assert_eq!(paging("/a/x?cursor=x.2").await.unwrap().after, Some(2));
     }
 
     #[tokio::test]
@@ -374,7 +395,9 @@ mod tests {
             ("/x?limit=201", "/limit", "must be 1 to 200"),
             ("/x?limit=many", "/limit", "must be a non-negative integer"),
             ("/x?limit=1&limit=2", "/limit", "must occur only once"),
-            ("/x?cursor=abc", "/cursor", "must be a `next_cursor` of an earlier response"),
+            ("/x?cursor=x.abc", "/cursor", "must be a `next_cursor` of an earlier response of this list"),
+            ("/x?cursor=2", "/cursor", "must be a `next_cursor` of an earlier response of this list"),
+            ("/x?cursor=y.2", "/cursor", "must be a `next_cursor` of an earlier response of this list"),
             ("/x?limit=2&&cursor=%E4", "/cursor", "must be UTF-8"),
         ] {
             let problem = paging(uri).await.unwrap_err();
@@ -427,8 +450,11 @@ mod tests {
             let message = "is not a parameter of this route, which are: kind, type";
             assert!(error.is_none_or(|error| error.message == message && error.code == "unknown_parameter"));
         }
-        let page =
-            Filtered::<u64, Filter>::from_request_parts(&mut parts("?limit=7&cursor=3&kind=a"), &()).await;
+        let page = Filtered::<u64, Filter>::from_request_parts(
+            &mut parts("users?limit=7&cursor=users.3&kind=a"),
+            &(),
+        )
+        .await;
         let Filtered { paging, filter } = page.ok().unwrap();
         assert_eq!(
             (paging.limit(), paging.after, filter.kind.as_deref(), filter.types.len()),

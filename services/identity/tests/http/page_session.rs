@@ -38,7 +38,7 @@ async fn the_login_sets_a_cookie_for_the_page_only_and_returns_no_token() {
     let login: PageSession = response.expect(200);
     assert_eq!(login.user_id, user.user.user_id);
     let sessions: Page<Session> = of_page(&system, &user, &cookie).get("/auth/sessions").await.expect(200);
-    let current = sessions.items.iter().find(|session| session.current).unwrap();
+    let current = sessions.items.iter().find(|session| session.current == Some(true)).unwrap();
     assert_eq!((current.expires_at - current.created_at).num_minutes(), 15);
     // Logging out revokes the session.
     let client = of_page(&system, &user, &cookie).header("Origin", &system.base_url);

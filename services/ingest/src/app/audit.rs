@@ -117,7 +117,7 @@ impl App {
         if items.len() > paging.limit() {
             return Ok(paging.page(items, |record| record.position.clone()));
         }
-        Ok(Page { items, next_cursor: last.map(|last| key.seal(&last.to_bytes())) })
+        Ok(Page { items, next_cursor: last.map(|last| paging.cursor(key.seal(&last.to_bytes()))) })
     }
 }
 

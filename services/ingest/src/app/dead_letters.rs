@@ -182,7 +182,7 @@ async fn page(
     let mut from = paging.after.map_or(0, |after| numbers.open(after)).saturating_add(1);
     while let Some(found) = stored.first_from(tenant_id, consumer, from).await.map_err(unavailable)? {
         if bytes > MAX_PAGE_BYTES {
-            return Ok(Page { items, next_cursor: Some(numbers.seal(from - 1).to_string()) });
+            return Ok(Page { items, next_cursor: Some(paging.cursor(numbers.seal(from - 1))) });
         }
         (from, bytes) = (found.sequence + 1, bytes + found.payload.len());
         items.push(DeadLetter { sequence: numbers.seal(found.sequence), ..dead_letter(&found) });

@@ -85,8 +85,8 @@ async fn administrator_lists_only_the_audit_events_of_the_own_tenant_in_stream_o
 async fn no_query_returns_records_of_another_tenant() {
     let Fixture { system: _system, acme, other } = Fixture::start().await;
     let foreign = list(&other.client, "?limit=200").await.items;
-    for name in ["after", "cursor"] {
-        let query = format!("/audit?{name}={}", foreign[0].position);
+    for (name, start) in [("after", ""), ("cursor", "audit.")] {
+        let query = format!("/audit?{name}={start}{}", foreign[0].position);
         let problem = acme.client.get(&query).await.expect_problem(422, "validation_failed");
         assert_eq!(problem.errors[0].pointer, format!("/{name}"));
         assert!(problem.errors[0].message.contains("same tenant"), "{problem:?}");
@@ -231,7 +231,7 @@ async fn a_request_reads_a_bounded_number_of_events_and_returns_a_cursor() {
         pages += 1;
         assert_eq!(page.items, []);
         let Some(cursor) = page.next_cursor else { break };
-        assert!(cursor.len() == 38 && cursor.parse::<u64>().is_err(), "{cursor}");
+        assert!(cursor.len() == "audit.".len() + 38, "{cursor}");
         query = format!("?user_id={unknown}&cursor={cursor}");
     }
     assert!(pages > 1, "{pages}");

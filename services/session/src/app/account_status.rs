@@ -4,6 +4,7 @@
 use audit::Actor;
 use bus::Invalidation;
 use contract::internal::{ExportSubject, SubjectExport, SubjectRecord, TenantRecord};
+use contract::session::Session;
 use database::TenantTx;
 
 use super::App;
@@ -36,8 +37,9 @@ impl App {
         request: ExportSubject,
     ) -> Result<SubjectExport, database::Error> {
         let mut tx = self.begin(&request.tenant_id, Actor::System).await?;
+        let sessions = session::list_stored(&mut tx, request.user_id, MAX_EXPORTED).await?;
         Ok(SubjectExport {
-            sessions: session::list_stored(&mut tx, request.user_id, MAX_EXPORTED).await?,
+            sessions: sessions.into_iter().map(|session| Session { current: None, ..session }).collect(),
             api_keys: api_key::list_created_by(&mut tx, request.user_id, MAX_EXPORTED).await?,
         })
     }

@@ -159,7 +159,7 @@ impl App {
         if let Credential::Session { session_id, idle_expires_at, .. } = caller.subject().credential
             && let Some(current) = sessions.iter_mut().find(|session| session.id == session_id)
         {
-            current.current = true;
+            current.current = Some(true);
             if is_use_due(Some(current.last_seen_at), tx.now()) {
                 // This request is a use of the session, which can be saved later.
                 current.last_seen_at = tx.now();

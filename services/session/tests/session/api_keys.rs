@@ -82,7 +82,9 @@ async fn only_administrators_of_the_tenant_manage_keys() {
         client.delete(&format!("/api-keys/{}", key.id)).await.expect_problem(403, "forbidden");
     }
     assert_eq!(names(&admin.client, "/api-keys").await, ["first", "second"]);
-    assert_eq!(names(&admin.client, &format!("/api-keys?cursor={}", key.id)).await, ["second"]);
+    assert_eq!(names(&admin.client, &format!("/api-keys?cursor=api-keys.{}", key.id)).await, ["second"]);
+    let of_another_list = format!("/api-keys?cursor=sessions.{}", key.id);
+    admin.client.get(&of_another_list).await.expect_problem(422, "validation_failed");
     assert_eq!(names(&other.client, "/api-keys").await, [] as [&str; 0]);
     other.client.delete(&format!("/api-keys/{}", key.id)).await.expect_problem(404, "not_found");
     holder.get("/auth/session").await.expect::<Whoami>(200);

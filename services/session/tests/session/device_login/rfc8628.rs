@@ -167,6 +167,17 @@ async fn section_3_4_grant_type_and_device_code_are_required() {
 }
 
 #[tokio::test]
+async fn section_3_4_a_client_id_is_not_bound_to_the_codes_because_clients_are_not_registered() {
+    let context = Context::start().await;
+    let codes = json_of(&post(&context, "code", "client_id=tv").await);
+    let device_code = codes["device_code"].as_str().unwrap();
+    for client_id in ["tv", "other"] {
+        let form = format!("grant_type={GRANT_TYPE}&device_code={device_code}&client_id={client_id}");
+        expect_error(&request_token(&context, &form).await, DeviceError::AuthorizationPending);
+    }
+}
+
+#[tokio::test]
 async fn section_3_4_unknown_device_code_is_an_invalid_grant() {
     let context = Context::start().await;
     let unknown = RawToken::generate(TokenKind::DeviceCode, &SystemEntropy);

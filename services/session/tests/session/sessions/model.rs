@@ -238,7 +238,7 @@ impl<'a> Run<'a> {
         let sessions = self.real.iter().zip(&self.model).enumerate();
         let own = sessions.filter(|(_, (_, session))| session.user == user && session.is_active(now));
         let expected: Vec<_> = own
-            .map(|(place, ((id, _), it))| (*id, it.last_seen_at, it.idle_expires_at, place == by))
+            .map(|(place, ((id, _), it))| (*id, it.last_seen_at, it.idle_expires_at, Some(place == by)))
             .collect();
         prop_assert_eq!(listed, expected);
         Ok(())
