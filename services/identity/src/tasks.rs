@@ -55,9 +55,9 @@ impl Deliver for OutboxDelivery {
                 tracing::warn!(%tenant_id, outbox_id = %row.outbox_id, "a password reset was not mailed in time");
                 None
             }
-            Message::MailReset { email_key, ip, .. } => {
-                let email = EmailKey::from_stored(email_key);
-                app.compose_reset(head, tenant_id, row.outbox_id, &email, ip).await.map_err(transient)?
+            Message::MailReset { email_key, requested_at, ip } => {
+                let (email, request) = (EmailKey::from_stored(email_key), (requested_at, ip));
+                app.compose_reset(head, tenant_id, row.outbox_id, &email, request).await.map_err(transient)?
             }
             Message::MailNotice(notice) => {
                 app.compose_notice(head, tenant_id, &notice).await.map_err(transient)?

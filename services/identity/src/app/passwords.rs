@@ -67,10 +67,11 @@ impl App {
 
     async fn is_breached(&self, password: &Password) -> io::Result<bool> {
         let Some(set) = self.config.breach_set.as_ref().map(Arc::clone) else { return Ok(false) };
-        // Surrounding spaces do not make a password harder to guess.
-        let entries = [password.expose(), password.expose().trim()].map(Entry::from_password);
+        // Neither surrounding spaces nor full-width and similar characters make a password harder to guess.
+        let plain = password::plain_spelling(password.expose().trim());
+        let entries = [password.expose(), password.expose().trim(), &plain].map(Entry::from_password);
         let found = tokio::task::spawn_blocking(move || {
-            Ok(set.contains(entries[0])? || (entries[0] != entries[1] && set.contains(entries[1])?))
+            Ok(set.contains(entries[0])? || set.contains(entries[1])? || set.contains(entries[2])?)
         });
         found.await.map_err(io::Error::other).flatten()
     }

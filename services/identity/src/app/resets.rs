@@ -5,6 +5,7 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 
 use audit::{AuditEvent, EventName};
+use chrono::{DateTime, Utc};
 use contract::ProblemKind;
 use contract::identity::{ConfirmReset, InspectedReset};
 use data_encoding::HEXLOWER;
@@ -57,7 +58,8 @@ impl App {
     }
 
     /// Composes the mail of a reset with a new token; `None` if no active account has the address, if a newer request replaced
-    /// this one, or if too many resets were sent. Earlier tokens stay valid until the mail server has accepted the mail.
+    /// this one, or if too many resets were sent. Earlier tokens stay valid until the mail server has accepted the mail. The audit
+    /// event has the time and the client address of the request.
     #[tracing::instrument(skip_all)]
     pub(crate) async fn compose_reset(
         &self,
@@ -65,7 +67,7 @@ impl App {
         tenant_id: &TenantId,
         mail_id: OutboxId,
         email: &EmailKey,
-        ip: Option<IpAddr>,
+        (requested_at, ip): (DateTime<Utc>, Option<IpAddr>),
     ) -> Result<Option<Mail>, Error> {
         let mut tx = self.begin(tenant_id, Actor::Anonymous).await?;
         let Some(user) = user::find_active_for_update(&mut tx, email).await? else {
@@ -96,7 +98,8 @@ impl App {
         if !known.is_repeated {
             let created = AuditEvent::new(EventName::AuthnTokenCreated).about("password_reset");
             // The person gets the mail also while the audit events of the tenant wait.
-            tx.audit(AuditEvent { ip, ..created.user(user.user_id).always_recorded() });
+            let created = created.user(user.user_id).always_recorded();
+            tx.audit(AuditEvent { occurred_at: Some(requested_at), ip, ..created });
         }
         tx.commit().await?;
         let letter = head.reset(&Values::new(&user.email, &tenant, reset.expires_at), &token);
@@ -151,8 +154,7 @@ impl App {
     }
 
     /// Sets a new password with the token of a reset and revokes all sessions of the user, and on request the API keys that the
-    /// user created. The token is checked first, then the
-    /// password; only then the password is hashed.
+    /// user created. The token is checked first, then the password; only then the password is hashed.
     #[tracing::instrument(skip_all)]
     pub(crate) async fn confirm_reset(&self, request: &ConfirmReset, address: IpAddr) -> Result<(), Problem> {
         let (digest, reset_id, tenant_id) = self.find_reset(request.token.expose(), address).await?;

@@ -48,6 +48,11 @@ pub(crate) fn prepare(raw: &str) -> Option<Password> {
     (prepared.len() <= MAX_BYTES).then(|| Password::new(prepared))
 }
 
+/// Returns the plain spelling of full-width, circled and similar characters (NFKC), in which lists contain a password.
+pub(crate) fn plain_spelling(text: &str) -> String {
+    text.nfkc().collect()
+}
+
 impl PasswordPolicy {
     /// The policy of a tenant with an own minimum length, which does not lower that of the installation.
     pub(crate) fn for_tenant(self, own_min_length: u32) -> Self {
@@ -80,14 +85,15 @@ impl PasswordPolicy {
         if length > MAX_CODE_POINTS {
             return Err(ProblemKind::PasswordTooLong);
         }
-        let folded: String = password.expose().trim().to_lowercase().nfc().collect();
-        if is_context(&folded, email, tenant) {
+        let spellings =
+            [trimmed, &plain_spelling(trimmed)].map(|text| text.to_lowercase().nfc().collect::<String>());
+        if spellings.iter().any(|folded| is_context(folded, email, tenant)) {
             return Err(ProblemKind::PasswordContext);
         }
-        if is_common(&folded) {
+        if spellings.iter().any(|folded| is_common(folded)) {
             return Err(ProblemKind::PasswordCommon);
         }
-        if is_breached(&folded) {
+        if spellings.iter().any(|folded| is_breached(folded)) {
             return Err(ProblemKind::PasswordBreached);
         }
         Ok(password)
@@ -170,6 +176,10 @@ mod tests {
             ("12ada.lovelace34", ProblemKind::PasswordContext),
             ("123456acme!!", ProblemKind::PasswordContext),
             ("!!!!!!!!!svc", ProblemKind::PasswordContext),
+            ("Ｐａｓｓｗｏｒｄ１２３４５６", ProblemKind::PasswordCommon),
+            ("ⓟⓐⓢⓢⓦⓞⓡⓓ①②③④⑤⑥", ProblemKind::PasswordCommon),
+            ("𝐏𝐚𝐬𝐬𝐰𝐨𝐫𝐝123456", ProblemKind::PasswordCommon),
+            ("１２ａｄａ．ｌｏｖｅｌａｃｅ", ProblemKind::PasswordContext),
         ] {
             assert_eq!(accept(raw), Err(violation), "{raw}");
         }
@@ -217,6 +227,7 @@ mod tests {
             "пароль-длинный-и-свой",
             "🦀🦑🐙🐡🐠🐟🐬🐳🦈🐊🐅🐆",
             "acme rockets fly north",
+            "ｃｏｒｒｅｃｔ-horse-battery-⑨",
             "नमस्ते मेरी दुनिया",
             "گذرواژه\u{200c}ای بلند",
         ] {

@@ -2,6 +2,7 @@
 
 use contract::Page;
 use contract::Role;
+use contract::audit::AuditRecord;
 use contract::identity::{Invite, InviteMail, MailKind, MailStatus, UndeliveredMail};
 use serde_json::{Value, json};
 use testkit::{MailServer, wait_until};
@@ -181,6 +182,13 @@ async fn the_platform_administrator_sees_every_mail_that_is_not_sent() {
     assert_eq!((reset.kind, reset.status, reset.attempts), (MailKind::Reset, MailStatus::Failed, 1));
     assert_eq!((reset.user_id, reset.next_attempt_at), (Some(user.user.user_id), None));
     assert!(reset.error.as_ref().unwrap().contains("550 5.1.1"), "{reset:?}");
+    let requested = wait_until("the request is audited", async || {
+        let path = "/audit?tenant_id=acme&kind=authn_token_created&limit=200";
+        let page: Page<AuditRecord> = system.platform_admin().get(path).await.expect(200);
+        page.items.into_iter().find(|record| record.about.as_deref() == Some("password_reset"))
+    })
+    .await;
+    assert_eq!(requested.occurred_at, reset.created_at, "the time is that of the request");
     assert_eq!((invite.kind, invite.status), (MailKind::Invite, MailStatus::Waiting));
     assert!(invite.next_attempt_at.is_some() && invite.tenant_id.as_str() == "acme", "{invite:?}");
     let first: Page<UndeliveredMail> = system.platform_admin().get("/mails?limit=1").await.expect(200);
