@@ -62,8 +62,8 @@ async fn a_user_accepts_an_invite_with_a_valid_password_and_the_keyboard() {
     assert_eq!(browser.execute(shown_command).await, command);
     // The command line is for those who open it. The next step of others is a page.
     assert!(!shown.contains("svc auth login"), "{shown}");
-    let next = "return document.querySelector('#done .primary').id";
-    assert_eq!(browser.execute(next).await, "sessions-link");
+    let next = "const { id, innerText } = document.querySelector('#done .primary'); return [id, innerText]";
+    assert_eq!(browser.execute(next).await, serde_json::json!(["sessions-link", "Log in"]));
     browser.system.log_in("acme", EMAIL).await;
     // A reload, and the way back from another page.
     for script in ["location.reload()", "document.getElementById('sessions-link').click()"] {
@@ -103,6 +103,35 @@ async fn a_person_changes_the_language_and_keeps_the_link() {
     browser.wait_for_text("Ihr Konto ist bereit").await;
     browser.execute("document.querySelector('footer a[lang=en]').click()").await;
     browser.wait_for_text("Your account is ready").await;
+    browser.close().await;
+}
+
+#[tokio::test]
+async fn times_are_in_the_spelling_of_the_person_with_the_zone_of_the_browser() {
+    let Some(browser) = Browser::start().await else { return };
+    let token = create_invite(&browser).await;
+    let zone = serde_json::json!({ "timezoneId": "America/New_York" });
+    browser.dev_tools("Emulation.setTimezoneOverride", zone).await;
+    browser.system.run_sql("update identity.invites set expires_at = '2035-01-30 20:05:00Z'").await;
+    let expires = "return document.querySelector('[data-value=expires_at]').textContent";
+    let american = "Jan 30, 2035, 3:05 PM EST";
+    for (languages, shown) in [
+        ("['fr', 'en-GB', 'en-US']", "30 Jan 2035, 15:05 GMT-5"),
+        ("['de']", american),
+        // Browsers in containers have this tag.
+        ("['en-US@posix']", american),
+    ] {
+        let script = format!(
+            "Object.defineProperty(navigator, 'languages', {{ value: {languages}, configurable: true }})"
+        );
+        browser.run_before_load(&script).await;
+        browser.open("about:blank").await;
+        browser.open(&format!("{}#token={token}", browser.page("accept-invite"))).await;
+        browser.wait_for_text("Link valid until").await;
+        let time = browser.execute(expires).await;
+        // Some versions of the locale data have a narrow space.
+        assert_eq!(time.as_str().unwrap().replace('\u{202f}', " "), shown);
+    }
     browser.close().await;
 }
 

@@ -168,7 +168,7 @@ async fn pages_use_no_feature_that_the_oldest_supported_browsers_lack() {
     let script = files.iter().find(|file| extension(file) == "js").unwrap();
     let directory = script.rsplit_once('/').unwrap().0.to_owned();
     files.extend(["token.js", "login.js", "passkey.js"].map(|file| format!("{directory}/{file}")));
-    assert_eq!(files.len(), 11, "{files:?}");
+    assert_eq!(files.len(), 12, "{files:?}");
     for file in &files {
         let content = system.client().get(file).await.body;
         if extension(file) == "css" {

@@ -250,7 +250,7 @@ impl Browser {
         let run = format!(
             "const done = arguments[0];
             const isOutside = ({{ target }}) => !document.querySelector(target.at(-1))?.closest('{container}');
-            axe.run(document, {{ resultTypes: ['violations'] }}).then(({{ violations }}) => done(violations
+            axe.run(document, {{ resultTypes: ['violations'], rules: {{ 'target-size': {{ enabled: true }} }} }}).then(({{ violations }}) => done(violations
                 .map(({{ id, impact, nodes }}) => [id, impact, nodes.filter(isOutside).map(({{ html }}) => html)])
                 .filter(([, , nodes]) => nodes.length > 0)));"
         );

@@ -110,7 +110,8 @@ async fn an_error_focuses_its_field_and_a_wrong_code_keeps_the_login_until_the_p
     login.browser.execute("document.activeElement.select()").await;
     login.browser.press(&format!("{PASSWORD}{ENTER}")).await;
     let error = "The code is wrong, was already used, or is older than ten minutes.";
-    login.browser.expect_field_error("code", error).await;
+    let shown = login.browser.expect_field_error("code", error).await;
+    assert!(shown.contains("Type it again as the device shows it. If that does not help"), "{shown}");
     assert_eq!(login.session_methods().await.len(), 2);
     login.browser.execute("document.activeElement.select()").await;
     login.browser.press(&format!("{}{ENTER}", login.codes.user_code)).await;

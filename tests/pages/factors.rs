@@ -102,8 +102,14 @@ async fn a_user_sets_up_an_app_by_keyboard_stores_the_codes_and_removes_the_app(
 
     // The session of the set-up is without the factor, so a change needs a new login.
     click(&browser, "stored").await;
-    browser.wait_for_text("Your second factor is set up.").await;
+    let shown = browser.wait_for_text("Your second factor is set up").await;
+    assert!(
+        shown.contains("From now on, a login with the password also needs a code or a passkey")
+            && !shown.contains("Password"),
+        "{shown}"
+    );
     assert_eq!(browser.execute(can_leave).await, json!([true, true]));
+    click(&browser, "manage").await;
     type_into(&browser, "password", &format!("{PASSWORD}{ENTER}")).await;
     type_into(&browser, "otp", &format!("{}{ENTER}", totp_after(&secret, 1))).await;
     browser.wait_for_text("Unused codes: 10").await;
@@ -284,6 +290,9 @@ async fn a_person_adds_passkeys_logs_in_with_one_and_removes_them() {
     type_into(&browser, "passkey-name", &format!("laptop{ENTER}")).await;
     assert_eq!(shown_codes(&browser).await.len(), 10);
     click(&browser, "stored").await;
+    browser.wait_for_text("Your second factor is set up").await;
+    browser.expect_accessible("the end of a set-up").await;
+    click(&browser, "manage").await;
     type_into(&browser, "password", &format!("{PASSWORD}{ENTER}")).await;
     browser.wait_for_text("Use a passkey or enter a code to complete the login.").await;
     click(&browser, "use-passkey").await;

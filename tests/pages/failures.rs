@@ -128,12 +128,12 @@ impl Visit {
     }
 }
 
-async fn set_password(visit: &Visit, page: &str, token: &str, done: &str) {
+async fn set_password(visit: &Visit, page: &str, token: &str, new: &str, done: &str) {
     visit.open(page, &format!("token={token}")).await;
     if visit.fails_before("Link valid until").await {
         return;
     }
-    visit.browser.press(&format!("{PASSWORD}{TAB}{TAB}{PASSWORD}{ENTER}")).await;
+    visit.browser.press(&format!("{new}{TAB}{TAB}{new}{ENTER}")).await;
     visit.fails_before(done).await;
 }
 
@@ -144,7 +144,7 @@ async fn accept_invite_shows_each_failed_request() {
     let accept = async |visit: &Visit| {
         number.set(number.get() + 1);
         let token = visit.invite(&format!("user-{}@acme.example", number.get())).await;
-        set_password(visit, "accept-invite", &token, "Your account is ready").await;
+        set_password(visit, "accept-invite", &token, PASSWORD, "Your account is ready").await;
     };
     visit.fail_each_request("accept-invite", 2, accept).await;
 }
@@ -152,7 +152,9 @@ async fn accept_invite_shows_each_failed_request() {
 #[tokio::test]
 async fn reset_password_shows_each_failed_request() {
     let Some(visit) = Visit::start().await else { return };
+    let number = std::cell::Cell::new(0);
     let reset = async |visit: &Visit| {
+        number.set(number.get() + 1);
         for mail in std::fs::read_dir(visit.browser.system.mails.path()).unwrap() {
             std::fs::remove_file(mail.unwrap().path()).unwrap();
         }
@@ -160,7 +162,9 @@ async fn reset_password_shows_each_failed_request() {
         let client = visit.browser.system.client().header("X-Tenant-ID", "acme");
         client.post("/auth/password/reset", &json!({ "email": EMAIL })).await.expect_empty(204);
         let mail = visit.browser.system.wait_for_mail(EMAIL).await;
-        set_password(visit, "reset-password", token_in(&mail), "Your password was changed").await;
+        // Not the current one.
+        let new = format!("a long password number {}", number.get());
+        set_password(visit, "reset-password", token_in(&mail), &new, "Your password was changed").await;
     };
     visit.fail_each_request("reset-password", 2, reset).await;
 }
@@ -328,7 +332,7 @@ async fn a_change_without_a_response_is_shown_as_possible() {
 
     let token = visit.invite("ada@acme.example").await;
     visit.proxy.fail(Target::Path("/users/accept-invite"), Failure::Html(StatusCode::BAD_GATEWAY));
-    set_password(&visit, "accept-invite", &token, possible).await;
+    set_password(&visit, "accept-invite", &token, PASSWORD, possible).await;
 
     let device = browser.system.client().header("X-Tenant-ID", "acme");
     let codes: DeviceCodes = device.post("/auth/device/code", &json!({})).await.expect(200);
@@ -415,7 +419,7 @@ async fn a_page_without_running_scripts_is_not_blank() {
     {
         browser.set_language(language).await;
         for (page, failure) in pages.into_iter().zip(failures.into_iter().cycle()) {
-            for script in ["/page.js", ".js"] {
+            for script in ["/page.js", "/passkey.js"] {
                 visit.proxy.fail(Target::Path(script), failure);
                 visit.open(page, "tenant=acme").await;
                 browser.wait_for_text(text).await;
@@ -433,6 +437,13 @@ async fn a_page_without_running_scripts_is_not_blank() {
             .await;
         }
     }
+    // The notices need no script.
+    visit.proxy.fail(Target::Path(".js"), Failure::Connection);
+    visit.open("sessions", "tenant=acme").await;
+    let shown = browser.wait_for_text("Diese Seite wird noch geladen").await;
+    assert!(!shown.contains("Laden Sie sie neu."), "{shown}");
+    let shown = browser.wait_for_text("Laden Sie sie neu.").await;
+    assert!(!shown.contains("Diese Seite wird noch geladen"), "{shown}");
     visit.proxy.fail(Target::Path("swagger-ui.js"), Failure::Connection);
     browser.open(&format!("{}/api/v1/docs", visit.proxy.base_url)).await;
     browser.wait_for_text("If it does not appear, reload this page.").await;
@@ -444,7 +455,7 @@ async fn a_page_without_its_style_sheet_works() {
     let Some(visit) = Visit::start().await else { return };
     visit.proxy.fail(Target::Path("/style.css"), Failure::Connection);
     let token = visit.invite("ada@acme.example").await;
-    set_password(&visit, "accept-invite", &token, "Your account is ready").await;
+    set_password(&visit, "accept-invite", &token, PASSWORD, "Your account is ready").await;
     visit.browser.close().await;
 }
 
@@ -499,26 +510,26 @@ async fn every_page_works_in_a_browser_that_stores_no_data() {
     let mail = browser.system.wait_for_mail(EMAIL).await;
     open("reset-password", &format!("token={}", token_in(&mail))).await;
     browser.wait_for_text("Link valid until").await;
-    browser.press(&format!("{PASSWORD}{TAB}{TAB}{PASSWORD}{ENTER}")).await;
+    browser.press(&format!("{NEW}{TAB}{TAB}{NEW}{ENTER}")).await;
     browser.wait_for_text("Your password was changed").await;
     let account = format!("tenant=acme&email={EMAIL}");
     open("sessions", &account).await;
-    visit.type_into("password", &format!("{PASSWORD}{ENTER}")).await;
+    visit.type_into("password", &format!("{NEW}{ENTER}")).await;
     browser.wait_for_text("Log out on this page").await;
     let device = browser.system.client().header("X-Tenant-ID", "acme");
     let codes: DeviceCodes = device.post("/auth/device/code", &json!({})).await.expect(200);
     open("device", &format!("{account}&user_code={}", codes.user_code)).await;
-    visit.type_into("password", &format!("{PASSWORD}{ENTER}")).await;
+    visit.type_into("password", &format!("{NEW}{ENTER}")).await;
     browser.wait_for_text("Connect this device?").await;
     visit.click("#approve").await;
     browser.wait_for_text("You are logged out on this page").await;
     open("factors", &account).await;
-    visit.type_into("password", &format!("{PASSWORD}{ENTER}")).await;
+    visit.type_into("password", &format!("{NEW}{ENTER}")).await;
     browser.wait_for_text("You have no second factor.").await;
     visit.click("#add").await;
     browser.wait_for_text("Or type this secret into the app:").await;
     open("change-password", &account).await;
-    visit.type_into("current", &format!("{PASSWORD}{TAB}{TAB}{NEW}{TAB}{TAB}{NEW}{ENTER}")).await;
+    visit.type_into("current", &format!("{NEW}{TAB}{TAB}{PASSWORD}{TAB}{TAB}{PASSWORD}{ENTER}")).await;
     browser.wait_for_text("Your password was changed").await;
     visit.browser.close().await;
 }

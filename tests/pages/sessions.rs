@@ -60,7 +60,6 @@ async fn a_login_with_a_second_factor_asks_for_the_code() {
     let Some(browser) = Browser::start().await else { return };
     let user = browser.system.create_tenant("acme").await;
     let (secret, _) = set_up_app(&user.client).await;
-    let code = |steps| totp_after(&secret, steps);
     browser.open(&format!("{}#tenant=acme&email={EMAIL}", browser.page("sessions"))).await;
     wait_until("the form is shown", async || (browser.focus().await == "password").then_some(())).await;
     browser.press(&format!("{PASSWORD}{ENTER}")).await;
@@ -71,9 +70,20 @@ async fn a_login_with_a_second_factor_asks_for_the_code() {
     browser.press(&format!("000000{ENTER}")).await;
     browser.wait_for_text("The code is wrong").await;
     assert_eq!(browser.execute(errors).await, 2, "the field, and the text below it");
-    browser.press(&format!("{}{ENTER}", code(1))).await;
+    let code = totp_after(&secret, 1);
+    browser.press(&format!("{code}{ENTER}")).await;
     let shown = browser.wait_for_text("Log out on this page").await;
     assert!(shown.contains("sessions page + authenticator app"), "{shown}");
+    // The app still shows the code. To type it again does not help.
+    browser.execute("document.getElementById('log-out').click()").await;
+    browser.wait_for_text("You are logged out on this page").await;
+    browser.execute("document.querySelector('#done a').click()").await;
+    wait_until("the account is filled in", async || (browser.focus().await == "password").then_some(()))
+        .await;
+    browser.press(&format!("{PASSWORD}{ENTER}")).await;
+    wait_until("the code is needed", async || (browser.focus().await == "otp").then_some(())).await;
+    browser.press(&format!("{code}{ENTER}")).await;
+    browser.expect_field_error("otp", "Wait until the app shows the next code").await;
     browser.close_after_errors().await;
 }
 
@@ -96,7 +106,7 @@ async fn a_login_with_a_passkey_uses_the_authenticator_of_the_browser() {
     // Without an app, the field is for a recovery code.
     let state = "return [document.getElementById('use-passkey').className, document.querySelector('label[for=otp]').textContent]";
     assert_eq!(browser.execute(state).await, json!(["primary", "Recovery code"]));
-    browser.wait_for_text("No access to any of these?").await;
+    browser.wait_for_text("No access to your second factor?").await;
     browser.expect_accessible("the second step with a passkey").await;
     // A person who does not pass the verification of the authenticator can try again.
     browser.set_verified(&authenticator, false).await;
@@ -182,6 +192,56 @@ async fn a_user_logs_out_all_other_devices() {
     client.get("/auth/session").await.expect_problem(401, "credential_invalid");
     browser.execute("location.reload()").await;
     browser.wait_for_text("Log out on this page").await;
+    browser.close().await;
+}
+
+#[tokio::test]
+async fn a_long_list_shows_ten_rows_and_the_way_to_end_all_of_them_first() {
+    let Some(browser) = Browser::start().await else { return };
+    let _user = browser.system.create_tenant("acme").await;
+    let login = json!({ "email": EMAIL, "password": PASSWORD });
+    for number in 0..12 {
+        let agent = format!("program-{number}/1");
+        let client = browser.system.client().header("X-Tenant-ID", "acme").header("User-Agent", &agent);
+        client.post("/auth/password/login", &login).await.expect::<serde_json::Value>(200);
+    }
+    log_in(&browser).await;
+    browser.wait_for_text("Show all 13").await;
+    let rows = "return [...document.querySelectorAll('#sessions li')].filter((row) => row.getClientRects().length > 0).length";
+    assert_eq!(browser.execute(rows).await, 10);
+    let order = "const [all, first] = ['#revoke-others', '#sessions li'].map((one) => document.querySelector(one).getBoundingClientRect().top);
+        return all < first";
+    assert_eq!(browser.execute(order).await, true);
+    browser.expect_accessible("a long list").await;
+    browser.execute("document.getElementById('show-all').click()").await;
+    assert_eq!(browser.execute(rows).await, 13);
+    let focus = "const row = document.activeElement.closest('li'); return [...row.parentElement.children].indexOf(row)";
+    assert_eq!(browser.execute(focus).await, 10);
+    assert!(!browser.text().await.contains("Show all"));
+    browser.close().await;
+}
+
+#[tokio::test]
+async fn links_to_other_pages_contain_the_account() {
+    let Some(browser) = Browser::start().await else { return };
+    browser.system.create_tenant("acme").await;
+    log_in(&browser).await;
+    for (link, page) in [
+        ("footer a[href$=\"/change-password\"]", "change-password"),
+        ("main a[href$=\"/factors\"]", "factors"),
+    ] {
+        browser.execute("location.reload()").await;
+        browser.wait_for_text("Log out on this page").await;
+        browser.execute(&format!("document.querySelector('{link}').click()")).await;
+        wait_until(page, async || (browser.address().await == browser.page(page)).then_some(())).await;
+        wait_until("the account is filled in", async || {
+            let filled = "return ['tenant', 'email'].map((id) => document.getElementById(id)?.value)";
+            (browser.execute(filled).await == json!(["acme", EMAIL])).then_some(())
+        })
+        .await;
+        browser.execute("history.back()").await;
+        browser.wait_for_text("Log out on this page").await;
+    }
     browser.close().await;
 }
 

@@ -100,6 +100,9 @@ const PASSWORD_CHANGED: Keys<'static> = Keys {
     closing: "mail.changed.closing",
 };
 
+/// A new way to log in: it can be the only one after the password was changed.
+const FACTOR_ADDED: Keys<'static> = Keys { closing: "mail.factor_added.closing", ..PASSWORD_CHANGED };
+
 const ADMIN_CHANGED: Keys<'static> = Keys {
     title: "mail.admin_invited.title",
     lead: "mail.admin_invited.lead",
@@ -114,6 +117,10 @@ const API_KEY_CREATED: Keys<'static> = Keys {
     closing: "mail.api_key.closing",
     ..ADMIN_CHANGED
 };
+
+/// The text and the name of a second page of a mail.
+const CHECK_SESSIONS: (&str, &str) = ("mail.admin_changed.other", "sessions");
+const CHECK_FACTORS: (&str, &str) = ("mail.factor_added.other", "factors");
 
 /// The values that the texts of a mail can name.
 pub(crate) struct Values<'a> {
@@ -197,7 +204,13 @@ impl Letterhead {
     pub(crate) fn factor_changed(self: &Arc<Self>, change: FactorChange, values: &Values<'_>) -> Letter {
         let key = |part| format!("mail.factor.{}.{part}", change.as_str());
         let (title, lead) = (key("title"), key("lead"));
-        self.with_sessions(&Keys { title: &title, lead: &lead, ..PASSWORD_CHANGED }, values)
+        let is_new = matches!(
+            change,
+            FactorChange::TotpAdded | FactorChange::PasskeyAdded | FactorChange::RecoveryCodesReplaced
+        );
+        let (keys, other) =
+            if is_new { (FACTOR_ADDED, CHECK_FACTORS) } else { (PASSWORD_CHANGED, CHECK_SESSIONS) };
+        self.with_page(&Keys { title: &title, lead: &lead, ..keys }, values, other)
     }
 
     /// The notice that `values.changed_by` changed the rights of `values.account` at `values.time`, to an administrator or, with
@@ -221,7 +234,7 @@ impl Letterhead {
         let closing = if is_affected { "mail.you.closing" } else { ADMIN_CHANGED.closing };
         let platform = self.texts.get("mail.admin_changed.platform");
         let values = Values { changed_by: values.changed_by.or(Some(platform)), ..*values };
-        self.with_sessions(&Keys { title, lead, closing, ..ADMIN_CHANGED }, &values)
+        self.with_page(&Keys { title, lead, closing, ..ADMIN_CHANGED }, &values, CHECK_SESSIONS)
     }
 
     /// The notice to an administrator that `values.changed_by` created an API key at `values.time`.
@@ -230,15 +243,21 @@ impl Letterhead {
         let line =
             format!("svc api-keys revoke {} --tenant {tenant_id} --base-url {}", notice.key_id, self.origin);
         let open = self.texts.get("mail.api_key.command").to_owned();
-        let letter = self.with_sessions(&API_KEY_CREATED, &Values { api_key: Some(notice), ..*values });
+        let values = Values { api_key: Some(notice), ..*values };
+        let letter = self.with_page(&API_KEY_CREATED, &values, CHECK_SESSIONS);
         Letter { command: self.commands.then_some(Command { open, line, token: None }), ..letter }
     }
 
-    /// A mail to set a new password, and then to check the sessions.
-    fn with_sessions(self: &Arc<Self>, keys: &Keys<'_>, values: &Values<'_>) -> Letter {
+    /// A mail to set a new password, and then to open another page.
+    fn with_page(
+        self: &Arc<Self>,
+        keys: &Keys<'_>,
+        values: &Values<'_>,
+        (label, page): (&str, &str),
+    ) -> Letter {
         let mut letter = self.letter(keys, values, &reset_page(values));
-        let sessions = self.page(&format!("sessions#tenant={}", values.tenant.tenant_id));
-        letter.action.other = Some((self.texts.get("mail.admin_changed.other").to_owned(), sessions));
+        let other = self.page(&format!("{page}#tenant={}", values.tenant.tenant_id));
+        letter.action.other = Some((self.texts.get(label).to_owned(), other));
         letter
     }
 

@@ -246,7 +246,7 @@ async fn files_of_pages_have_no_limit() {
     let client = from(&system.client(), "192.0.2.1");
     let page = client.get("/pages/sessions").await;
     client.get("/pages/sessions").await.expect_problem(429, "rate_limited");
-    assert_eq!(files(&page).len(), 3, "{page}");
+    assert!(files(&page).iter().any(|file| file.ends_with("/sessions.js")), "{page}");
     for file in files(&page) {
         assert_eq!(client.get(file).await.status, 200, "{file}");
     }

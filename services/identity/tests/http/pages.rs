@@ -1,5 +1,6 @@
 //! `/pages`, `/problems` and `/version`.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use axum::body::Body;
@@ -31,6 +32,7 @@ async fn pages_load_only_own_resources_and_send_no_referrer() {
         ("change-password", "text/html; charset=utf-8"),
         ("device", "text/html; charset=utf-8"),
         ("files/any/style.css", "text/css; charset=utf-8"),
+        ("files/any/failure.js", "text/javascript; charset=utf-8"),
         ("files/any/page.js", "text/javascript; charset=utf-8"),
         ("files/any/device.js", "text/javascript; charset=utf-8"),
         ("files/any/login.js", "text/javascript; charset=utf-8"),
@@ -59,6 +61,58 @@ async fn pages_load_only_own_resources_and_send_no_referrer() {
     }
     for missing in ["nowhere", "files/any/logo", "files/any/nowhere", "%2F"] {
         system.client().get(&format!("/pages/{missing}")).await.expect_problem(404, "not_found");
+    }
+}
+
+/// Adds the scripts that a script imports, directly and through others.
+async fn add_imports(system: &TestSystem, script: &str, imports: &mut BTreeSet<String>) {
+    let mut waiting = vec![script.to_owned()];
+    while let Some(script) = waiting.pop() {
+        let content = system.client().get(&format!("/pages/files/any/{script}")).await.body;
+        let named = content.split(" from \"./").skip(1).filter_map(|rest| rest.split('"').next());
+        waiting.extend(named.filter(|name| imports.insert((*name).to_owned())).map(str::to_owned));
+    }
+}
+
+#[tokio::test]
+async fn a_page_loads_all_its_scripts_at_once_and_names_a_complete_command_without_them() {
+    let system = TestSystem::start().await.unwrap();
+    for (page, title, command) in [
+        ("accept-invite", "Accept your invite", "svc users accept-invite --base-url"),
+        ("reset-password", "Set a new password", "svc auth password confirm-reset --base-url"),
+        ("request-reset", "Reset your password", "svc auth password reset --base-url"),
+        ("change-password", "Change your password", "svc auth password change"),
+        ("device", "Connect a device", "svc auth device approve CODE"),
+        ("factors", "Your second factor", "svc auth factors list"),
+        ("sessions", "Your sessions", "svc auth sessions list"),
+    ] {
+        let document = system.client().get(&format!("/pages/{page}")).await.body;
+        let file_of = |tag: &str| {
+            let address = tag.split('"').find(|text| text.starts_with("/api/v1/pages/files/"))?;
+            address.rsplit('/').next().map(str::to_owned)
+        };
+        let tags = |mark: &str| -> BTreeSet<String> {
+            document.split('<').filter(|tag| tag.contains(mark)).filter_map(file_of).collect()
+        };
+        let (preloaded, modules) = (tags("modulepreload"), tags("type=\"module\""));
+        let mut imports = BTreeSet::new();
+        for module in &modules {
+            add_imports(&system, module, &mut imports).await;
+        }
+        assert!(modules.len() == 1 && !imports.is_empty(), "{page}: {modules:?}");
+        assert_eq!(preloaded, imports, "{page}");
+
+        // A section that only a script shows is hidden.
+        let heading = format!("<h1>{title}</h1>");
+        let shown = ["<section id=\"task\">\n", "<noscript>"].map(|before| format!("{before}{heading}"));
+        assert!(shown.iter().any(|heading| document.contains(heading)), "{page}: {document}");
+        let origin = &system.base_url;
+        let complete = if command.ends_with("--base-url") {
+            format!("<code>{command} {origin}</code>")
+        } else {
+            format!("<code>svc auth login --base-url {origin} &amp;&amp; {command}</code>")
+        };
+        assert!(document.contains(&complete), "{page}: {document}");
     }
 }
 

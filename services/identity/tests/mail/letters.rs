@@ -3,7 +3,7 @@
 use contract::Role;
 use serde_json::{Value, json};
 use testkit::{MailServer, PASSWORD};
-use testsystem::TestSystem;
+use testsystem::{TestSystem, set_up_app};
 
 use super::{header, invite, system, token};
 
@@ -202,6 +202,32 @@ async fn a_notice_to_administrators_links_own_sessions_and_the_reset() {
     );
     assert!(html.contains(&format!("href=\"{pages}/sessions#tenant=acme\"")), "{html}");
     assert!(html.contains("but not from you, set a new password first:"), "{html}");
+}
+
+#[tokio::test]
+async fn the_notice_of_a_new_factor_is_of_use_to_a_person_who_lacks_it() {
+    for (language, helps, leads) in [
+        (
+            "en",
+            "ask an administrator of your organization to remove",
+            "if you can log in, check your second factors",
+        ),
+        ("de", "bitten Sie eine Person mit Administrationsrechten", "prüfen Sie Ihre zweiten Faktoren"),
+    ] {
+        let server = MailServer::start("starttls").await.unwrap();
+        let (system, admin) = system(&server, &[("SVC_LANGUAGE", language)]).await;
+        set_up_app(&admin.client).await;
+        let notice = server.wait_for_mails(1).await.remove(0);
+        let pages = format!("{}/api/v1/pages", system.base_url);
+        for (part, quote) in [("text/plain", "\n"), ("text/html", "\"")] {
+            let content = notice["parts"][part].as_str().unwrap();
+            assert!(content.contains(helps) && content.contains(leads), "{content}");
+            // In this order: without a new password, the other person stays logged in.
+            let page = |name: &str| content.find(&format!("{quote}{pages}/{name}#tenant=acme{quote}"));
+            let (reset, factors) = (page("request-reset").unwrap(), page("factors").unwrap());
+            assert!(reset < factors && page("sessions").is_none(), "{content}");
+        }
+    }
 }
 
 #[tokio::test]

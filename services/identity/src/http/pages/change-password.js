@@ -32,7 +32,7 @@ async function action() {
 
 function showDone(account) {
   page.compose(page.element("done-account"), "done.account", account);
-  page.link(page.element("sessions-link"), account);
+  [tenant.value, email.value] = [account.tenant, account.email];
   page.showSection("done");
 }
 

@@ -207,7 +207,7 @@ async function continueAfterCodes() {
     return location.assign(new URL(`${next}#${values}`, location.href));
   }
   if (bearer()) return list();
-  showLogin(page.text("factors.again"));
+  page.showSection("ready");
 }
 
 async function remove() {

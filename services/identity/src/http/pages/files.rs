@@ -22,7 +22,8 @@ const GZIP: &[u8] = b"\x1f\x8b";
 /// The logo, and the one on dark backgrounds.
 const LOGOS: [&str; 2] = ["logo", "logo-dark"];
 
-const SCRIPTS: [(&str, &str); 11] = [
+const SCRIPTS: [(&str, &str); 12] = [
+    ("failure.js", include_str!("failure.js")),
     ("page.js", include_str!("page.js")),
     ("passkey.js", include_str!("passkey.js")),
     ("login.js", include_str!("login.js")),

@@ -2,7 +2,8 @@
 
 import * as passkey from "./passkey.js";
 
-// First: hides the notice of a page without running scripts. An error of these scripts that no code expects shows it again.
+// First: hides the notices of a page without running scripts. An error of these scripts that no code expects shows the second one again.
+document.getElementById("loading")?.remove();
 const incomplete = document.getElementById("incomplete");
 incomplete.hidden = true;
 incomplete.classList.remove("delayed");
@@ -90,8 +91,15 @@ export function link(anchor, values) {
   anchor.href = `${anchor.pathname}#${new URLSearchParams(values)}`;
 }
 
-export const time = (value) =>
-  new Date(value).toLocaleString(document.documentElement.lang, { dateStyle: "medium", timeStyle: "short" });
+// The spelling of times is that of the person, for example British, in the language of the page.
+const { lang } = document.documentElement;
+// A browser can have tags that no locale has, such as en-US@posix.
+const locale = navigator.languages.find((tag) => /^[a-z]{2}(-[A-Za-z0-9]{2,8})*$/.test(tag) && tag.split("-")[0] === lang) ?? lang;
+export const time = (value, options = { dateStyle: "medium", timeStyle: "short" }) =>
+  new Date(value).toLocaleString(locale, options);
+// With the time zone, because a mail states the same time in UTC.
+const ZONED = { year: "numeric", month: "short", day: "numeric", hour: "numeric", minute: "2-digit", timeZoneName: "short" };
+export const zonedTime = (value) => time(value, ZONED);
 
 // Shows values in the elements that name them.
 export function fill(values) {
@@ -499,10 +507,14 @@ export function offerCopy(id) {
   });
 }
 
-// The link of a login form to the page that requests a reset, with the account filled in.
-element("reset-link")?.addEventListener("click", ({ currentTarget }) => {
-  link(currentTarget, { tenant: element("tenant").value, email: element("email").value });
-});
+// Every link to another page has the account of the form filled in.
+for (const type of ["click", "auxclick", "contextmenu"]) {
+  document.addEventListener(type, ({ target }) => {
+    const anchor = target.closest("a[href^='/api/v1/pages/']");
+    const [tenant, email] = ["tenant", "email"].map(element);
+    if (anchor && tenant && (tenant.value || email.value)) link(anchor, { tenant: tenant.value, email: email.value });
+  });
+}
 
 // The page in another language has the same link and the same entries, except passwords and codes of a second factor.
 for (const anchor of document.querySelectorAll("footer a[hreflang]")) {

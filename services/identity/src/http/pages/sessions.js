@@ -8,6 +8,9 @@ const rows = page.element("sessions");
 // Names the account on the page. It is not a credential.
 const STORAGE = "svc:account";
 
+// How many other logins the list shows at first.
+const SHOWN = 10;
+
 // The id of the session of this page.
 let current;
 
@@ -19,7 +22,6 @@ const headers = () => ({ "x-user-id": account().user_id });
 const isExpired = (error) => ["unauthenticated", "credential_invalid"].includes(error.code);
 
 function showLogin(notice) {
-  if (account()) [tenant.value, email.value] = [account().tenant, account().email];
   page.keep.remove(STORAGE);
   page.element("notice").textContent = notice ?? "";
   page.element("notice").hidden = !notice;
@@ -106,12 +108,23 @@ async function list() {
   here.querySelector("button").remove();
   page.element("here").replaceChildren(here);
   rows.replaceChildren(...groups(items.filter((session) => !session.current)).map(row));
+  [...rows.children].slice(SHOWN).forEach((item) => (item.hidden = true));
   showOthers();
 }
 
 function showOthers() {
   page.element("only").hidden = rows.children.length > 0;
   page.element("revoke-others").hidden = rows.children.length < 2;
+  page.element("show-all").textContent = page.text("sessions.show_all", { count: rows.children.length });
+  page.element("show-all").hidden = ![...rows.children].some((item) => item.hidden);
+}
+
+// Shows the other rows, and continues with the first of them.
+function showAll() {
+  const more = [...rows.children].filter((item) => item.hidden);
+  more.forEach((item) => (item.hidden = false));
+  showOthers();
+  more[0].querySelector("button").focus();
 }
 
 // Revokes a session. If it is not found, it is deleted, or another account has logged in: its cookie replaces the one of this page.
@@ -175,7 +188,7 @@ async function run(action, result = "") {
 
 async function open() {
   page.compose(page.element("list-account"), "done.account", account());
-  page.link(page.element("factors-link"), { tenant: account().tenant, email: account().email });
+  [tenant.value, email.value] = [account().tenant, account().email];
   await run(async () => {
     await list();
     page.showSection("list");
@@ -196,6 +209,7 @@ async function logIn() {
 
 page.onSubmit(form, { action: logIn, fieldOf: (code) => (code === "login_failed" ? password : page.codeOf(code)) });
 page.element("log-out").addEventListener("click", () => run(logOut));
+page.element("show-all").addEventListener("click", showAll);
 page.element("revoke-others").addEventListener("click", () => run(revokeOthers, page.text("sessions.others_revoked")));
 if (account()) open();
 else showLogin();

@@ -27,7 +27,7 @@ function showAccount(account) {
   page.requireLength(password_min_length);
   const key = invited_by ? form.dataset.accountBy : form.dataset.account;
   page.compose(page.element("account"), key, { tenant: organization(account), email, invited_by });
-  page.fill({ expires_at: page.time(expires_at) });
+  page.fill({ expires_at: page.zonedTime(expires_at) });
   page.element("email").value = page.userName(account);
 }
 
