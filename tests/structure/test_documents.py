@@ -1,5 +1,5 @@
 """Values in documents and in the API description are those of the program: defaults of variables, which docs/configuration.md has, and
-constants. Variables, values of the chart and texts of logs that documents name exist. The domain uses no other module of its service."""
+constants. Variables, values of the chart and texts of logs that documents name exist. Shell blocks can be pasted. The domain uses no other module of its service."""
 
 import re
 import unittest
@@ -156,6 +156,27 @@ CHART_VALUE = re.compile(r"`(?:--set )?([a-z][A-Za-z]*(?:\.[A-Za-z]+)+)(?:[=:][^
 FOREIGN_TEXTS = {"no space left on device", "critical write error", "failed to store a msg", "pool timed out"}
 
 
+FENCE = re.compile(r"^ *```(\w*)\n(.*?)^ *```", re.M | re.S)
+# They ask for a secret or for a confirmation, so they would read a line that is pasted after them.
+ASKING = re.compile(
+    r"\bsvc (?:(?:users accept-invite|auth login|auth password (?:change|confirm-reset))\b(?!.*-(?:stdin|file))"
+    r"|(?:api-keys revoke|auth device (?:approve|deny)|auth factors (?:remove|recovery-codes)|auth sessions revoke .*--all"
+    r"|consumers (?:delete|reset|rotate-login)|events dlq (?:delete|replay) .*--all|invites revoke|tenants (?:delete|suspend)"
+    r"|users (?:delete|disable|reset-factors|set-role .*--revoke-api-keys))\b(?!.*--yes))"
+)
+
+
+def not_pasteable(text):
+    """Lines of shell blocks with a placeholder that is a redirection, or with a command that asks and is not the last one."""
+    for language, block in FENCE.findall(text):
+        if language in ("", "sh"):
+            lines = block.replace("\\\n", " ").splitlines()
+            for line in lines:
+                if re.search(r"<[a-z][a-z -]*>", re.sub(r"'[^']*'|\"[^\"]*\"|#.*", "", line)):
+                    yield line.strip()
+            yield from (line.strip() for line in lines[:-1] if ASKING.search(line))
+
+
 def pages():
     """The documents, with their texts on one line."""
     for file in (ROOT / "README.md", *sorted(ROOT.glob("docs/**/*.md"))):
@@ -283,6 +304,14 @@ class Documents(unittest.TestCase):
         quoted = [(name, each) for name, text in runbooks() for each in re.findall(r'"([^"]+)"', re.sub("`[^`]*`", "", text))]
         self.assertGreater(len(quoted), 20)
         self.assertEqual([each for each in quoted if each[1].rstrip(":") not in programs and each[1] not in FOREIGN_TEXTS], [])
+
+    def test_shell_blocks_can_be_pasted(self):
+        for file in (ROOT / "README.md", *ROOT.glob("docs/**/*.md")):
+            self.assertEqual(list(not_pasteable(file.read_text())), [], file.name)
+        asking = ("svc auth login", "svc users delete a@x", "svc events dlq replay a --all")
+        silent = ("svc users get '<id>'", "svc users delete a@x --yes", "svc events dlq replay a 1", "svc users get <id>")
+        found = not_pasteable("\n".join(("```sh", *asking, *silent, "```\n")))
+        self.assertEqual(list(found), ["svc users get <id>", *asking])
 
     def test_runbooks_name_the_namespace_in_each_command_of_kubectl(self):
         scope = re.compile("--(all-)?namespace|svctenants")

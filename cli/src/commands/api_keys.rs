@@ -13,7 +13,9 @@ use crate::framework::catalog::{Errors, Examples, Names, Routes};
 use crate::framework::command::{Command, ended, group};
 use crate::framework::context::Context;
 use crate::framework::error::{ErrorKind, Result};
-use crate::framework::output::{Cell, CommandOutput, ItemList, Row, Table, id, optional, text, time, word};
+use crate::framework::output::{
+    Cell, CommandOutput, ItemList, Row, Table, id, name, optional, text, time, word,
+};
 
 group!(
     /// Manage API keys.
@@ -44,10 +46,10 @@ impl Row for ApiKey {
     fn columns(&self) -> Vec<(&'static str, Cell)> {
         vec![
             ("ID", word(self.id)),
-            ("NAME", text(&self.name)),
+            ("NAME", name(&self.name)),
             ("SCOPES", text(join(&self.scopes))),
-            ("SOURCES", text(sources(self))),
             ("EXPIRES", time(&self.expires_at)),
+            ("SOURCES", text(sources(self))),
             ("LAST USED", optional(self.last_used_at.as_ref().map(time))),
             ("CREATED BY", id(self.created_by)),
         ]

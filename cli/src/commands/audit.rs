@@ -13,7 +13,7 @@ use crate::framework::catalog::{Examples, Names, Routes};
 use crate::framework::command::{Command, group};
 use crate::framework::context::Context;
 use crate::framework::error::Result;
-use crate::framework::output::{Cell, ItemList, Row, id, optional, text, time, word};
+use crate::framework::output::{Cell, ItemList, Row, address, id, optional, text, time, word};
 use crate::framework::since::parse_since;
 
 group!(
@@ -70,10 +70,10 @@ impl Row for AuditRecord {
             ("TIME", time(&self.occurred_at)),
             ("TENANT", text(&self.tenant_id)),
             ("EVENT", word(event)),
-            ("ABOUT", optional(self.about.as_ref().map(text))),
             ("ACTOR", actor),
             ("OBJECT", optional(object(self))),
-            ("ADDRESS", optional(self.ip.map(text))),
+            ("ADDRESS", optional(self.ip.map(address))),
+            ("ABOUT", optional(self.about.as_ref().map(text))),
         ]
     }
 

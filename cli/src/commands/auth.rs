@@ -25,7 +25,7 @@ use crate::framework::credential::{self, API_KEY, Credential, PLATFORM_TOKEN, TO
 use crate::framework::credentials::Credentials;
 use crate::framework::environment;
 use crate::framework::error::{CliError, ErrorKind, Result};
-use crate::framework::output::{Cell, CommandOutput, ItemList, Row, Table, optional, text, time};
+use crate::framework::output::{Cell, CommandOutput, ItemList, Row, Table, name, optional, text, time};
 
 group!(
     /// Log in and out, and manage sessions and passwords.
@@ -169,11 +169,11 @@ impl Row for AvailableCredential {
             ("", text(if self.current { "*" } else { "" })),
             ("SOURCE", text(self.source)),
             ("CONTEXT", optional(self.context.as_ref().map(text))),
-            ("SERVICE", optional(self.base_url.as_ref().map(text))),
             ("TENANT", optional(self.tenant_id.as_ref().map(text))),
-            ("EMAIL", optional(self.email.as_ref().map(text))),
-            ("ROLE", optional(self.role.map(text))),
+            ("EMAIL", optional(self.email.as_ref().map(name))),
             ("EXPIRES", optional(self.expires_at.as_ref().map(time))),
+            ("SERVICE", optional(self.base_url.as_ref().map(text))),
+            ("ROLE", optional(self.role.map(text))),
         ]
     }
 }

@@ -15,7 +15,7 @@ use crate::framework::catalog::{Errors, Examples, Names, Routes, SchemaOf, text_
 use crate::framework::command::{Command, ended, group};
 use crate::framework::context::Context;
 use crate::framework::error::{CliError, ErrorKind, Result};
-use crate::framework::output::{Cell, CommandOutput, ItemList, Row, Table, optional, text, time, word};
+use crate::framework::output::{Cell, CommandOutput, ItemList, Row, Table, name, optional, text, time, word};
 use crate::framework::prompt::PasswordSource;
 use crate::framework::token::{TokenKind, TokenSource};
 
@@ -48,12 +48,12 @@ impl Row for Invite {
     fn columns(&self) -> Vec<(&'static str, Cell)> {
         vec![
             ("ID", word(self.invite_id)),
-            ("EMAIL", text(&self.email)),
-            ("ROLE", text(self.role)),
+            ("EMAIL", name(&self.email)),
             ("STATUS", text(self.status)),
-            ("CREATED", time(&self.created_at)),
-            ("EXPIRES", time(&self.expires_at)),
             ("MAIL", optional(self.mail.as_ref().map(mail))),
+            ("ROLE", text(self.role)),
+            ("EXPIRES", time(&self.expires_at)),
+            ("CREATED", time(&self.created_at)),
         ]
     }
 }

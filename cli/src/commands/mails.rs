@@ -9,7 +9,7 @@ use crate::framework::catalog::{Examples, Names, Routes};
 use crate::framework::command::{Command, group};
 use crate::framework::context::Context;
 use crate::framework::error::Result;
-use crate::framework::output::{Cell, ItemList, Row, id, optional, text, time};
+use crate::framework::output::{Cell, ItemList, Row, id, name, optional, text, time};
 
 group!(
     /// Show mails that are not sent, as the platform administrator.
@@ -26,12 +26,12 @@ impl Row for UndeliveredMail {
             ("ID", id(self.mail_id)),
             ("TENANT", text(&self.tenant_id)),
             ("KIND", text(self.kind)),
-            ("USER", optional(self.user_id.map(id))),
             ("STATUS", text(self.status)),
+            ("ERROR", optional(self.error.as_ref().map(name))),
+            ("NEXT ATTEMPT", optional(self.next_attempt_at.as_ref().map(time))),
             ("CREATED", time(&self.created_at)),
             ("ATTEMPTS", text(self.attempts)),
-            ("NEXT ATTEMPT", optional(self.next_attempt_at.as_ref().map(time))),
-            ("ERROR", optional(self.error.as_ref().map(text))),
+            ("USER", optional(self.user_id.map(id))),
         ]
     }
 }

@@ -16,7 +16,7 @@ use crate::framework::catalog::{Errors, Examples, Names, Requirement, Routes};
 use crate::framework::command::{Command, ended, group};
 use crate::framework::context::Context;
 use crate::framework::error::{ErrorKind, Result};
-use crate::framework::output::{Cell, CommandOutput, ItemList, Row, Table, text, time, word};
+use crate::framework::output::{Cell, CommandOutput, ItemList, Row, Table, name, text, time, word};
 
 group!(
     /// Manage users.
@@ -59,7 +59,7 @@ impl Row for User {
     fn columns(&self) -> Vec<(&'static str, Cell)> {
         vec![
             ("ID", word(self.user_id)),
-            ("EMAIL", text(&self.email)),
+            ("EMAIL", name(&self.email)),
             ("ROLE", text(self.role)),
             ("STATUS", text(self.status)),
             ("CREATED", time(&self.created_at)),

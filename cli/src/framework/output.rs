@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use clap::ColorChoice;
 use contract::names;
+use parking_lot::Mutex;
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -21,7 +22,9 @@ use crate::framework::environment;
 use crate::framework::error::{CliError, ErrorKind, Result};
 use crate::framework::terminal::print_line;
 
-pub(crate) use cell::{Cell, duration, id, now, optional, relative, text, time, timestamp, word};
+pub(crate) use cell::{
+    Cell, address, duration, id, name, now, optional, relative, text, time, timestamp, word,
+};
 pub(crate) use layout::wrapped;
 pub(crate) use table::{ItemList, Row, Table};
 
@@ -87,6 +90,9 @@ impl<T: JsonSchema> CommandOutput for Streamed<T> {
     }
 }
 
+/// Columns that the last table omitted. A table that is printed again does not repeat the notice.
+static OMITTED: Mutex<String> = Mutex::new(String::new());
+
 /// Writes data and messages as the global options request.
 #[derive(Clone, Debug)]
 pub(crate) struct Output {
@@ -144,7 +150,14 @@ impl Output {
         if self.quiet && table.is_message() {
             return Ok(());
         }
-        write_stdout(&table.render(View::for_stdout()))
+        let mut omitted = Vec::new();
+        write_stdout(&table.render(View::for_stdout(), &mut omitted))?;
+        let columns = omitted.join(", ");
+        let last = std::mem::replace(&mut *OMITTED.lock(), columns.clone());
+        if !columns.is_empty() && columns != last {
+            self.notice(&format!("omitted: {columns}; a wider terminal or -o json shows them"));
+        }
+        Ok(())
     }
 
     /// Prints bytes that are not text of this program unchanged. On a terminal, control characters are escaped.

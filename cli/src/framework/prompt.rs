@@ -11,8 +11,7 @@ use crate::framework::environment;
 use crate::framework::error::{CliError, ErrorKind, Result};
 use crate::framework::input::{file_secrets, stdin_line, stdin_secret};
 use crate::framework::output::{Output, escape, escape_lines};
-use crate::framework::terminal::HiddenInput;
-use crate::framework::terminal::{OpenQuestion, print_line};
+use crate::framework::terminal::{HiddenInput, OpenQuestion, print_line};
 
 /// Prompts, if the session is interactive.
 #[derive(Clone, Copy, Debug)]

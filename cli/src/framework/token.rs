@@ -14,15 +14,25 @@ use crate::framework::input::{file_secrets, stdin_secret};
 pub(crate) struct TokenKind {
     prefix: &'static str,
     name: &'static str,
+    /// Where the token is.
+    origin: &'static str,
     /// Command that accepts such a token.
     command: &'static str,
 }
 
 impl TokenKind {
-    pub(crate) const INVITE: Self =
-        Self { prefix: "svc_iv_", name: "Invite token", command: "svc users accept-invite" };
-    pub(crate) const RESET: Self =
-        Self { prefix: "svc_pr_", name: "Reset token", command: "svc auth password confirm-reset" };
+    pub(crate) const INVITE: Self = Self {
+        prefix: "svc_iv_",
+        name: "Invite token",
+        origin: "the mail, or from the output that shows it, such as that of `make up`",
+        command: "svc users accept-invite",
+    };
+    pub(crate) const RESET: Self = Self {
+        prefix: "svc_pr_",
+        name: "Reset token",
+        origin: "the mail",
+        command: "svc auth password confirm-reset",
+    };
 
     /// Checks the start of a token. The service checks the rest.
     fn check(self, token: &Secret) -> Result<()> {
@@ -32,7 +42,7 @@ impl TokenKind {
         }
         let remediation = match [Self::INVITE, Self::RESET].into_iter().find(starts) {
             Some(other) => format!("This token is for another command: run `{}`.", other.command),
-            None => "Copy the whole token from the mail.".to_owned(),
+            None => format!("Copy the whole token from {}.", self.origin),
         };
         let message = format!("the {} must start with {}", self.name.to_lowercase(), self.prefix);
         Err(ErrorKind::InputInvalid.with_message(message).with_remediation(remediation))

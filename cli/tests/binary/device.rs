@@ -221,7 +221,7 @@ mod at_a_terminal {
         let result = run_at_terminal(&client, &["auth", "device", "approve", "bcdfghjk"], "y\n");
         let device = r#"Device "Television\u{1b}[2J" requested a login from 203.0.113.9 "#;
         assert!(result.stderr.contains(device), "{result:?}");
-        assert!(result.stderr.ends_with(". Allow it to act as you? [y/N]: "), "{result:?}");
+        assert!(result.stderr.ends_with(". Allow it to act as you? [y/N]: y\r\n"), "{result:?}");
         assert_eq!((result.code, stub.request_lines().len()), (Some(0), 2));
         let result = run_at_terminal(&client, &["auth", "device", "deny", "bcdfghjk"], "n\n");
         assert_eq!((result.code, stub.request_lines().len()), (Some(1), 3), "{result:?}");

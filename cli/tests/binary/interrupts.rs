@@ -12,7 +12,7 @@ use serde_json::json;
 
 use crate::client::Client;
 use crate::stub::{Stub, StubRequest, problem};
-use crate::terminal::{read_until, rest_of, terminal};
+use crate::terminal::{answer, read_until, rest_of, terminal};
 
 const ID: &str = "01890a5d-ac96-774b-bcce-b302099a8057";
 
@@ -83,7 +83,9 @@ fn press(
     let end = || terminal.try_clone().unwrap();
     let mut child = session.stdin(end()).stdout(end()).stderr(end()).spawn().unwrap();
     drop((session, terminal));
-    keyboard.write_all(typed.as_bytes()).unwrap();
+    if !typed.is_empty() {
+        answer(&mut keyboard, typed);
+    }
     read_until(&keyboard, prompt);
     keyboard.write_all(&[key]).unwrap();
     let code = child.wait().unwrap().code();
@@ -119,12 +121,14 @@ fn sigterm_ends_each_prompt_without_a_text() {
     let stub = Stub::new(service);
     for (words, typed, prompt, echoes) in PROMPTS {
         let (mut keyboard, terminal) = terminal();
-        keyboard.write_all(typed.as_bytes()).unwrap();
         let client = client(&stub, words);
         let mut command = client.command(words);
         let end = || terminal.try_clone().unwrap();
         let mut child = command.stdin(end()).stdout(end()).stderr(end()).spawn().unwrap();
         drop(command);
+        if !typed.is_empty() {
+            answer(&mut keyboard, typed);
+        }
         read_until(&keyboard, prompt);
         let has_echo = || tcgetattr(&terminal).unwrap().local_modes.contains(LocalModes::ECHO);
         assert_eq!(has_echo(), *echoes, "{prompt}");

@@ -168,7 +168,12 @@ fn a_token_of_another_kind_leads_to_its_command() {
     for (command, token, advice) in [
         (&["users", "accept-invite"][..], "svc_pr_good", "svc auth password confirm-reset"),
         (&["auth", "password", "confirm-reset"], "svc_iv_good", "svc users accept-invite"),
-        (&["users", "accept-invite"], "iv_good", "Copy the whole token"),
+        (
+            &["users", "accept-invite"],
+            "iv_good",
+            "or from the output that shows it, such as that of `make up`.",
+        ),
+        (&["auth", "password", "confirm-reset"], "pr_good", "Copy the whole token from the mail."),
     ] {
         let result = run_at_terminal(&client, command, &format!("{token}\n"));
         assert_eq!(result.code, Some(7), "{result:?}");

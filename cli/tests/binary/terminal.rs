@@ -58,16 +58,45 @@ pub(crate) fn rest_of(mut screen: File) -> String {
     String::from_utf8(output).unwrap()
 }
 
+/// How the first questions of commands, and announcements of input, end.
+const QUESTIONS: [&str; 10] = [
+    "[y/N]: ",
+    " to confirm: ",
+    " token: ",
+    " password: ",
+    "in acme: ",
+    "E-mail: ",
+    "Tenant: ",
+    "Number of the login: ",
+    "end with Enter\r\n",
+    "end with Ctrl-D\r\n",
+];
+
+/// Types the input when the command has asked its first question, and returns the output until then. Types nothing if the command ends
+/// without a question.
+pub(crate) fn answer(keyboard: &mut File, input: &str) -> Vec<u8> {
+    let mut output = Vec::new();
+    let mut byte = [0];
+    // Reading ends with an error when the command has closed the terminal.
+    while keyboard.read_exact(&mut byte).is_ok() {
+        output.push(byte[0]);
+        if QUESTIONS.iter().any(|end| output.ends_with(end.as_bytes())) {
+            keyboard.write_all(input.as_bytes()).unwrap();
+            break;
+        }
+    }
+    output
+}
+
 /// Runs a command on a terminal with this input. `stderr` of the result is the output on the terminal.
 pub(crate) fn run_at_terminal(client: &Client, command: &[&str], input: &str) -> CommandResult {
     let (mut keyboard, terminal) = terminal();
-    keyboard.write_all(input.as_bytes()).unwrap();
     let mut command = client.command(command);
     let child = command.stdin(terminal.try_clone().unwrap()).stderr(terminal).spawn().unwrap();
     // Closes the copies of the terminal. While they are open, reading the output would not end.
     drop(command);
+    let mut output = answer(&mut keyboard, input);
     let mut result = CommandResult::of(child.wait_with_output().unwrap());
-    let mut output = Vec::new();
     // Reading ends with an error when the last copy is closed.
     let _ = keyboard.read_to_end(&mut output);
     result.stderr = String::from_utf8(output).unwrap();

@@ -16,7 +16,9 @@ use crate::framework::context::Context;
 use crate::framework::credentials::Credentials;
 use crate::framework::error::{ErrorKind, Exit, Result};
 use crate::framework::input::stdin_secret;
-use crate::framework::output::{Cell, CommandOutput, ItemList, Row, Table, optional, text, time, word};
+use crate::framework::output::{
+    Cell, CommandOutput, ItemList, Row, Table, address, optional, text, time, word,
+};
 
 const TOKEN_PREFIX: &str = "svc_st_";
 
@@ -79,13 +81,13 @@ impl Row for Session {
 
     fn columns(&self) -> Vec<(&'static str, Cell)> {
         vec![
-            ("", text(if self.current { "*" } else { "" })),
+            ("", text(if self.current == Some(true) { "*" } else { "" })),
             ("ID", word(self.id)),
-            ("METHOD", text(login_method(self.method, &self.amr))),
             ("CLIENT", optional(self.client_name.as_ref().or(self.user_agent.as_ref()).map(text))),
             ("LAST USED", time(&self.last_seen_at)),
+            ("ADDRESS", optional(self.ip.as_ref().map(address))),
             ("EXPIRES", time(&self.expires_at.min(self.idle_expires_at))),
-            ("ADDRESS", optional(self.ip.as_ref().map(text))),
+            ("METHOD", text(login_method(self.method, &self.amr))),
         ]
     }
 }

@@ -16,7 +16,7 @@ use crate::framework::endpoint::BaseUrl;
 use crate::framework::environment;
 use crate::framework::error::Result;
 use crate::framework::files::Directory;
-use crate::framework::output::{Cell, CommandOutput, Row, Table, optional, text};
+use crate::framework::output::{Cell, CommandOutput, Row, Table, name, optional, text};
 
 /// A context.
 #[derive(Serialize, JsonSchema)]
@@ -44,7 +44,7 @@ impl Row for ListedContext {
             ("CONTEXT", text(&self.name)),
             ("SERVICE", optional(self.base_url.as_ref().map(text))),
             ("TENANT", optional(self.tenant_id.as_ref().map(text))),
-            ("LOGIN", optional(self.email.as_ref().map(text))),
+            ("LOGIN", optional(self.email.as_ref().map(name))),
         ]
     }
 }

@@ -11,6 +11,10 @@ use super::escape;
 pub(crate) enum Cell {
     /// Text, which may be cut if the terminal is too narrow.
     Text(String),
+    /// Text of which the start must be shown, such as an e-mail address.
+    Name(String),
+    /// An IP address. One of IPv6 may be cut.
+    Address(String),
     /// Text that is never cut, such as the name of an event, or an id that commands accept.
     Word(String),
     /// The id of a related object, which may be shortened to a prefix that is unique in its column.
@@ -21,6 +25,16 @@ pub(crate) enum Cell {
 /// Cell with text, with control characters escaped.
 pub(crate) fn text(value: impl Display) -> Cell {
     Cell::Text(escape(&value.to_string()))
+}
+
+/// Cell with text that is cut to 20 columns at least.
+pub(crate) fn name(value: impl Display) -> Cell {
+    Cell::Name(escape(&value.to_string()))
+}
+
+/// Cell with an IP address, which is cut to 15 columns at least.
+pub(crate) fn address(value: impl Display) -> Cell {
+    Cell::Address(escape(&value.to_string()))
 }
 
 /// Cell with text that is never cut.

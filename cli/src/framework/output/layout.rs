@@ -16,8 +16,12 @@ const GAP: usize = 2;
 /// Shortest prefix of an id. In a `UUIDv7` it is the creation time in milliseconds.
 const MIN_ID: usize = 13;
 /// Columns of cut text, at least.
-const MIN_TEXT: usize = 8;
-/// Marks cut text and omitted columns.
+const MIN_TEXT: usize = 10;
+/// Columns of a cut name, at least.
+const MIN_NAME: usize = 20;
+/// Columns of a cut address, at least. One of IPv4 is not longer.
+const MIN_ADDRESS: usize = 15;
+/// Marks cut text.
 const CUT: &str = "…";
 
 /// Breaks lines between words, so that they have at most `width` columns unless a word is longer. Keeps indentation. Further lines
@@ -65,7 +69,10 @@ impl View {
     /// Text of a cell of a list.
     fn text(self, cell: &Cell) -> String {
         match (cell, self) {
-            (Cell::Text(text) | Cell::Word(text) | Cell::Id(text), _) => text.clone(),
+            (
+                Cell::Text(text) | Cell::Name(text) | Cell::Address(text) | Cell::Word(text) | Cell::Id(text),
+                _,
+            ) => text.clone(),
             (Cell::Time(time), Self::Fitted { now, .. }) => relative(time, now),
             (Cell::Time(time), Self::Complete) => timestamp(time),
         }
@@ -95,12 +102,12 @@ pub(super) fn fields(fields: &[(String, Cell)], view: View) -> String {
     fields.iter().map(line).collect()
 }
 
-/// Lines of a table with headings.
-pub(super) fn table(headings: &[&str], rows: &[Vec<Cell>], view: View) -> String {
+/// Lines of a table with headings. Adds the headings of the columns that do not fit to `omitted`.
+pub(super) fn table(headings: &[&str], rows: &[Vec<Cell>], view: View, omitted: &mut Vec<String>) -> String {
     let mut columns: Vec<Column> =
         headings.iter().enumerate().map(|(index, heading)| Column::new(heading, rows, index, view)).collect();
     if let View::Fitted { width, .. } = view {
-        fit(&mut columns, width);
+        omitted.extend(fit(&mut columns, width));
     }
     let line = |row: usize| {
         let cells: Vec<_> = columns.iter().map(|column| column.padded(row)).collect();
@@ -112,8 +119,8 @@ pub(super) fn table(headings: &[&str], rows: &[Vec<Cell>], view: View) -> String
 struct Column {
     /// Heading and values.
     cells: Vec<String>,
-    /// Whether all values are text, which may be cut.
-    is_text: bool,
+    /// Columns to which all values may be cut, if all are text.
+    min_cut: Option<usize>,
     has_ids: bool,
     width: usize,
 }
@@ -121,11 +128,17 @@ struct Column {
 impl Column {
     fn new(heading: &str, rows: &[Vec<Cell>], index: usize, view: View) -> Self {
         let values = || rows.iter().filter_map(|row| row.get(index));
-        // An empty cell of a column of ids or times is text.
-        let is_text = values().all(|cell| matches!(cell, Cell::Text(_)));
+        let min_cut = |cell: &Cell| match cell {
+            // An empty cell of a column of ids or times is text.
+            Cell::Text(_) => Some(MIN_TEXT),
+            Cell::Name(_) => Some(MIN_NAME),
+            Cell::Address(_) => Some(MIN_ADDRESS),
+            _ => None,
+        };
+        let min_cut = values().map(min_cut).try_fold(0, |most, min| Some(min?.max(most)));
         let has_ids = values().any(|cell| matches!(cell, Cell::Id(_)));
         let cells = std::iter::once(heading.to_owned()).chain(values().map(|cell| view.text(cell))).collect();
-        let mut column = Self { cells, is_text, has_ids, width: 0 };
+        let mut column = Self { cells, min_cut, has_ids, width: 0 };
         column.measure();
         column
     }
@@ -152,7 +165,7 @@ impl Column {
     /// Width below which the column is not cut. A heading is never cut.
     fn min_width(&self) -> usize {
         let heading = self.cells.first().map_or(0, |heading| heading.width());
-        if self.is_text { heading.max(MIN_TEXT).min(self.width) } else { self.width }
+        self.min_cut.map_or(self.width, |min| heading.max(min).min(self.width))
     }
 
     /// Cell of a row, cut or padded to the width.
@@ -162,37 +175,37 @@ impl Column {
         text.push_str(&" ".repeat(self.width.saturating_sub(text.width())));
         text
     }
-
-    /// Whether the column represents omitted ones.
-    fn is_marker(&self) -> bool {
-        self.cells.first().is_some_and(|heading| heading == CUT)
-    }
 }
 
-/// Makes the table fit: shortens ids, then cuts the widest texts, then omits columns from the right.
-fn fit(columns: &mut Vec<Column>, width: usize) {
+/// Makes the table fit: shortens ids, omits columns that do not fit next to those before them, then cuts the widest texts. Returns the
+/// headings of the omitted columns.
+fn fit(columns: &mut Vec<Column>, width: usize) -> Vec<String> {
     if total(columns) <= width {
-        return;
+        return Vec::new();
     }
     columns.iter_mut().filter(|column| column.has_ids).for_each(Column::shorten_ids);
-    while !cut_texts(columns, width) && columns.len() > 3 {
-        let marker = usize::from(columns.last().is_some_and(Column::is_marker));
-        columns.truncate(columns.len() - 1 - marker);
-        columns.push(Column { cells: vec![CUT.to_owned()], is_text: true, has_ids: false, width: 1 });
-    }
-}
-
-/// Cuts the widest texts until the table fits. Returns whether it does.
-fn cut_texts(columns: &mut [Column], width: usize) -> bool {
-    columns.iter_mut().for_each(Column::measure);
-    while total(columns) > width {
-        let wide = columns.iter_mut().filter(|column| column.width > column.min_width());
-        match wide.max_by_key(|column| column.width) {
-            Some(widest) => widest.width -= 1,
-            None => return false,
+    let (mut kept, mut omitted, mut used) = (Vec::new(), Vec::new(), 0);
+    for column in columns.drain(..) {
+        let needed = used + column.min_width();
+        if kept.len() < 2 || needed <= width {
+            used = needed + GAP;
+            kept.push(column);
+        } else {
+            omitted.extend(column.cells.into_iter().next());
         }
     }
-    true
+    *columns = kept;
+    cut_texts(columns, width);
+    omitted
+}
+
+/// Cuts the widest texts until the table fits, as far as they may be cut.
+fn cut_texts(columns: &mut [Column], width: usize) {
+    while total(columns) > width {
+        let wide = columns.iter_mut().filter(|column| column.width > column.min_width());
+        let Some(widest) = wide.max_by_key(|column| column.width) else { return };
+        widest.width -= 1;
+    }
 }
 
 fn total(columns: &[Column]) -> usize {
@@ -219,7 +232,11 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::framework::output::cell::{id, text, time};
+    use crate::framework::output::cell::{id, name, text, time, word};
+
+    fn table(headings: &[&str], rows: &[Vec<Cell>], view: View) -> String {
+        super::table(headings, rows, view, &mut Vec::new())
+    }
 
     fn fitted(width: usize) -> View {
         View::Fitted { width, now: DateTime::from_timestamp(1_770_000_000, 0).unwrap() }
@@ -280,10 +297,21 @@ mod tests {
     }
 
     #[test]
-    fn columns_that_do_not_fit_are_marked() {
-        let table =
-            table(&["ID", "CLIENT", "ADDRESS", "EXPIRES", "LAST USED"], &[vec![text("1"); 5]], fitted(20));
-        assert_eq!(table, "ID  CLIENT  …\n1   1\n");
+    fn a_column_that_does_not_fit_next_to_those_before_it_is_omitted() {
+        let headings = ["ID", "CLIENT", "ADDRESS", "USED", "EXPIRES"];
+        let row = vec![text("1"), text("svc"), word("2001:db8::1"), text("now"), text("later")];
+        let mut omitted = Vec::new();
+        let table = super::table(&headings, &[row], fitted(20), &mut omitted);
+        assert_eq!(table, "ID  CLIENT  USED\n1   svc     now\n");
+        assert_eq!(omitted, ["ADDRESS", "EXPIRES"]);
+    }
+
+    #[test]
+    fn a_name_keeps_20_columns_before_another_column_is_shown() {
+        let row = vec![word("1"), name("joerg.mueller@acme.example"), text("disabled")];
+        let shown = |width| table(&["ID", "EMAIL", "STATUS"], std::slice::from_ref(&row), fitted(width));
+        assert!(shown(34).ends_with("\n1   joerg.mueller@acme.…  disabled\n"), "{}", shown(34));
+        assert!(shown(33).ends_with("\n1   joerg.mueller@acme.example\n"), "{}", shown(33));
     }
 
     proptest! {

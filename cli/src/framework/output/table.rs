@@ -64,14 +64,15 @@ impl Table {
         matches!(self, Self::Message(_))
     }
 
-    pub(super) fn render(&self, view: View) -> String {
+    /// The text. Adds the headings of columns that do not fit to `omitted`.
+    pub(super) fn render(&self, view: View, omitted: &mut Vec<String>) -> String {
         match self {
             Self::Text(text) | Self::Message(text) => text.clone(),
             Self::Paragraphs(text, indent) => layout::paragraphs(text, *indent, view),
             Self::Fields(fields) => layout::fields(fields, view),
-            Self::Rows { headings, rows } => layout::table(headings, rows, view),
+            Self::Rows { headings, rows } => layout::table(headings, rows, view, omitted),
             Self::Sections(tables) => {
-                tables.iter().map(|table| table.render(view)).collect::<Vec<_>>().join("\n")
+                tables.iter().map(|table| table.render(view, omitted)).collect::<Vec<_>>().join("\n")
             }
         }
     }
@@ -89,7 +90,8 @@ pub(crate) trait Row: Serialize + JsonSchema {
     /// Text if there are no items.
     const EMPTY: &'static str;
 
-    /// Heading and cell of each column. The headings of all items are the same.
+    /// Heading and cell of each column, the most important first: a narrow terminal shows those that fit. The headings of all items
+    /// are the same.
     fn columns(&self) -> Vec<(&'static str, Cell)>;
 
     /// Options with which the command continues the list after this item, if it has such options.
@@ -125,7 +127,7 @@ mod tests {
     }
 
     fn rendered(table: &Table) -> String {
-        table.render(View::Complete)
+        table.render(View::Complete, &mut Vec::new())
     }
 
     #[test]
