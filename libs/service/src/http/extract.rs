@@ -266,7 +266,7 @@ const DEFAULT_LIMIT: u32 = 50;
 const MAX_LIMIT: u32 = 200;
 
 /// Requested page: `limit` (default 50, at most 200) and an opaque `cursor`. The cursor is the name of the list and the key of the last
-/// item of the previous page, so that the cursor of another list is rejected.
+/// item of the previous page, so that the cursor of another kind of list is rejected.
 #[derive(Clone, Debug)]
 pub struct Paging<K> {
     /// List the items after this key.
